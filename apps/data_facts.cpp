@@ -11,6 +11,7 @@
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/open_source.h"
@@ -63,7 +64,7 @@ DataFacts count_ids(const DataQuestion& question) {
                                         inputs.describe(record.place), question.field));
     }
     if (parsed.problem != data::RecordProblem::None) {
-      data::fail_record(inputs.describe(record.place), parsed.problem, parsed.detail);
+      data::fail_record(inputs, record.place, parsed.problem, parsed.detail);
     }
     if (parsed.kind == data::ParsedRecord::Kind::Text) {
       refuse_text(question, "holds text, not ready ids");

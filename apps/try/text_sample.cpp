@@ -12,6 +12,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/data/input/byte_stream.h"
+#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/path_pattern.h"
@@ -65,8 +66,7 @@ std::optional<data::InputFormat> format_of(const data::InputOptions& options) {
   std::string found = fmt::format("byte {} (0x{:02X}) is not UTF-8", at,
                                   static_cast<unsigned char>(text[at]));
   std::string advice =
-      "a binary file holds no text to learn from; if it is text in another encoding, "
-      "make UTF-8 of it, for example with `iconv -f LATIN1 -t UTF-8`";
+      fmt::format("a binary file holds no text to learn from; {}", data::kEncodingAdvice);
   if (text[at] == '\0') {
     found = fmt::format("byte {} is zero, as in binary files", at);
     advice = "take the text out of it first (of a PDF by `pdftotext`)";
@@ -128,15 +128,16 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
     }
     data::ParsedRecord parsed = data::parse_record(record, inputs.options());
     if (parsed.problem == data::RecordProblem::Empty) continue;
-    const std::string place = inputs.describe(record.place);
     if (parsed.problem != data::RecordProblem::None) {
-      fail_input("try", "{}; correct the record, or name another text",
-                 data::describe_broken(place, parsed.problem, parsed.detail));
+      fail_input("try", "{}",
+                 data::tell_broken(inputs, record.place, parsed.problem, parsed.detail,
+                                   "; correct the record, or name another text"));
     }
     if (parsed.kind == data::ParsedRecord::Kind::Ids) {
-      throw InputError("try", fmt::format("{}: '{}' holds token ids, not text; name "
-                                          "another field with --field",
-                                          place, inputs.options().field));
+      throw InputError(
+          "try", fmt::format("{}: '{}' holds token ids, not text; name "
+                             "another field with --field",
+                             inputs.describe(record.place), inputs.options().field));
     }
     check_text(inputs.files()[static_cast<size_t>(file)].path, parsed.text);
     out.text += parsed.text;

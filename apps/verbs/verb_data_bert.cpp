@@ -16,6 +16,7 @@
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/system/progress.h"
+#include "longhaul/tokenizer/file/auto_tokenizer.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
@@ -71,6 +72,7 @@ void run_bert(const BertCommand& command, const objects::Access& objects) {
   options.out = out.path();
   const auto tokenizer =
       tokenizer::Tokenizer::load(local_input(command.tokenizer, objects));
+  tokenizer::refuse_moved_pieces(*tokenizer);
   std::ranges::for_each(tokenizer->warnings(), say_warning);
   system::StagedProgress stages;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {

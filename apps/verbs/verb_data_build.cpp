@@ -19,6 +19,7 @@
 #include "longhaul/data/store/store.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/tokenizer/file/auto_tokenizer.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
@@ -132,8 +133,10 @@ void run_build(const BuildCommand& command, const objects::Access& objects) {
        .beside = options.holdout > 0 ? data::holdout_path("").string() : ""});
   options.out = out.path();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  if (!command.tokenizer.empty())
+  if (!command.tokenizer.empty()) {
     tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer, objects));
+    tokenizer::refuse_moved_pieces(*tokenizer);
+  }
   const system::SignalWatch signals;
   const StopObjectsAtSignal stop_objects(signals, objects);
   system::StagedProgress stages;

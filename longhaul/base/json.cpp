@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <type_traits>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -12,44 +13,123 @@
 namespace longhaul {
 namespace {
 
+/// Makes a value of the parser's events. The library's own parser with a callback looks
+/// through all earlier members of an object each time a member ends, which takes time in
+/// the square of their number.
+template <typename Value>
+class Builder final : public nlohmann::json_sax<Value> {
+ public:
+  using Text = typename Value::string_t;
+
+  Builder(const PlainJson& plain, std::string_view what, int max_depth)
+      : next_odd_(plain.odd().begin()),
+        odd_end_(plain.odd().end()),
+        what_(what),
+        max_depth_(max_depth) {}
+
+  Value take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(typename Value::number_integer_t value) override {
+    return add_number(value);
+  }
+  bool number_unsigned(typename Value::number_unsigned_t value) override {
+    return add_number(value);
+  }
+  bool number_float(typename Value::number_float_t value, const Text&) override {
+    return add_number(value);
+  }
+  bool string(Text& value) override { return add(std::move(value)); }
+  bool binary(typename Value::binary_t& value) override { return add(std::move(value)); }
+
+  bool start_object(size_t) override { return open(Value::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(Value::array()); }
+  bool end_array() override { return close(); }
+
+  bool key(Text& name) override {
+    auto& members = open_.back().value->template get_ref<typename Value::object_t&>();
+    bool is_new = false;
+    if constexpr (std::is_same_v<Value, Json>) {
+      const auto place = members.try_emplace(name);
+      member_ = &place.first->second;
+      is_new = place.second;
+    } else {  // a list, whose own search looks through all of it
+      is_new = open_.back().keys.insert(name).second;
+      member_ = &members.emplace_back(name, nullptr).second;
+    }
+    if (is_new) return true;
+    throw InputError("json", fmt::format("{}: the key \"{}\" stands twice in one object",
+                                         what_, name));
+  }
+
+  bool parse_error(size_t byte, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what_, byte,
+                                         words_of(error)));
+  }
+
+ private:
+  /// An object or a list whose end was not seen yet.
+  struct Open {
+    Value* value;
+    std::set<std::string> keys = {};  ///< of an object that is a list of members
+  };
+
+  Value& place(Value&& value) {
+    if (std::ssize(open_) > max_depth_) {
+      throw InputError("json", fmt::format("{}: nested deeper than {} levels; refused",
+                                           what_, max_depth_));
+    }
+    if (open_.empty()) return root_ = std::move(value);
+    Value& parent = *open_.back().value;
+    if (parent.is_object()) return *member_ = std::move(value);
+    auto& items = parent.template get_ref<typename Value::array_t&>();
+    return items.emplace_back(std::move(value));
+  }
+
+  bool add(Value&& value) {
+    place(std::move(value));
+    return true;
+  }
+
+  bool add_number(Value&& value) {
+    const bool odd = next_odd_ != odd_end_ && next_odd_->number == number_;
+    ++number_;
+    if (!odd) return add(std::move(value));
+    const std::string_view text = (next_odd_++)->text;
+    return add(Value::binary({text.begin(), text.end()}));
+  }
+
+  /// Begins an object or a list. It does not move while it is open, since it is the last
+  /// value of what holds it.
+  bool open(Value&& value) {
+    open_.push_back({&place(std::move(value))});
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Value root_;
+  std::vector<Open> open_;
+  Value* member_ = nullptr;  ///< where the value after a key goes
+  size_t number_ = 0;        ///< numbers seen so far
+  std::vector<OddNumber>::const_iterator next_odd_;
+  std::vector<OddNumber>::const_iterator odd_end_;
+  std::string_view what_;
+  int max_depth_;
+};
+
 template <typename Value>
 Value parse(std::string_view given, std::string_view what, int max_depth) {
   const PlainJson plain(given);
-  size_t number = 0;
-  auto next_odd = plain.odd().begin();
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, Value& parsed) {
-    using Event = nlohmann::json::parse_event_t;
-    if (depth > max_depth) {
-      throw InputError("json", fmt::format("{}: nested deeper than {} levels; refused",
-                                           what, max_depth));
-    }
-    if (event == Event::value && parsed.is_number()) {
-      if (next_odd != plain.odd().end() && next_odd->number == number) {
-        parsed = Value::binary({next_odd->text.begin(), next_odd->text.end()});
-        ++next_odd;
-      }
-      ++number;
-    }
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key &&
-        !keys.back().insert(parsed.template get<std::string>()).second) {
-      throw InputError("json",
-                       fmt::format("{}: the key \"{}\" stands twice in one object", what,
-                                   parsed.template get<std::string>()));
-    }
-    return true;
-  };
-  try {
-    return Value::parse(plain.text(), watch);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what,
-                                         error.byte, words_of(error)));
-  } catch (const nlohmann::json::exception& error) {  // a number out of range
-    throw InputError("json",
-                     fmt::format("{}: not valid JSON: {}", what, words_of(error)));
-  }
+  Builder<Value> builder(plain, what, max_depth);
+  Value::sax_parse(plain.text(), &builder);
+  return builder.take();
 }
 
 /// Returns whether one of parse's odd numbers is in a value.

@@ -1,5 +1,9 @@
 #include "longhaul/base/json.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
 #include <limits>
 
 #include "longhaul/base/error.h"
@@ -80,6 +84,50 @@ TEST(Json, TextIsAsDumpWritesIt) {
 TEST(Json, AKeyMayStandOncePerObjectOnly) {
   EXPECT_HAS(refusal(R"({"a": 1, "b": {"c": 1, "c": 2}})"), "the key \"c\" stands twice");
   EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 2}}])", "a.json"));
+}
+
+/// Returns the least processor time of some parses of a text, in clock ticks.
+template <typename Parse>
+double least_time(const std::string& text, const Parse& parse) {
+  double least = 0.0;
+  for (int i = 0; i < 5; ++i) {
+    const std::clock_t begin = std::clock();
+    parse(text, "a.json", 64);
+    const auto took = static_cast<double>(std::clock() - begin);
+    least = i == 0 ? took : std::min(least, took);
+  }
+  return least;
+}
+
+/// Returns a text with `count` members, each of which has another name.
+std::string members(int count, const char* open, const char* member, const char* close) {
+  std::string text = open;
+  for (int i = 0; i < count; ++i) {
+    text += (i > 0 ? "," : "") + fmt::format(fmt::runtime(member), i);
+  }
+  return text + close;
+}
+
+// Sixteen times as many members take about 16 times as long, and 256 times as long where
+// each of them looks through all others.
+TEST(Json, TheTimeGrowsAsTheNumberOfMembers) {
+  constexpr int kFew = 500;
+  constexpr int kMore = 16;
+  const auto compare = [](const char* what, const auto& parse, const auto&... form) {
+    const double few = least_time(members(kFew, form...), parse);
+    const double many = least_time(members(kMore * kFew, form...), parse);
+    EXPECT_LT(many, 4.0 * kMore * few) << what;
+  };
+  const auto both = [&](const char* what, const auto&... form) {
+    compare(what, parse_json, form...);
+    compare(what, parse_ordered_json, form...);
+  };
+  both("objects in an object", "{", "\"t{}\":{{\"a\":[1,2],\"b\":\"x\"}}", "}");
+  both("objects in a list", "[", "{{\"id\":{},\"b\":null}}", "]");
+  both("lists in an object", "{", "\"t{}\":[1]", "}");
+  both("lists in a list", "[", "[{}]", "]");
+  both("numbers in an object", "{", "\"t{0}\":{0}", "}");
+  both("odd numbers", "[", "1e999,{}", "]");
 }
 
 TEST(Json, NestingHasALimit) {

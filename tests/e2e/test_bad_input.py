@@ -273,13 +273,16 @@ BUILD = ["data", "build", "bad/*", "--tokenizer", "models/small", "--out", "data
      ["bad/a.jsonl:2", "invalid UTF-8", "byte 9 (0xc3) of the line", "--bad-records drop"]),
     ("a.jsonl", b'{"text":"fine"}\n{"text":\n', ["bad/a.jsonl:2", "invalid JSON"]),
     ("a.jsonl", b'{"body":"fine"}\n', ["bad/a.jsonl:1", "field missing", "'text'", "'body'"]),
+    ("a.json", b'[{"text":"fine"},{"text":"fine"}]',
+     ["bad/a.json is one JSON array; one object a line is read: `jq -c '.[]' bad/a.json > bad/a.jsonl`"]),
+    ("a.jsonl", b'{"messages":[{"role":"user","content":"x"}]}\n', ["records are chats ('messages')"]),
     ("a.txt", b"", ["1 file holds no document with text"]),
     ("a.jsonl", b"\n\n", ["1 file holds no document with text"]),
     ("a.jsonl", b'{"text":""}\n', ["1 file holds no document with text"]),
     ("a.jsonl.gz", gzip.compress(b'{"text":"' + os.urandom(400).hex().encode() + b'"}\n')[:-40],
      ["bad/a.jsonl.gz", "the gzip data ends early", "truncated", "download the file again"]),
     ("a.jsonl.gz", b'{"text":"plain"}\n', ["bad/a.jsonl.gz", "not valid gzip data"]),
-], ids=["text", "json_line", "json", "field", "empty_file", "blank_lines", "empty_text",
+], ids=["text", "json_line", "json", "field", "array", "chat", "empty_file", "blank_lines", "empty_text",
         "truncated_gzip", "no_gzip"])
 def test_a_bad_corpus_makes_no_store(run, root, name, data, words):
     (root / "bad").mkdir()
@@ -304,6 +307,23 @@ def test_bad_records_are_dropped_only_on_request_and_counted(run, root):
     assert "bad/a.jsonl:2 (byte 15)  invalid UTF-8" in result.stdout
     info = json.loads((root / "data/bad/store.json").read_text())
     assert info["documents"] == 2 and sum(info["dropped"].values()) == 2
+
+
+def test_a_file_of_which_nothing_is_used_is_no_bad_record(run, root):
+    (root / "bad").mkdir()
+    (root / "bad/good.jsonl").write_text('{"text":"fine"}\n' * 50)
+    for name, text, words in [("a.json", json.dumps([{"text": "x"}] * 1000), "bad/a.json is one JSON array"),
+                              ("a.jsonl", '{"body":"x"}\n' * 3, "bad/a.jsonl: 0 of 3 records used")]:
+        (root / "bad" / name).write_text(text)
+        refused_without_a_trace(run, root, [*BUILD[:-2], "--bad-records", "drop"], words)
+        (root / "bad" / name).unlink()
+
+
+def test_training_calls_an_array_and_chats_by_their_names(run, root):
+    (root / "a.json").write_text('[{"input_ids": [1, 2]}]')
+    (root / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
+    training_refused(run, root, ['data.train=[{path="a.json"}]'], "a.json is one JSON array", "jq -c '.[]'")
+    training_refused(run, root, ['data.train=[{path="chats.jsonl"}]'], "records are chats ('messages')")
 
 
 @pytest.mark.parametrize("file", ["store.json", "tokens_00000.bin", "documents_00000.bin"])

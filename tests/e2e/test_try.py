@@ -71,6 +71,10 @@ def test_a_chinese_text_becomes_a_model(binary, run, tmp_path):
     ("program", b"\x7fELF\x02\x01\x01\x00" * 9000, ["program: is no text in UTF-8", "zero"]),
     ("broken.jsonl", b'{"text": "a"}\n{"text": \n' * 900, ["broken.jsonl:2"]),
     ("ids.jsonl", b'{"text": [1, 2]}\n' * 900, ["ids.jsonl:1", "token ids"]),
+    ("config.json", b'{\n  "model_type": "llama"\n}\n',
+     ["config.json holds a JSON object over several lines", "`jq -c '.' config.json > config.jsonl`"]),
+    ("array.json", b'[{"text": "a"}, {"text": "b"}]', ["array.json is one JSON array", "jq -c '.[]'"]),
+    ("latin1.jsonl", b'{"text": "caf\xe9"}\n', ["latin1.jsonl:1", "iconv -f LATIN1"]),
     ("missing.txt", None, ["missing.txt"]),
     ("packed.zip", b"PK", ["packed.zip"]),
 ])

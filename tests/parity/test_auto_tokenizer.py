@@ -16,7 +16,9 @@ from tokenizers import pre_tokenizers, processors, trainers  # noqa: E402
 from transformers.models.auto import tokenization_auto  # noqa: E402
 from transformers.tokenization_utils_tokenizers import TokenizersBackend  # noqa: E402
 
-from test_tokenizer import BIN, REGEX  # noqa: E402
+import sentencepiece  # noqa: E402
+from test_tokenizer import BIN, REGEX, our_results  # noqa: E402
+from tokenizer_styles import sentencepiece_model  # noqa: E402
 
 TEXT = ["the quick brown fox jumps over 12345 lazy dogs. Hello, World! it's\n fine  really",
         "caf\u00e9 na\u00efve \u00c0\u00c9 x<y \u4e2d\u6587"] * 4
@@ -260,6 +262,76 @@ def test_every_class_of_transformers_that_does_not_read_the_file_is_known(tmp_pa
         # A file of bytes is read whatever Llama's class would make of it.
         reads = reads or name == "LlamaTokenizer"
         assert bool(warnings) != reads, (name, warnings)
+
+
+# Classes that read a SentencePiece model, with the name that each gives the file.
+MOVED = {"XLMRobertaTokenizer": "sentencepiece.bpe.model", "MBartTokenizer": "sentencepiece.bpe.model",
+         "MBart50Tokenizer": "sentencepiece.bpe.model", "NllbTokenizer": "sentencepiece.bpe.model",
+         "CamembertTokenizer": "sentencepiece.bpe.model", "PLBartTokenizer": "sentencepiece.bpe.model",
+         "SeamlessM4TTokenizer": "sentencepiece.bpe.model"}
+AROUND = {"T5Tokenizer": "spiece.model", "BigBirdTokenizer": "spiece.model", "XLNetTokenizer": "spiece.model",
+          "LlamaTokenizer": "tokenizer.model", "CodeLlamaTokenizer": "tokenizer.model"}
+ENDS = [{}, {"add_bos_token": True}, {"add_bos_token": False}, {"add_eos_token": True},
+        {"add_eos_token": False}, {"add_bos_token": True, "add_eos_token": True}]
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    text = ["the quick brown fox jumps over the lazy dogs. hi there, hello world it is fine"] * 20
+    return {kind: sentencepiece_model(text, model_type=kind, vocab_size=size)
+            for kind, size in [("unigram", 60), ("bpe", 80)]}
+
+
+def beside_model(path, name, model, **config):
+    path.mkdir(parents=True)
+    (path / name).write_bytes(model)
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    return path
+
+
+def build(path, out):
+    (out.parent / "a.txt").write_text("hi there")
+    return subprocess.run([str(BIN.parent / "longhaul"), "data", "build", str(out.parent / "a.txt"),
+                           "--tokenizer", str(path), "--special-tokens", "tokenizer", "--out", str(out)],
+                          capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_a_class_that_moves_the_pieces_of_a_model_is_refused_with_the_way_out(name, pieces, tmp_path):
+    path = beside_model(tmp_path / "m", MOVED[name], pieces["unigram"], tokenizer_class=name)
+    auto = transformers.AutoTokenizer.from_pretrained(path)
+    library = sentencepiece.SentencePieceProcessor(model_proto=pieces["unigram"])
+    assert auto("hi there", add_special_tokens=False).input_ids != library.encode("hi there")
+    said = f"the tokenizer_class {name} gives the pieces of {path / MOVED[name]} other ids"
+    assert said in warnings_of(path)[0][0]
+    # What the message says to do does it.
+    auto.save_pretrained(tmp_path / "out")
+    if (tmp_path / "out/tokenizer.json").exists():  # PLBart has none
+        assert our_results(tmp_path / "out", ["hi there"], tmp_path)[0][0] == auto("hi there").input_ids
+    done = build(path, tmp_path / "store")
+    assert done.returncode == 78 and said in done.stderr and "save_pretrained" in done.stderr
+
+
+def test_a_class_that_only_the_models_type_tells_is_refused_too(pieces, tmp_path):
+    path = beside_model(tmp_path / "m", "sentencepiece.bpe.model", pieces["unigram"])
+    (path / "config.json").write_text(json.dumps({"model_type": "xlm-roberta"}))
+    done = build(path, tmp_path / "store")
+    assert done.returncode == 78 and "XLMRobertaTokenizer (of model_type xlm-roberta)" in done.stderr
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_other_ends_of_a_text_than_those_of_a_models_class_are_a_warning_and_nothing_else_is(
+        name, pieces, tmp_path):
+    kind = "bpe" if "Llama" in name else "unigram"
+    paths = [beside_model(tmp_path / str(i), AROUND[name], pieces[kind], tokenizer_class=name, **ends)
+             for i, ends in enumerate(ENDS)]
+    verdicts = []
+    for i, (path, warnings) in enumerate(zip(paths, warnings_of(*paths))):
+        theirs = transformers.AutoTokenizer.from_pretrained(path)("hi there").input_ids
+        ours = our_results(path, ["hi there"], tmp_path)[0][0]
+        assert len(warnings) == (ours != theirs), (ENDS[i], warnings, ours, theirs)
+        verdicts.append(bool(warnings))
+    assert True in verdicts
 
 
 TIKTOKEN = "".join(f"{token} {rank}\n" for rank, token in enumerate(["IQ==", "Ig==", "Iw==", "IHQ="]))

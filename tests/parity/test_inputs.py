@@ -3,6 +3,7 @@ and datasets.
 
 Run as: LONGHAUL_BIN_DIR=build/bin .venv/bin/python -m pytest tests/parity/test_inputs.py
 """
+import base64
 import csv
 import gzip
 import io
@@ -15,6 +16,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 import zstandard
 
@@ -75,6 +77,49 @@ def test_other_fields_that_pythons_json_takes_are_taken(tmp_path, read):
              for other, text in zip(others * 20, texts(160, seed=3))]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     assert only_texts(read(tmp_path / "a.jsonl")) == [json.loads(x)["text"] for x in lines]
+
+
+class Keys(encryption.KmsClient):
+    """Keys that are their own names."""
+
+    def __init__(self, _):
+        encryption.KmsClient.__init__(self)
+
+    def wrap_key(self, key, _):
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped, _):
+        return base64.b64decode(wrapped)
+
+
+@pytest.mark.parametrize("plain_footer,says", [(False, "an encrypted Parquet file"),
+                                               (True, "a Parquet file with encrypted columns")])
+def test_encrypted_parquet_is_called_by_its_name(tmp_path, run, plain_footer, says):
+    properties = encryption.CryptoFactory(Keys).file_encryption_properties(
+        encryption.KmsConnectionConfig(), encryption.EncryptionConfiguration(
+            footer_key="f", column_keys={"k": ["text"]}, plaintext_footer=plain_footer))
+    table = pa.table({"text": ["a", "b"], "other": [1, 2]})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema, encryption_properties=properties) as out:
+        out.write_table(table)
+    done = run("longhaul_records_tool", tmp_path / "a.parquet", check=False)
+    assert done.returncode == 78
+    assert f"{says} at byte 0" in done.stderr and "write it again without encryption" in done.stderr
+
+
+def test_feathers_first_version_is_called_by_its_name(tmp_path, run):
+    (tmp_path / "a.arrow").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
+    done = run("longhaul_records_tool", tmp_path / "a.arrow", check=False)
+    assert done.returncode == 78 and "a file of Feather's first version" in done.stderr
+
+
+@pytest.mark.parametrize("columns,says", [
+    ({"messages": [[{"role": "user", "content": "a"}]]}, "records are chats ('messages')"),
+    ({"conversations": [[{"from": "human", "value": "a"}]]}, "records are chats ('conversations')"),
+    ({"tags": [["x"]]}, "no column 'text'")])
+def test_columns_of_chats_are_called_by_their_name(tmp_path, run, columns, says):
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    done = run("longhaul_records_tool", tmp_path / "a.parquet", check=False)
+    assert done.returncode == 78 and says in done.stderr
 
 
 @pytest.mark.parametrize("dialect", [

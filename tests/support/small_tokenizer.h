@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
@@ -69,6 +70,48 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
   std::string fingerprint_ = "bytes";
   std::vector<std::string> warnings_;
   std::vector<fs::path> files_;
+};
+
+/// A tokenizer that gives the letter Q another id than its base tokenizer does, and that
+/// cannot express "~".
+class ChangedTokenizer final : public tokenizer::Tokenizer {
+ public:
+  explicit ChangedTokenizer(const tokenizer::Tokenizer& base) : base_(base) {}
+  using tokenizer::Tokenizer::encode;
+  void encode(std::string_view text, bool special,
+              std::vector<tokenizer::TokenId>& out) const override {
+    base_.encode(text, special, out);
+    if (text.find('~') != text.npos) throw InputError("tokenizer", "no token for ~");
+    for (tokenizer::TokenId& id : out) id = id == 'Q' ? 'q' : id;
+  }
+  std::string decode(const std::vector<tokenizer::TokenId>& ids,
+                     bool skip) const override {
+    return base_.decode(ids, skip);
+  }
+  std::string token_bytes(tokenizer::TokenId id) const override {
+    return base_.token_bytes(id);
+  }
+  int64_t vocab_size() const override { return base_.vocab_size(); }
+  std::optional<tokenizer::TokenId> token_to_id(std::string_view token) const override {
+    return base_.token_to_id(token);
+  }
+  std::optional<std::string> id_to_token(tokenizer::TokenId id) const override {
+    return base_.id_to_token(id);
+  }
+  std::vector<tokenizer::TokenId> special_prefix() const override {
+    return base_.special_prefix();
+  }
+  std::vector<tokenizer::TokenId> special_suffix() const override {
+    return base_.special_suffix();
+  }
+  std::optional<tokenizer::TokenId> bos_id() const override { return base_.bos_id(); }
+  std::optional<tokenizer::TokenId> eos_id() const override { return base_.eos_id(); }
+  const std::string& fingerprint() const override { return base_.fingerprint(); }
+  const std::vector<std::string>& warnings() const override { return base_.warnings(); }
+  const std::vector<fs::path>& files() const override { return base_.files(); }
+
+ private:
+  const tokenizer::Tokenizer& base_;
 };
 
 }  // namespace longhaul::data

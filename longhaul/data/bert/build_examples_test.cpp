@@ -8,6 +8,7 @@
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "tests/support/bert_examples.h"
+#include "tests/support/small_tokenizer.h"
 
 namespace longhaul::data {
 namespace {
@@ -70,6 +71,28 @@ TEST_F(BuildExamplesTest, ShardsHoldWhatTheRecordSays) {
   EXPECT_EQ(find_bert_shards({options_.out}).size(), 6U);
   EXPECT_TRUE(fs::exists(options_.out / "tokenizer" / "tokenizer.json"));
   EXPECT_EQ(dir_.listing(), "corpus.jsonl out tokenizer.json");
+}
+
+TEST_F(BuildExamplesTest, NothingStaysOfATextThatTheTokenizerCannotExpress) {
+  const ChangedTokenizer changed(*tokenizer_);
+  const std::string line = "{\"text\": \"w1 w2 w3\\nw4 w5 w6\"}\n";
+  const fs::path more = dir_.write("more.jsonl", line + line);
+  options_.inputs.arguments.push_back(more.string());
+  options_.bad_records = BadRecords::Drop;
+  (void)build_examples(changed, options_);
+  const auto expected = contents(options_.out);
+  dir_.write("more.jsonl", line + "{\"text\": \"w1 w2\\nw3 ~\"}\n" + line);
+  options_.out = dir_ / "again";
+  const BertRecord record = build_examples(changed, options_);
+  EXPECT_EQ(record.reading.at("documents"), 202);
+  for (const auto& [name, content] : contents(options_.out)) {
+    if (!name.ends_with(".hdf5")) continue;
+    EXPECT_EQ(content, expected.at(name)) << name;
+  }
+  options_.out = dir_ / "refused";
+  options_.bad_records = BadRecords::Fail;
+  EXPECT_HAS(input_error([&] { (void)build_examples(changed, options_); }),
+             "more.jsonl:2: not tokenized: no token for ~");
 }
 
 TEST_F(BuildExamplesTest, InspectingSaysWhatTheRecordSaysAndWhetherItIsWhole) {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/store/build/pieces.h"
 #include "longhaul/system/cpus.h"
 
@@ -26,6 +29,7 @@ struct SentencePiece {
   int64_t cut_sentences = 0;
   int64_t special_in_text = 0;
   int64_t empty_documents = 0;
+  std::vector<int> files;  ///< files of which a record was used
 };
 
 /// Splits records into sentences and tokenizes the sentences. Any thread may call
@@ -53,7 +57,7 @@ class SentenceEncoder {
       if (parsed.problem != RecordProblem::None) {
         piece.dropped.push_back({parsed.problem, place, parsed.detail});
       } else {
-        add_text(parsed.text, piece);
+        add_record(parsed.text, place, piece);
       }
       record = {};
     }
@@ -61,6 +65,28 @@ class SentenceEncoder {
   }
 
  private:
+  void add_record(const std::string& text, const RecordPlace& place,
+                  SentencePiece& piece) const {
+    SentenceList& all = piece.documents;
+    const std::array sizes = {all.tokens.size(), all.sentence_tokens.size(),
+                              all.document_sentences.size()};
+    const std::array counts = {piece.cut_sentences, piece.special_in_text};
+    try {
+      add_text(text, piece);
+    } catch (const InputError& error) {  // nothing of the text stays
+      all.tokens.resize(sizes[0]);
+      all.sentence_tokens.resize(sizes[1]);
+      all.document_sentences.resize(sizes[2]);
+      piece.cut_sentences = counts[0];
+      piece.special_in_text = counts[1];
+      piece.dropped.push_back({RecordProblem::NotTokenized, place, error.message()});
+      return;
+    }
+    if (piece.files.empty() || piece.files.back() != place.file) {
+      piece.files.push_back(place.file);
+    }
+  }
+
   void add_text(const std::string& text, SentencePiece& piece) const {
     bool any = false;
     for (const auto& sentences : split_documents(text, rule_)) {
@@ -104,17 +130,20 @@ class SentenceEncoder {
 class Collector {
  public:
   Collector(const InputSet& inputs, const ReadDocumentsOptions& options, SpoolWriter& out)
-      : inputs_(inputs), options_(options), out_(out) {}
+      : inputs_(inputs), options_(options), out_(out), files_(inputs) {}
 
   void take(const SentencePiece& piece) {
     for (const Dropped& dropped : piece.dropped) {
-      const std::string place = inputs_.describe(dropped.place);
-      if (options_.bad_records == BadRecords::Fail &&
-          dropped.problem != RecordProblem::Empty) {
-        fail_record(place, dropped.problem, dropped.detail);
+      if (dropped.problem != RecordProblem::Empty) {
+        if (options_.bad_records == BadRecords::Fail) {
+          fail_record(inputs_, dropped.place, dropped.problem, dropped.detail);
+        }
+        files_.drop(dropped.place, dropped.problem, dropped.detail);
       }
-      report.dropped.add(dropped.problem, {place, dropped.detail});
+      report.dropped.add(dropped.problem,
+                         {inputs_.describe(dropped.place), dropped.detail});
     }
+    for (const int file : piece.files) files_.use(file);
     if (report.dropped.bad() > options_.max_bad_records) {
       throw InputError("data",
                        fmt::format("{} bad records, but at most {} are allowed: "
@@ -135,7 +164,12 @@ class Collector {
                                 {"bytes", range.stored_bytes},
                                 {"hash", range.hash},
                                 {"records", range.records}});
+      records_[range.range.file] += range.records;
     }
+  }
+  /// Throws InputError for a file of which nothing was used, after the last part.
+  void check_files() const {
+    for (const auto& [file, records] : records_) files_.check(file, records);
   }
   ReadDocumentsReport report;
 
@@ -143,6 +177,8 @@ class Collector {
   const InputSet& inputs_;
   const ReadDocumentsOptions& options_;
   SpoolWriter& out_;
+  FilesInUse files_;
+  std::map<int, int64_t> records_;  ///< by file
 };
 
 }  // namespace
@@ -179,6 +215,7 @@ ReadDocumentsReport read_documents(
     bytes_before += part.stored_bytes;
     collector.add_sources(reader->finished());
   }
+  collector.check_files();
   collector.report.counts = out.counts();
   return std::move(collector.report);
 }

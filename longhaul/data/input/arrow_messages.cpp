@@ -97,7 +97,12 @@ void ArrowMessages::begin() {
   begun_ = true;
   std::array<char, kMagicPadded> head{};
   const auto found = file_.read(0, head);
-  if (!std::string_view(found.data(), found.size()).starts_with(kMagic)) return;
+  const std::string_view magic(found.data(), found.size());
+  if (magic.starts_with("FEA1")) {
+    file_.fail("a file of Feather's first version, which is not Arrow", 0,
+               "write it again with pyarrow.feather.write_feather, version 2");
+  }
+  if (!magic.starts_with(kMagic)) return;
   is_file_format_ = true;
   position_ = kMagicPadded;
   if (hashing_) file_.hash_more(found);

@@ -188,6 +188,24 @@ std::vector<std::string> columns_with_documents(const arrow::Schema& schema,
   return names;
 }
 
+/// Returns whether a column holds lists of messages.
+bool is_chat(const arrow::DataType& type) {
+  if (!arrow::is_list_like(type.id())) return false;
+  const arrow::DataType& value =
+      *static_cast<const arrow::BaseListType&>(type).value_type();
+  if (value.id() != arrow::Type::STRUCT) return false;
+  const auto& fields = static_cast<const arrow::StructType&>(value);
+  return fields.GetFieldIndex("role") >= 0 || fields.GetFieldIndex("from") >= 0;
+}
+
+/// Throws InputError for a schema whose records are chats.
+void refuse_chats(const arrow::Schema& schema, const fs::path& file) {
+  for (const auto& field : schema.fields()) {
+    if (!is_chat(*field->type())) continue;
+    fail_input("data", "{}: {}", file.string(), chat_advice(field->name()));
+  }
+}
+
 /// Returns the index of a column; -1 when there is none.
 int find_column(const arrow::Schema& schema, const std::string& name,
                 const fs::path& file) {
@@ -248,6 +266,7 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
                            const fs::path& file)
     : field(find_column(schema, options.field, file)) {
   if (field < 0) {
+    refuse_chats(schema, file);
     throw InputError(
         "data", fmt::format("{}: no column '{}' (its columns: {}){}", file.string(),
                             options.field, column_names(schema),
@@ -257,6 +276,7 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
   const arrow::DataType& type = *schema.field(field)->type();
   ids = is_integer_list(type);
   if (!ids && !is_text(type)) {
+    refuse_chats(schema, file);
     throw InputError("data", fmt::format("{}: column '{}' is {}, neither text nor lists "
                                          "of integers; name another column with --field",
                                          file.string(), options.field, type.ToString()));

@@ -251,8 +251,12 @@ ParsedRecord parse_csv_row(const RawRecord& record) {
     }
   }
   if (count != record.csv_columns) {
+    const bool joined = record.bytes.starts_with("\xEF\xBB\xBF");
     return broken(RecordProblem::WrongFieldCount,
-                  fmt::format("{}, but the header has {}", count, record.csv_columns));
+                  fmt::format("{}, but the header has {}{}", count, record.csv_columns,
+                              joined ? "; the row begins with a byte order mark, as "
+                                       "where files were joined"
+                                     : ""));
   }
   parsed.text = unquoted(wanted);
   if (parsed.text.empty()) return broken(RecordProblem::Empty);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/file_form.h"
 
 namespace longhaul::data {
 namespace {
@@ -43,8 +44,8 @@ bool DocumentReader::next(std::string& text) {
     const bool fails = bad_ == BadRecords::Fail && parsed.problem != RecordProblem::Empty;
     const bool listed =
         dropped_.counts[parsed.problem] < static_cast<int64_t>(DroppedRecords::kExamples);
-    std::string place = fails || listed ? inputs_.describe(record_.place) : std::string();
-    if (fails) fail_record(place, parsed.problem, parsed.detail);
+    if (fails) fail_record(inputs_, record_.place, parsed.problem, parsed.detail);
+    std::string place = listed ? inputs_.describe(record_.place) : std::string();
     dropped_.add(parsed.problem, {std::move(place), std::move(parsed.detail)});
   }
   return false;

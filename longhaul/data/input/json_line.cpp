@@ -34,7 +34,39 @@ std::string field_names(const dom::object& object) {
   return names.empty() ? "none" : names;
 }
 
-/// Returns the first fields that hold a text or a list; a list alone where ids are
+/// Returns whether a list may be one of ids.
+bool may_be_ids(const dom::element& value) {
+  dom::array array;
+  if (value.get(array) != simdjson::SUCCESS) return false;
+  return array.size() == 0 || array.at(0).is_number();
+}
+
+/// Returns what a field that holds a list of objects means; None for other fields.
+RecordProblem problem_of_objects(const dom::element& value) {
+  dom::array array;
+  dom::object first;
+  if (value.get(array) != simdjson::SUCCESS || array.size() == 0 ||
+      array.at(0).get(first) != simdjson::SUCCESS) {
+    return RecordProblem::None;
+  }
+  const bool chat = first["role"].error() == simdjson::SUCCESS ||
+                    first["from"].error() == simdjson::SUCCESS;
+  return chat ? RecordProblem::Chat : RecordProblem::FieldMissing;
+}
+
+/// Returns the result for a record without a text of its own, whose field `key` is a list
+/// of objects: a chat, or all records of a file.
+ParsedRecord objects_in(std::string_view key, RecordProblem problem,
+                        std::string_view wanted) {
+  if (problem == RecordProblem::Chat) return broken(problem, chat_advice(key));
+  return broken(
+      problem,
+      fmt::format("'{}'; '{}' is a list of objects: write each of them as a line "
+                  "of its own, for example with `jq -c '.\"{}\"[]'`",
+                  wanted, key, key));
+}
+
+/// Returns the first fields that hold a text or a list of ids; a list alone where ids are
 /// wanted.
 std::vector<std::string> fields_with_documents(const dom::object& object,
                                                std::string_view wanted) {
@@ -42,7 +74,7 @@ std::vector<std::string> fields_with_documents(const dom::object& object,
   std::vector<std::string> names;
   for (const dom::key_value_pair& entry : object) {
     const bool fits =
-        entry.value.is_array() || (entry.value.is_string() && !wants_ids(wanted));
+        may_be_ids(entry.value) || (entry.value.is_string() && !wants_ids(wanted));
     if (fits && entry.key.size() <= 40) names.emplace_back(entry.key);
     if (names.size() == kMost) break;
   }
@@ -131,6 +163,10 @@ ParsedRecord take_ids(const Members& members, std::string_view field) {
 ParsedRecord take_field(const dom::object& object, std::string_view field) {
   const Members members = find_members(object, field);
   if (members.times == 0) {
+    for (const dom::key_value_pair& entry : object) {
+      const RecordProblem problem = problem_of_objects(entry.value);
+      if (problem != RecordProblem::None) return objects_in(entry.key, problem, field);
+    }
     return broken(RecordProblem::FieldMissing,
                   fmt::format("'{}' (its fields: {}){}", field, field_names(object),
                               name_another(fields_with_documents(object, field), field)));
@@ -138,6 +174,10 @@ ParsedRecord take_field(const dom::object& object, std::string_view field) {
   if (members.times > 1)
     return broken(RecordProblem::FieldTwice, fmt::format("'{}'", field));
   if (members.value.is_null()) return broken(RecordProblem::Empty);
+  if (const RecordProblem problem = problem_of_objects(members.value);
+      problem != RecordProblem::None) {
+    return objects_in(field, problem, field);
+  }
   if (members.value.is_array()) return take_ids(members, field);
   std::string_view text;
   if (members.value.get(text) != simdjson::SUCCESS) {
@@ -201,6 +241,20 @@ std::string fields_read(std::string_view field) {
   return fmt::format("in '{}' (or the 'labels' and 'attention_mask' of ids)", field);
 }
 
+/// Returns what is wrong with a line that is no JSON.
+std::string words_of(simdjson::error_code error, std::string_view line) {
+  if (line.starts_with("\xEF\xBB\xBF")) {
+    return "a byte order mark stands before the object, as where files were joined; "
+           "remove it from all lines, for example with `sed 's/^\\xEF\\xBB\\xBF//'`";
+  }
+  if (error == simdjson::STRING_ERROR) {
+    return "a string that is no text: half of a surrogate pair (\\ud800 to \\udfff "
+           "alone), "
+           "or a wrong escape";
+  }
+  return simdjson::error_message(error);
+}
+
 ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view field,
                         bool again = false) {
   if (parser.max_depth() != kMaxJsonDepth || parser.capacity() < line.size()) {
@@ -220,13 +274,9 @@ ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view
   if (error != simdjson::SUCCESS) {
     ParsedRecord utf8 = invalid_utf8(line, "line");
     if (utf8.problem != RecordProblem::None) return utf8;
-    const bool array = line.front() == '[' && line.size() < 4;
     return broken(RecordProblem::InvalidJson,
-                  fmt::format("{}{}{}", again ? fields_read(field) + ": " : "",
-                              simdjson::error_message(error),
-                              array ? "; a file with one list of objects is no JSON "
-                                      "lines file: write one object a line"
-                                    : ""));
+                  fmt::format("{}{}", again ? fields_read(field) + ": " : "",
+                              words_of(error, line)));
   }
   dom::object object;
   if (root.get(object) != simdjson::SUCCESS) return broken(RecordProblem::NotAnObject);

@@ -131,6 +131,12 @@ class Scanner {
 
 }  // namespace
 
+FirstValue first_value(std::string_view text) {
+  Scanner scanner(text);
+  const bool whole = scanner.value();
+  return {scanner.at(), whole || scanner.done(), !whole && scanner.done()};
+}
+
 std::optional<std::vector<RawMember>> split_members(std::string_view text) {
   Scanner scanner(text);
   std::vector<RawMember> members;

@@ -19,4 +19,14 @@ struct RawMember {
 /// depth.
 std::optional<std::vector<RawMember>> split_members(std::string_view text);
 
+/// Where the first value of a JSON text ends.
+struct FirstValue {
+  size_t end = 0;      ///< behind the value, or where the text stops to be JSON
+  bool valid = false;  ///< the text is JSON up to `end`
+  bool cut = false;    ///< the text ends inside the value
+};
+
+/// Finds the end of the object or list that a text begins with.
+FirstValue first_value(std::string_view text);
+
 }  // namespace longhaul::data

@@ -50,7 +50,7 @@ void check_frame(const StoredFile& file) {
   const std::string_view end(tail.data() + 4, 4);
   const std::string_view begin(head.data(), head.size());
   if (end == "PARE" || begin == "PARE") {
-    file.fail("an encrypted Parquet file", 0, "decrypt it first");
+    file.fail("an encrypted Parquet file", 0, "write it again without encryption");
   }
   if (begin != "PAR1") file.fail("not a Parquet file: no PAR1", 0);
   if (end != "PAR1") {
@@ -63,6 +63,13 @@ void check_frame(const StoredFile& file) {
                           std::min(kMaxFooterBytes, size - kSmallestFile)),
               size - tail.size());
   }
+}
+
+/// Refuses a file whose footer is plain and whose columns are not.
+void refuse_encrypted(const parquet::FileMetaData& footer, const StoredFile& file) {
+  if (!footer.is_encryption_algorithm_set()) return;
+  file.fail("a Parquet file with encrypted columns", 0,
+            "write it again without encryption");
 }
 
 parquet::ReaderProperties reader_properties(arrow::MemoryPool* pool) {
@@ -308,6 +315,7 @@ class ParquetReader final : public RangeReader {
     builder.memory_pool(pool_.get())->properties(properties);
     reader_ = require(builder.Build(), file_.path(), "its footer", options_);
     metadata_ = reader_->parquet_reader()->metadata();
+    refuse_encrypted(*metadata_, file_);
     std::shared_ptr<arrow::Schema> schema;
     require(reader_->GetSchema(&schema), file_.path(), "its schema", options_);
     const ColumnChoice chosen(*schema, options_, file_.path());
@@ -431,6 +439,7 @@ auto with_footer(const InputFile& file, const InputOptions& options, const Look&
     const auto source = open_stored(stored, object, pool.get(), options);
     const auto reader =
         parquet::ParquetFileReader::Open(source, reader_properties(pool.get()));
+    refuse_encrypted(*reader->metadata(), stored);
     return look(*reader->metadata(), stored);
   });
 }

@@ -16,7 +16,7 @@ namespace longhaul::data {
 
 std::string_view problem_name(RecordProblem problem) {
   // The names are in the order of RecordProblem.
-  static constexpr std::array<std::string_view, 14> kNames{"none",
+  static constexpr std::array<std::string_view, 16> kNames{"none",
                                                            "empty",
                                                            "invalid UTF-8",
                                                            "invalid JSON",
@@ -29,7 +29,9 @@ std::string_view problem_name(RecordProblem problem) {
                                                            "text after a closing quote",
                                                            "token id out of range",
                                                            "bad attention_mask",
-                                                           "bad labels"};
+                                                           "bad labels",
+                                                           "chat",
+                                                           "not tokenized"};
   const auto number = static_cast<size_t>(problem);
   return number < kNames.size() ? kNames[number] : "unknown";
 }
@@ -120,15 +122,17 @@ std::string name_another(std::vector<std::string> names, std::string_view wanted
                      plain ? *best : fmt::format("'{}'", *best));
 }
 
+std::string chat_advice(std::string_view field) {
+  return fmt::format(
+      "records are chats ('{}'). longhaul reads plain text: write each chat with its "
+      "template into a field 'text' (longhaul docs data#chats)",
+      field);
+}
+
 std::string describe_broken(const std::string& place, RecordProblem problem,
                             const std::string& detail) {
   return fmt::format("{}: {}{}{}", place, problem_name(problem),
                      detail.empty() ? "" : ": ", detail);
-}
-
-void fail_record(const std::string& place, RecordProblem problem,
-                 const std::string& detail) {
-  fail_input("data", "{}{}", describe_broken(place, problem, detail), kRecordAdvice);
 }
 
 }  // namespace longhaul::data

@@ -31,6 +31,8 @@ enum class RecordProblem : uint8_t {
   IdOutOfRange,     ///< negative, or above 2^31 - 1
   BadMask,          ///< attention_mask: not zeros and ones, or another length
   BadLabels,        ///< labels: neither -100 nor the id, or another length
+  Chat,             ///< a list of messages, where text is read
+  NotTokenized,     ///< text that the tokenizer cannot express
 };
 std::string_view problem_name(RecordProblem problem);
 
@@ -134,14 +136,14 @@ std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
 std::string describe_broken(const std::string& place, RecordProblem problem,
                             const std::string& detail);
 
-/// What the message of fail_record() ends with: what to do.
+/// What to do with a record that is wrong by itself.
 inline constexpr std::string_view kRecordAdvice =
     "; correct the record, or leave such records out and count them with --bad-records "
     "drop";
 
-/// Throws InputError for a broken record. The message names the record's place and says
-/// what to do.
-[[noreturn]] void fail_record(const std::string& place, RecordProblem problem,
-                              const std::string& detail);
+/// What to do with bytes that are not UTF-8.
+inline constexpr std::string_view kEncodingAdvice =
+    "if it is text in another encoding, make UTF-8 of it, for example with `iconv -f "
+    "LATIN1 -t UTF-8`";
 
 }  // namespace longhaul::data

@@ -7,6 +7,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/self_test.h"
@@ -264,7 +265,7 @@ void scan_rows(const fs::path& path, const InspectOptions& options, Table& table
       const RecordPlace place = record.place;
       const ParsedRecord parsed = parse_record(record, set.options());
       if (parsed.problem != RecordProblem::None) {
-        fail_record(set.describe(place), parsed.problem, parsed.detail);
+        fail_record(set, place, parsed.problem, parsed.detail);
       }
       ++rows;
       tokens += static_cast<int64_t>(parsed.ids.size());

@@ -120,6 +120,38 @@ std::map<std::string, const Json*> added_of(const Json& root) {
   return added;
 }
 
+/// The class that AutoTokenizer takes, and words that also tell where it is named.
+struct NamedClass {
+  std::string name;  ///< empty for a class that reads the file as it is
+  std::string why;
+};
+
+NamedClass class_of(const fs::path& dir, const Json& config, const Json& root) {
+  const Json model = read_model(dir);
+  std::string named = text_at(config, "tokenizer_class");
+  if (named.empty()) named = text_at(model, "tokenizer_class");
+  const std::string type = text_at(model, "model_type");
+  const std::string name = auto_tokenizer_class(named, type, root);
+  return {name, named.starts_with(name)
+                    ? fmt::format("the tokenizer_class {}", named)
+                    : fmt::format("the class {} (of model_type {})", name, type)};
+}
+
+/// Returns what to do for the ids of transformers.
+std::string save_again(const fs::path& file) {
+  return fmt::format(
+      "to have the same tokens here, save the tokenizer with transformers, "
+      "AutoTokenizer.from_pretrained(\"{}\").save_pretrained(\"OUT\"), and give OUT",
+      file.has_parent_path() ? file.parent_path().string() : ".");
+}
+
+std::string tell_moved_pieces(const std::string& why, const fs::path& file) {
+  return fmt::format(
+      "{} gives the pieces of {} other ids than the file (mostly one more), and longhaul "
+      "takes the file's; {}",
+      why, file.string(), save_again(file));
+}
+
 class Differences {
  public:
   Differences(const fs::path& file, const Json& root, const Tokenizer& tokenizer)
@@ -133,10 +165,8 @@ class Differences {
       if (lacks(token)) missing.push_back(fmt::format("\"{}\" ({})", token, place));
     }
     say_missing(missing);
-    if (root_.is_object()) {
-      say_other_flags(beside.config);
-      say_class(dir, beside);
-    }
+    if (root_.is_object()) say_other_flags(beside.config);
+    say_class(dir, beside);
     return std::move(said_);
   }
 
@@ -148,13 +178,6 @@ class Differences {
     return !tokenizer_.token_to_id(token);
   }
 
-  std::string save_again() const {
-    return fmt::format(
-        "to have the same tokens here, save the tokenizer with transformers, "
-        "AutoTokenizer.from_pretrained(\"{}\").save_pretrained(\"OUT\"), and give OUT",
-        file_.has_parent_path() ? file_.parent_path().string() : ".");
-  }
-
   void say_missing(const std::vector<std::string>& missing) {
     if (missing.empty()) return;
     said_.push_back(fmt::format(
@@ -163,7 +186,7 @@ class Differences {
         missing.size() == 1 ? "a token" : fmt::format("{} tokens", missing.size()),
         file_.string(), missing.size() == 1 ? "is" : "are", listed(missing, kMostShown),
         missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "it" : "them",
-        save_again()));
+        save_again(file_)));
   }
 
   /// Compares how tokens of the file are found in a text.
@@ -182,22 +205,18 @@ class Differences {
       }
     }
     if (others.empty()) return;
-    said_.push_back(
-        fmt::format("{} beside {} has other rules for added tokens: {}; AutoTokenizer "
-                    "uses those rules, but longhaul uses the file's own; {}",
-                    kConfig, file_.string(), listed(others, kMostShown), save_again()));
+    said_.push_back(fmt::format(
+        "{} beside {} has other rules for added tokens: {}; AutoTokenizer "
+        "uses those rules, but longhaul uses the file's own; {}",
+        kConfig, file_.string(), listed(others, kMostShown), save_again(file_)));
   }
 
   void say_class(const fs::path& dir, const Beside& beside) {
-    const Json model = read_model(dir);
-    std::string named = text_at(beside.config, "tokenizer_class");
-    if (named.empty()) named = text_at(model, "tokenizer_class");
-    const std::string type = text_at(model, "model_type");
-    const std::string name = auto_tokenizer_class(named, type, root_);
-    const std::string why =
-        named.starts_with(name)
-            ? fmt::format("the tokenizer_class {}", named)
-            : fmt::format("the class {} (of model_type {})", name, type);
+    const auto [name, why] = class_of(dir, beside.config, root_);
+    if (!root_.is_object()) {
+      if (!name.empty()) say_class_of_model(name, why, beside.config);
+      return;
+    }
     if (is_class_with_own_rules(name)) {
       said_.push_back(
           fmt::format("{} does not read {} as it is but builds a tokenizer of its own, "
@@ -232,6 +251,36 @@ class Differences {
         "of "
         "transformers 5 cuts text otherwise than longhaul, which reads the file; {}",
         why, file_.string(), fmt::join(others, ", "), read_the_file()));
+  }
+
+  /// Says what a class makes of a `.model`, whose ids here are those of sentencepiece.
+  void say_class_of_model(const std::string& name, const std::string& why,
+                          const Json& config) {
+    if (moves_pieces(name)) {
+      said_.push_back(tell_moved_pieces(why, file_));
+      return;
+    }
+    const auto theirs = ends_of_class(name, config);
+    if (!theirs) {
+      said_.push_back(fmt::format(
+          "{} does not take {} as it is but builds a tokenizer of its own, mostly with "
+          "special tokens around a text: AutoTokenizer may give other ids than longhaul, "
+          "which reads the file; {}",
+          why, file_.string(), save_again(file_)));
+      return;
+    }
+    const Ends ours{!tokenizer_.special_prefix().empty(),
+                    !tokenizer_.special_suffix().empty()};
+    if (*theirs == ours) return;
+    const auto words = [](const Ends& ends) {
+      if (ends.bos && ends.eos) return "BOS and EOS around";
+      return ends.bos ? "BOS before" : ends.eos ? "EOS after" : "nothing around";
+    };
+    said_.push_back(
+        fmt::format("{} puts {} a text in transformers 5, and longhaul puts {} it; say "
+                    "which is meant "
+                    "with add_bos_token and add_eos_token in {}",
+                    why, words(*theirs), words(ours), kConfig));
   }
 
   static std::string read_the_file() {
@@ -270,6 +319,15 @@ std::vector<std::string> auto_tokenizer_differences(const fs::path& file,
                                                     const Json& root,
                                                     const Tokenizer& tokenizer) {
   return Differences(file, root, tokenizer).find();
+}
+
+void refuse_moved_pieces(const Tokenizer& tokenizer) {
+  if (tokenizer.files().empty()) return;
+  const fs::path& file = tokenizer.files().front();
+  if (file.extension() != ".model") return;
+  const fs::path dir = file.parent_path();
+  const auto [name, why] = class_of(dir, Collector(dir).take().config, {});
+  if (moves_pieces(name)) fail_input("tokenizer", "{}", tell_moved_pieces(why, file));
 }
 
 }  // namespace longhaul::tokenizer

@@ -20,4 +20,8 @@ std::vector<std::string> auto_tokenizer_differences(const fs::path& file,
                                                     const Json& root,
                                                     const Tokenizer& tokenizer);
 
+/// Throws InputError where AutoTokenizer gives the pieces of a `.model` other ids, which
+/// a new store would hold. What was made before goes on with the file's ids.
+void refuse_moved_pieces(const Tokenizer& tokenizer);
+
 }  // namespace longhaul::tokenizer

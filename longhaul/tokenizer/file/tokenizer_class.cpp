@@ -14,8 +14,19 @@ constexpr std::pair<std::string_view, std::string_view> kOfModel[] = {
     {"bert", "BertTokenizer"},        {"gpt2", "GPT2Tokenizer"},
     {"gpt_neox", "GPTNeoXTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
     {"qwen2", "Qwen2Tokenizer"},      {"qwen3", "Qwen2Tokenizer"},
-    {"qwen3_moe", "Qwen2Tokenizer"},
+    {"qwen3_moe", "Qwen2Tokenizer"},  {"xlm-roberta", "XLMRobertaTokenizer"},
+    {"xmod", "XLMRobertaTokenizer"},  {"camembert", "CamembertTokenizer"},
+    {"mbart", "MBartTokenizer"},      {"mbart50", "MBart50Tokenizer"},
+    {"nllb", "NllbTokenizer"},        {"nllb-moe", "NllbTokenizer"},
+    {"m2m_100", "M2M100Tokenizer"},   {"plbart", "PLBartTokenizer"},
+    {"pegasus", "PegasusTokenizer"},
 };
+
+/// Names, without "Tokenizer", of classes that put tokens of their own before the pieces
+/// of a SentencePiece model, or take the ids from another file.
+constexpr std::string_view kMovesPieces =
+    " Bartpho Camembert LayoutXLM M2M100 MBart MBart50 Nllb PLBart Pegasus SeamlessM4T "
+    "Speech2Text XLMRoberta ";
 
 /// Names, without "Tokenizer", of further classes of transformers 5.23 that build a
 /// tokenizer anew or read other files.
@@ -30,6 +41,14 @@ constexpr std::string_view kOwnRules =
     "Phobert ProphetNet Qwen3_5 Rag Reformer RemBert RoCBert RoFormer SeamlessM4T "
     "Siglip Siglip2 Speech2Text SpeechT5 Splinter T5 Tapas Tipsv2 Udop VideoPrism "
     "Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLMRoberta XLNet ";
+
+/// Returns whether a class is in a list of names without "Tokenizer".
+bool is_among(std::string_view list, std::string_view name) {
+  constexpr std::string_view kEnd = "Tokenizer";
+  if (!name.ends_with(kEnd)) return false;
+  name.remove_suffix(kEnd.size());
+  return list.find(" " + std::string(name) + " ") != std::string_view::npos;
+}
 
 const Json& member(const Json& json, const char* key) {
   static const Json null;
@@ -347,11 +366,18 @@ std::optional<BuiltTokenizer> build_as_class(const std::string& name, const Json
   return built;
 }
 
-bool is_class_with_own_rules(std::string_view name) {
-  constexpr std::string_view kEnd = "Tokenizer";
-  if (!name.ends_with(kEnd)) return false;
-  name.remove_suffix(kEnd.size());
-  return kOwnRules.find(" " + std::string(name) + " ") != std::string_view::npos;
+bool moves_pieces(std::string_view name) { return is_among(kMovesPieces, name); }
+
+std::optional<Ends> ends_of_class(std::string_view name, const Json& config) {
+  if (name == "T5Tokenizer") return Ends{.bos = false, .eos = true};
+  const bool code_llama = name == "CodeLlamaTokenizer";
+  if (!code_llama && name != "LlamaTokenizer" && name != "GemmaTokenizer") {
+    return std::nullopt;
+  }
+  return Ends{flag(config, "add_bos_token", code_llama),
+              flag(config, "add_eos_token", false)};
 }
+
+bool is_class_with_own_rules(std::string_view name) { return is_among(kOwnRules, name); }
 
 }  // namespace longhaul::tokenizer

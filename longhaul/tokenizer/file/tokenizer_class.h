@@ -31,6 +31,21 @@ struct BuiltTokenizer {
 std::optional<BuiltTokenizer> build_as_class(const std::string& name, const Json& config,
                                              const Json& root);
 
+/// Returns whether a class of transformers 5 gives the pieces of a SentencePiece `.model`
+/// other ids than their places in the file.
+bool moves_pieces(std::string_view name);
+
+/// Whether BOS and EOS stand around a text.
+struct Ends {
+  bool bos = false;
+  bool eos = false;
+  bool operator==(const Ends&) const = default;
+};
+
+/// Returns what a class puts around a text that a `.model` cuts; nothing for a class with
+/// rules of its own. `config` is tokenizer_config.json, or null.
+std::optional<Ends> ends_of_class(std::string_view name, const Json& config);
+
 /// Returns whether a class of transformers 5 does not read a tokenizer.json as it is, by
 /// rules that this program does not know.
 bool is_class_with_own_rules(std::string_view name);

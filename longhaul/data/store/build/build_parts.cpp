@@ -9,6 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/store/build/duplicates.h"
 #include "longhaul/system/run_on_threads.h"
 
@@ -85,7 +86,7 @@ BadRecordLimit::BadRecordLimit(const BuildContext& context, int64_t so_far)
 void BadRecordLimit::add(const BadRecord& bad) {
   const BuildOptions& options = context_.options;
   if (options.bad_records == BadRecords::Fail) {
-    fail_record(context_.inputs.describe(bad.place), bad.problem, bad.detail);
+    fail_record(context_.inputs, bad.place, bad.problem, bad.detail);
   }
   const int64_t count = ++count_;
   if (count <= options.max_bad_records) return;
@@ -147,9 +148,12 @@ void build_part(const BuildContext& context, int part, Workshop& shop, BuildMete
   const auto encode = [&](Piece& piece) {
     return context.encoder.encode(piece, duplicates ? &*duplicates : nullptr);
   };
+  FilesInUse files(context.inputs);
   const auto write = [&](EncodedPiece& piece) {
+    for (const int file : piece.files) files.use(file);
     for (const BadRecord& one : piece.bad) {
       limit.add(one);
+      files.drop(one.place, one.problem, one.detail);
       bad.add(one);
     }
     writers.train.append(piece.sides.train);
@@ -164,6 +168,10 @@ void build_part(const BuildContext& context, int part, Workshop& shop, BuildMete
   };
   const auto finish = [&](const std::vector<FinishedRange>& ranges) {
     check_ranges(context.parts[static_cast<size_t>(part)], ranges);
+    for (const FinishedRange& done : ranges) {
+      const bool whole = done.range.begin == 0 && done.range.end == InputRange::kToEnd;
+      if (whole) files.check(done.range.file, done.records);
+    }
     record.ranges = ranges;
     record.sides = {writers.train.finish(), writers.validation.finish()};
     bad.finish();

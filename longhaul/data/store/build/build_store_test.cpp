@@ -165,6 +165,60 @@ TEST_F(BuildTest, ListsBadRecordsWithTheirLinesInTheWholeFile) {
   EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }), "corpus.jsonl:7");
 }
 
+/// Returns what a build of good.jsonl and another file says that drops bad records.
+std::string refused_beside_good(BuildOptions good, const fs::path& other,
+                                const ByteTokenizer& tokenizer) {
+  good.inputs.arguments.push_back(other.string());
+  good.bad_records = BadRecords::Drop;
+  return input_error([&] { build_store(&tokenizer, good); });
+}
+
+TEST_F(BuildTest, AFileOfWhichNothingIsUsedIsRefusedThoughBadRecordsAreDropped) {
+  const BuildOptions good = options(many_documents(50), "store", "good.jsonl");
+  const auto said = [&](const std::string& content, const std::string& name) {
+    return refused_beside_good(good, dir.write(name, content), tokenizer);
+  };
+  EXPECT_HAS(said(R"([{"text": "a"}, {"text": "b"}])", "a.json"), "is one JSON array");
+  // The last line of an array is an object as it is read.
+  EXPECT_HAS(said("[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n", "b.json"),
+             "is one JSON array");
+  EXPECT_HAS(said("{\"text\": \"a\"},\n{\"text\": \"b\"}\n", "c.json"), "has commas");
+  EXPECT_HAS(said("{\n\"text\": \"a\"\n}\n", "d.json"), "over several lines");
+  EXPECT_HAS(said("{\"body\": \"a\"}\n\n{\"body\": \"b\"}\n", "e.jsonl"),
+             "e.jsonl: 0 of 3 records used; the first that is left out is ");
+  EXPECT_HAS(said("{\"body\": \"a\"}\n", "f.jsonl"),
+             "f.jsonl:1: field missing: 'text' (its fields: 'body')");
+  EXPECT_HAS(said(R"({"messages": [{"role": "user", "content": "a"}]})", "g.jsonl"),
+             "records are chats ('messages')");
+  EXPECT_HAS(said(gzipped("{\"body\": \"a\"}\n"), "h.jsonl.gz"), "0 of 1 record used");
+  EXPECT_FALSE(fs::exists(dir / "store"));
+}
+
+TEST_F(BuildTest, AFileOfManyPartsOfWhichNothingIsUsedIsRefusedAtTheEnd) {
+  BuildOptions good = options(many_documents(50), "store", "good.jsonl");
+  good.part_bytes = 100;
+  std::string other;
+  for (int i = 0; i < 40; ++i) other += "{\"body\": \"a\"}\n";
+  EXPECT_HAS(refused_beside_good(good, dir.write("other.jsonl", other), tokenizer),
+             "other.jsonl: 0 of 40 records used");
+}
+
+TEST_F(BuildTest, AFileOfTextOrOfCopiesIsNoReasonToRefuse) {
+  BuildOptions wanted = options(many_documents(50), "store", "good.jsonl");
+  wanted.bad_records = BadRecords::Drop;
+  wanted.drop_duplicates = true;
+  for (const auto& [name, content] :
+       {std::pair{"bad.txt", "caf\xE9"}, std::pair{"empty.jsonl", "\n\n"},
+        std::pair{"copy.jsonl", "{\"body\": 1}\n{\"text\": \"document 0\"}\n"}}) {
+    wanted.inputs.arguments.push_back(dir.write(name, content).string());
+  }
+  const BuildReport report = build_store(&tokenizer, wanted);
+  EXPECT_EQ(report.train.documents, 50);
+  EXPECT_EQ(report.train.dropped.at("invalid UTF-8"), 1);
+  EXPECT_EQ(report.train.dropped.at("field missing"), 1);
+  EXPECT_EQ(report.train.dropped.at("duplicate"), 1);
+}
+
 TEST_F(BuildTest, ReadyIdsNeedNoTokenizerAndAreCheckedAgainstTheVocabulary) {
   BuildOptions wanted = options(
       "{\"input_ids\":[5,6,7]}\n"
@@ -196,46 +250,6 @@ TEST_F(BuildTest, ReadyIdsNeedNoTokenizerAndAreCheckedAgainstTheVocabulary) {
   EXPECT_HAS(input_error([&] { build_store(nullptr, text); }), "there is no tokenizer");
 }
 
-/// A tokenizer that gives the letter Q another id than its base tokenizer does.
-class ChangedTokenizer final : public tokenizer::Tokenizer {
- public:
-  explicit ChangedTokenizer(const ByteTokenizer& base) : base_(base) {}
-  using tokenizer::Tokenizer::encode;
-  void encode(std::string_view text, bool special,
-              std::vector<tokenizer::TokenId>& out) const override {
-    base_.encode(text, special, out);
-    for (tokenizer::TokenId& id : out) id = id == 'Q' ? 'q' : id;
-  }
-  std::string decode(const std::vector<tokenizer::TokenId>& ids,
-                     bool skip) const override {
-    return base_.decode(ids, skip);
-  }
-  std::string token_bytes(tokenizer::TokenId id) const override {
-    return base_.token_bytes(id);
-  }
-  int64_t vocab_size() const override { return base_.vocab_size(); }
-  std::optional<tokenizer::TokenId> token_to_id(std::string_view token) const override {
-    return base_.token_to_id(token);
-  }
-  std::optional<std::string> id_to_token(tokenizer::TokenId id) const override {
-    return base_.id_to_token(id);
-  }
-  std::vector<tokenizer::TokenId> special_prefix() const override {
-    return base_.special_prefix();
-  }
-  std::vector<tokenizer::TokenId> special_suffix() const override {
-    return base_.special_suffix();
-  }
-  std::optional<tokenizer::TokenId> bos_id() const override { return base_.bos_id(); }
-  std::optional<tokenizer::TokenId> eos_id() const override { return base_.eos_id(); }
-  const std::string& fingerprint() const override { return base_.fingerprint(); }
-  const std::vector<std::string>& warnings() const override { return base_.warnings(); }
-  const std::vector<fs::path>& files() const override { return base_.files(); }
-
- private:
-  const ByteTokenizer& base_;
-};
-
 TEST_F(BuildTest, ATokenizerWithTheSameFilesThatMakesOtherIdsIsRefused) {
   build_store(&tokenizer, options(line("xQz and more") + line("second")));
   check_self_test(dir / "store", tokenizer, "the tokenizer");
@@ -245,6 +259,21 @@ TEST_F(BuildTest, ATokenizerWithTheSameFilesThatMakesOtherIdsIsRefused) {
       [&] { check_self_test(dir / "store", changed, "the model's tokenizer"); });
   EXPECT_HAS(message, "the model's tokenizer makes other ids");
   EXPECT_HAS(message, "of 'xQz and more' id 1 is 113 where it was 81");
+}
+
+TEST_F(BuildTest, TextThatTheTokenizerCannotExpressIsABadRecord) {
+  const ChangedTokenizer changed(tokenizer);
+  BuildOptions wanted = options(line("one") + line("a ~ b") + line("two"));
+  EXPECT_HAS(
+      input_error([&] { build_store(&changed, wanted); }),
+      "corpus.jsonl:2: not tokenized: no token for ~; correct the record, or leave "
+      "such records out and count them with --bad-records drop");
+  wanted.bad_records = BadRecords::Drop;
+  const BuildReport report = build_store(&changed, wanted);
+  EXPECT_EQ(texts(wanted.out),
+            (std::vector<std::string>{"<bos>one<eos>", "<bos>two<eos>"}));
+  EXPECT_EQ(report.train.dropped.at("not tokenized"), 1);
+  EXPECT_HAS(report.bad_examples.at(0), "corpus.jsonl\",\"line\":2");
 }
 
 TEST_F(BuildTest, TheSameBuildAtItsPlaceIsDoneAlready) {

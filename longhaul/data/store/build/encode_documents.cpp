@@ -100,11 +100,16 @@ bool DocumentEncoder::is_held_out(std::string_view content) const {
          holdout_below_;
 }
 
-void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) const {
+std::string DocumentEncoder::add_text(const std::string& text,
+                                      EncodedPiece& result) const {
   thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(special_.before.begin(), special_.before.end());
   const size_t inside = tokens.size();
-  tokenizer_->encode(text, false, tokens);
+  try {
+    tokenizer_->encode(text, false, tokens);
+  } catch (const InputError& error) {
+    return error.message();
+  }
   int64_t special_in_text = 0;
   for (size_t i = inside; i < tokens.size(); ++i) {
     LH_CHECK(tokens[i] < static_cast<uint64_t>(vocab_size_), "data",
@@ -115,7 +120,7 @@ void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) co
   tokens.insert(tokens.end(), special_.after.begin(), special_.after.end());
   if (tokens.empty()) {
     ++result.left_out[RecordProblem::Empty];  // a text that normalizes to nothing
-    return;
+    return {};
   }
   ShardPiece& side = is_held_out(text) ? result.sides.validation : result.sides.train;
   side.add(tokens, {}, text.size());
@@ -123,6 +128,7 @@ void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) co
   result.tokens += static_cast<int64_t>(tokens.size());
   if (!result.first_text) result.first_text = beginning(text);
   if (tokens.capacity() > kKeptTokens) tokens = {};
+  return {};
 }
 
 void DocumentEncoder::refuse_ids_with_option_of_texts() const {
@@ -148,25 +154,35 @@ void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) 
 EncodedPiece DocumentEncoder::encode(Piece& piece,
                                      const DuplicateBits* duplicates) const {
   EncodedPiece result(token_bytes_);
+  const auto use = [&](int file) {
+    if (result.files.empty() || result.files.back() != file) result.files.push_back(file);
+  };
   for (size_t i = 0; i < piece.records.size(); ++i) {
     RawRecord& record = piece.records[i];
     const auto number = static_cast<size_t>(piece.first) + i;
     if (duplicates != nullptr && ((duplicates->at(number / 64) >> (number % 64)) & 1U)) {
       ++result.duplicates;
+      use(record.place.file);
       continue;
     }
     ParsedRecord parsed = parse(record);
-    if (parsed.problem != RecordProblem::None) {
+    if (parsed.problem == RecordProblem::None) {
+      if (parsed.kind == ParsedRecord::Kind::Text) {
+        if (newlines_to_spaces_) std::ranges::replace(parsed.text, '\n', ' ');
+        parsed.detail = add_text(parsed.text, result);
+        if (!parsed.detail.empty()) parsed.problem = RecordProblem::NotTokenized;
+      } else {
+        refuse_ids_with_option_of_texts();
+        add_ids(parsed, result);
+      }
+    }
+    if (parsed.problem == RecordProblem::None) {
+      use(record.place.file);
+    } else {
       ++result.left_out[parsed.problem];
       if (parsed.problem != RecordProblem::Empty) {
         result.bad.push_back({record.place, parsed.problem, parsed.detail});
       }
-    } else if (parsed.kind == ParsedRecord::Kind::Text) {
-      if (newlines_to_spaces_) std::ranges::replace(parsed.text, '\n', ' ');
-      add_text(parsed.text, result);
-    } else {
-      refuse_ids_with_option_of_texts();
-      add_ids(parsed, result);
     }
     record = RawRecord();  // gives its memory back early
   }

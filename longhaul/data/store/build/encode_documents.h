@@ -26,6 +26,7 @@ struct EncodedPiece {
       : sides{ShardPiece(token_bytes), ShardPiece(token_bytes)} {}
   Sides<ShardPiece> sides;
   std::vector<BadRecord> bad;
+  std::vector<int> files;                     ///< files of which a record was used
   std::map<RecordProblem, int64_t> left_out;  ///< bad and empty records by cause
   int64_t duplicates = 0;
   int64_t padding = 0;
@@ -66,7 +67,8 @@ class DocumentEncoder {
 
  private:
   ParsedRecord parse(RawRecord& record) const;
-  void add_text(const std::string& text, EncodedPiece& result) const;
+  /// Returns what the tokenizer cannot express; empty where the text was added.
+  std::string add_text(const std::string& text, EncodedPiece& result) const;
   void refuse_ids_with_option_of_texts() const;
   void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;
   bool is_held_out(std::string_view content) const;

@@ -10,6 +10,8 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/self_test.h"
 
@@ -40,6 +42,7 @@ class Merger {
     }
     bad_list_.sync();
     bad_list_.close();
+    check_files();
     check_counts();
     for (size_t file = 0; file < origins_.size(); ++file) finish_origin(file);
     const double percent = context_.options.holdout * 100;
@@ -90,9 +93,23 @@ class Merger {
           input.format == InputFormat::Parquet || input.format == InputFormat::Arrow;
       const auto before = range_lines_.find({bad.place.file, bad.place.range_begin});
       const int64_t lines = is_row || before == range_lines_.end() ? 0 : before->second;
+      auto& [count, first] = bad_of_file_[bad.place.file];
+      if (count++ == 0) first = bad;
       bad_list_.write(std::string_view(
           bad_record_json(input.path.string(), is_row, bad.place.line + lines,
                           bad.place.offset, bad.problem, bad.detail)));
+    }
+  }
+
+  /// Refuses a file of which no part has used a record.
+  void check_files() const {
+    for (const auto& [file, bad] : bad_of_file_) {
+      const auto& [count, first] = bad;
+      const auto index = static_cast<size_t>(file);
+      const bool used = count < origins_[index].records;
+      if (used || !has_fields(context_.inputs.files()[index].format)) continue;
+      discard();
+      refuse_unused(context_.inputs, first.place, count, first.problem, first.detail);
     }
   }
 
@@ -189,6 +206,8 @@ class Merger {
   /// By file and begin of a range of the current part, the number of lines before the
   /// range.
   std::map<std::pair<int, uint64_t>, int64_t> range_lines_;
+  /// By file: the number of its bad records, and the first of them.
+  std::map<int, std::pair<int64_t, BadRecord>> bad_of_file_;
   std::optional<std::string> first_text_;
   File bad_list_;
   int64_t bad_ = 0;
