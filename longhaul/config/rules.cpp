@@ -233,8 +233,8 @@ void check_mirror(const RunConfig& c, Warnings& warnings) {
   }
   fail_key(c, "checkpoint.mirror",
            "checkpoint.mirror = \"{}\" is a whole bucket; give the run a place of its "
-           "own there, such as {}/runs/a",
-           *mirror, *mirror);
+           "own there, such as {}",
+           *mirror, (objects::parse_address(*mirror) / "runs/a").text());
 }
 
 void check_resume_and_log(const RunConfig& c, Warnings& warnings) {

@@ -84,6 +84,7 @@ TEST(Rules, TakeAMirrorByItsAddressAloneAndAskNoStore) {
   };
   says("runs/a", "checkpoint.mirror: runs/a: is no address; write s3://BUCKET/KEY");
   says("s3://bucket", "checkpoint.mirror = \"s3://bucket\" is a whole bucket");
+  says("s3://bucket/", "such as s3://bucket/runs/a");
   says("s3://KEY:SECRET@bucket/runs", "an address holds no credentials");
 }
 

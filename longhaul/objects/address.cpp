@@ -42,10 +42,8 @@ void check_key(const std::string& key, std::string_view text) {
     fail_input("objects", "{}: the key has {} bytes, and {} are allowed", text,
                key.size(), kLongestKey);
   }
-  const bool control =
-      std::ranges::any_of(key, [](unsigned char c) { return std::iscntrl(c) != 0; });
-  if (control || find_invalid_utf8(key)) {
-    fail_input("objects", "{:?}: the key holds control characters or no UTF-8", text);
+  if (find_invalid_utf8(key)) {
+    fail_input("objects", "{:?}: the key is no UTF-8", text);
   }
   if (!key.empty() && !is_path(key)) {
     fail_input("objects",

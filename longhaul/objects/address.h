@@ -27,8 +27,8 @@ bool is_address(const fs::path& path);
 
 /// Reads "s3://BUCKET/KEY". Slashes at the end do not count: people write them behind
 /// directories. Throws InputError for a text without a bucket, and for a bucket's name
-/// that no store allows. Also throws InputError for a key with an empty part, ".", ".."
-/// or control characters, and for what looks like secrets in the address
+/// that no store allows. Also throws InputError for a key with an empty part, "." or
+/// "..", and for what looks like secrets in the address
 /// ("KEY:SECRET@bucket", "?access_key=").
 Address parse_address(const fs::path& path);
 

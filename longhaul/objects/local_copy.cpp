@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -26,6 +25,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/json_fields.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/etag.h"
 #include "longhaul/objects/file_lock.h"
 #include "longhaul/system/run_on_threads.h"
 
@@ -42,6 +42,7 @@ namespace {
 constexpr const char* kContent = "content";
 constexpr const char* kRecord = "copy.json";
 constexpr const char* kProved = "proved";
+constexpr const char* kByEtag = "by_etag";  ///< whether fetch() has compared the ETags
 constexpr const char* kPlanned = "planned";
 constexpr const char* kRoom = "room";
 constexpr int kFilesAtOnce = 4;
@@ -59,21 +60,6 @@ std::string boot_of_machine() { return first_line("/proc/sys/kernel/random/boot_
 std::string last_name(const Address& address) {
   return address.key.empty() ? address.bucket
                              : address.key.substr(address.key.rfind('/') + 1);
-}
-
-/// Returns a directory of /tmp into which only this user writes.
-fs::path own_temporary() {
-  fs::path dir = fmt::format("/tmp/longhaul-{}", ::geteuid());
-  struct stat status{};
-  const bool there = ::mkdir(dir.c_str(), 0700) == 0 || errno == EEXIST;
-  const bool own = there && ::lstat(dir.c_str(), &status) == 0 &&
-                   S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
-                   (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  if (own) return dir;
-  fail_input("objects",
-             "{}: others may write there, so no copy there can be trusted; set HOME or "
-             "XDG_CACHE_HOME, or name a directory with data.cache",
-             dir.string());
 }
 
 /// What one copy consists of.
@@ -238,14 +224,17 @@ struct LocalCopies::State {
   fs::path lock_file(const std::string& id) const { return dir / (id + ".lock"); }
 
   /// Throws where the files have not the sizes of the record, and where a file has not
-  /// its hash that this boot has not compared since it was written.
-  void prove(const std::string& id) const {
-    const fs::path copy = copy_dir(id);
+  /// its hash that this boot has not compared since it was written. The hash is that of
+  /// what came: where nobody compared that with the ETag, as earlier versions of this
+  /// program did not, the file is.
+  void prove(const Content& content) const {
+    const fs::path copy = copy_dir(content.id);
     const Json record = read_json(copy / kRecord);
     const bool proved = !prove_anew && first_line(copy / kProved) == boot_of_machine();
     const auto proved_at =
         proved ? fs::last_write_time(copy / kProved) : fs::file_time_type::min();
     const Json& files = record.at("files");
+    const bool by_etag = record.value(kByEtag, false);
     system::share_among_threads(
         static_cast<int64_t>(files.size()), kFilesAtOnce, [&](int64_t index) {
           const Json& file = files.at(static_cast<size_t>(index));
@@ -255,23 +244,32 @@ struct LocalCopies::State {
             fail_input("objects", "{}: has another size", path.string());
           }
           if (fs::last_write_time(path) <= proved_at) return;
+          const MappedFile mapped(path);
           BlockHasher hasher;
-          hasher.update(MappedFile(path).bytes());
+          hasher.update(mapped.bytes());
           if (combine_hashes(hasher.finish()) != file.at("hash").get<std::string>()) {
             fail_input("objects", "{}: has another hash", path.string());
           }
+          if (by_etag) return;
+          const ObjectInfo& object = content.objects.at(static_cast<size_t>(index));
+          EtagProof proof(object.version, object.size);
+          proof.update(mapped.bytes());
+          if (proof.fits()) return;
+          fail_input("objects", "{}: does not fit its ETag {}", path.string(),
+                     object.version);
         });
     write_text_atomic(copy / kProved, boot_of_machine() + "\n");
   }
 
   /// Returns whether a copy is there and sound. One that is not is deleted.
-  bool is_good(const std::string& id, const Address& address) const {
+  bool is_good(const Content& content, const Address& address) const {
+    const std::string& id = content.id;
     std::error_code absent;
     if (!fs::exists(copy_dir(id) / kRecord, absent)) {
       fs::remove_all(copy_dir(id), absent);
       return false;
     }
-    const auto broken = Failure::of([&] { prove(id); });
+    const auto broken = Failure::of([&] { prove(content); });
     if (!broken) return true;
     say(fmt::format("the copy of {} is damaged and is fetched again: {}", address.text(),
                     broken->message));
@@ -280,8 +278,8 @@ struct LocalCopies::State {
   }
 
   /// Proves a copy that other processes use as well, so that it cannot be fetched again.
-  void prove_beside_others(const std::string& id, const Address& address) const {
-    const auto broken = Failure::of([&] { prove(id); });
+  void prove_beside_others(const Content& content, const Address& address) const {
+    const auto broken = Failure::of([&] { prove(content); });
     if (!broken) return;
     fail_input("objects",
                "{}: its copy on this machine is damaged, and another process uses it: "
@@ -442,8 +440,10 @@ struct LocalCopies::State {
           say(fmt::format("fetched {} of {} of {}", human_bytes(done.load()),
                           human_bytes(content.bytes), address.text()));
         });
-    const Json record = {
-        {"address", address.text()}, {"bytes", content.bytes}, {"files", files}};
+    const Json record = {{"address", address.text()},
+                         {"bytes", content.bytes},
+                         {"files", files},
+                         {kByEtag, true}};
     write_text_durable(part / kRecord, json_text(record, 1) + "\n");
     write_text_durable(part / kProved, boot_of_machine() + "\n");
     sync_directory(part);
@@ -479,8 +479,8 @@ struct LocalCopies::State {
       told = now;
       say(fmt::format("waiting for another process that fetches {}", address.text()));
     }
-    if (shared && prove_anew) prove_beside_others(content.id, address);
-    if (!shared && !is_good(content.id, address)) fetch(content, address, waits);
+    if (shared && prove_anew) prove_beside_others(content, address);
+    if (!shared && !is_good(content, address)) fetch(content, address, waits);
     lock.touch();
     while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
     // The system may give the lock to another one while it changes its kind.
@@ -575,15 +575,6 @@ std::shared_ptr<const void> LocalCopies::reserve(const Address& prefix, uint64_t
             const std::lock_guard again(state->mutex);
             state->reserved -= bytes;
           }};
-}
-
-fs::path default_cache() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  const fs::path base = cache != nullptr && *cache == '/'  ? fs::path(cache)
-                        : home != nullptr && *home != '\0' ? fs::path(home) / ".cache"
-                                                           : own_temporary();
-  return base / "longhaul/objects";
 }
 
 }  // namespace longhaul::objects

@@ -62,6 +62,11 @@ class ObjectStore {
   /// when it is opened for the first time. Call prove_unchanged() when everything has
   /// been read and before the bytes are trusted.
   void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
+  /// Returns whether the bytes of an object may be taken that do not fit its ETag, and of
+  /// which EtagProof has made `digest`. Reads the object again. They may where they come
+  /// again, and the store's ETags need not be made of MD5s. Throws InputError where they
+  /// come again, and the ETags should be.
+  bool came_right(const ObjectInfo& object, const std::string& digest);
   /// Returns `count` bytes from `offset` on as read() reads them, without a copy between
   /// the processes; kPlaceBytes at most. They may outlive this object.
   std::shared_ptr<const std::byte[]> read_shared(const ObjectInfo& object,
@@ -72,7 +77,8 @@ class ObjectStore {
 
   /// Copies a whole object to a new local file, by several requests at once, and syncs
   /// it. Returns the file's hash (combine_hashes of its blocks, base/hash.h). Where it
-  /// throws no file is left. Proves that the object is unchanged.
+  /// throws no file is left. Proves that the object is unchanged, and that the bytes fit
+  /// its ETag: others are fetched again, and count where came_right() lets them.
   std::string fetch(const ObjectInfo& object, const fs::path& to);
   /// Copies a local file to an object, which is replaced as a whole or not at all.
   /// Returns the hash of what was sent, as fetch() does. AWS's store compares checksums;
@@ -81,8 +87,8 @@ class ObjectStore {
   std::string put(const fs::path& from, const Address& to);
   /// Makes an object of a text.
   void put_text(const std::string& text, const Address& to);
-  /// Returns a small object's content; nothing where there is no such object. Throws
-  /// InputError where it is larger than `limit`.
+  /// Returns a small object's content, proved as fetch() proves it; nothing where there
+  /// is no such object. Throws InputError where it is larger than `limit`.
   std::optional<std::string> read_text(const Address& address,
                                        uint64_t limit = uint64_t{1} << 26);
   /// Deletes an object; nothing happens where there is none.

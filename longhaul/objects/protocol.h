@@ -8,8 +8,8 @@ namespace longhaul::objects {
 
 // What the program and its process for objects, longhaul-objects, say to each other over
 // a socket. A request is a Head and a JSON text of `text_bytes`:
-//   {"what": "look" | "list" | "read" | "fetch" | "put" | "put_text" | "remove" |
-//    "remove_all", ...}
+//   {"what": "look" | "list" | "read" | "came_right" | "fetch" | "put" | "put_text" |
+//    "remove" | "remove_all", ...}
 // An answer is a Head with the request's number, a text as reply_of() makes it, whose
 // answer is JSON, and `data_bytes` bytes of the object. Answers come in any order. A
 // "read" that names a "place" gets its bytes there (objects/shared_places.h).

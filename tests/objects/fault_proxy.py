@@ -23,6 +23,8 @@ ANSWERS = {
     "SlowDown": (503, "Please reduce your request rate."),
     "InternalError": (500, "We encountered an internal error. Please try again."),
     "ExpiredToken": (400, "The provided token has expired."),
+    "RequestTimeout": (
+        400, "Your socket connection to the server was not read from or written to in time."),
     "RequestTimeTooSkewed": (
         403, "The difference between the request time and the current time is too large."),
     "AccessDenied": (403, "Access Denied"),
@@ -30,6 +32,15 @@ ANSWERS = {
         403, "The AWS Access Key Id you provided does not exist in our records."),
     "NoSuchBucket": (404, "The specified bucket does not exist"),
 }
+# The region to which a bucket belongs that is not here.
+ELSEWHERE = "eu-central-1"
+
+
+def error_text(code, message, path):
+    """What a store says of a request for BUCKET/KEY that it does not answer."""
+    return (f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code>'
+            f"<Message>{message}</Message><Resource>/{path}</Resource>"
+            "<RequestId>4442587FB7D0A2F9</RequestId></Error>").encode()
 
 
 @dataclasses.dataclass
@@ -40,12 +51,15 @@ class Rule:
     Content-Length and fewer bytes), "longer" or "shorter" (a Content-Length that is wrong by
     `bytes`), "whole" (the range that was asked for is overlooked), "stall" (nothing for `seconds`
     in the middle of the body), "slow" (`seconds` before the answer), "cut_upload" (the connection
-    is reset when `bytes` of the request's body have come), or "call" (`call` runs between the
-    server's sound answer and its end at the client).
+    is reset when `bytes` of the request's body have come), "call" (`call` runs between the
+    server's sound answer and its end at the client), "flip" (one bit of the body is wrong, each time
+    another one), "other" (the bytes `content` come in place of those of the object), "again" (the
+    first answer comes again), or "elsewhere" (the bucket is in another region).
     """
     fault: str
     methods: tuple = ("GET",)
     keys: str = ""               # pattern that is searched in BUCKET/KEY
+    signer: str = ""             # whose key the request is signed with
     query: str = ""              # pattern that is searched in the query
     nth: tuple = ()              # which of the requests that match, from 1 on; () for all
     first: int = 1               # and none before this one
@@ -54,12 +68,14 @@ class Rule:
     seconds: float = 0.0
     bytes: int = 1000
     call: object = None
+    content: bytes = b""
     matched: int = 0
     done: int = 0
 
     def takes(self, request, chance):
         if (request.method not in self.methods or not re.search(self.keys, request.path)
-                or not re.search(self.query, request.query)):
+                or not re.search(self.query, request.query)
+                or self.signer not in request.signer):
             return False
         self.matched += 1
         if (self.matched < self.first or (self.nth and self.matched not in self.nth)
@@ -76,7 +92,7 @@ class Request:
     path: str    # BUCKET/KEY
     query: str
     range: str
-    signed: bool
+    signer: str
     fault: str = ""
     status: int = 0
     sent: int = 0       # bytes of the answer's body
@@ -125,7 +141,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         address = urllib.parse.urlsplit(self.path)
         request = Request(self.command, urllib.parse.unquote(address.path).lstrip("/"),
                           address.query, self.headers.get("Range", ""),
-                          "Authorization" in self.headers)
+                          self.headers.get("Authorization", ""))
         rule = proxy.began(request)
         try:
             self.answer(request, rule)
@@ -146,7 +162,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fault == "slow":
             self.server.proxy.pause(rule.seconds)
         if fault in ANSWERS:
-            self.refuse(request, fault)
+            if rule.call:
+                rule.call()
+            self.refuse(request, fault, *ANSWERS[fault])
+        elif fault == "elsewhere":
+            self.refuse(request, "PermanentRedirect", 301, "Send all requests to its endpoint.",
+                        {"x-amz-bucket-region": ELSEWHERE})
         else:
             self.pass_on(request, body, rule)
 
@@ -182,13 +203,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     # --- the answer
 
-    def refuse(self, request, code):
-        status, message = ANSWERS[code]
-        text = (f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code>'
-                f"<Message>{message}</Message><Resource>/{request.path}</Resource>"
-                "<RequestId>4442587FB7D0A2F9</RequestId></Error>").encode()
+    def refuse(self, request, code, status, message, headers=()):
+        text = error_text(code, message, request.path)
         request.status = status
         self.send_response(status)
+        for name, value in dict(headers).items():
+            self.send_header(name, value)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -205,9 +225,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if name.lower() not in ("connection", "transfer-encoding", "keep-alive",
                                     "content-length"):
                 self.send_header(name, value)
-        if rule and rule.call:
-            content = reply.read()
-            rule.call()
+        if rule and rule.fault in ("call", "flip", "other", "again"):
+            content = self.changed(request, rule, reply.read())
             self.send_header("Content-Length", str(length if request.method == "HEAD"
                                                    else len(content)))
             self.end_headers()
@@ -226,6 +245,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             pieces = iter(lambda: reply.read(PIECE), b"")
         self.send_body(request, rule, pieces, length)
         reply.read()
+
+    def changed(self, request, rule, content):
+        """What comes of a sound answer's body."""
+        if rule.fault == "call":
+            rule.call()
+        elif rule.fault == "flip" and content:
+            content = bytearray(content)
+            content[7919 * rule.done % len(content)] ^= 4
+        elif rule.fault == "other":
+            begin = int(re.match(r"bytes=(\d+)-", request.range)[1]) if request.range else 0
+            content = rule.content[begin:begin + len(content)]
+        elif rule.fault == "again":
+            content = rule.content = rule.content or content
+        return bytes(content)
 
     def ask(self, body, without=()):
         """The server's answer. The request keeps its headers, for they are signed."""

@@ -336,7 +336,7 @@ def test_a_fault_that_passes_costs_nothing_but_a_retry(store, mirrored, whole, f
         assert sum(event["retries"] for event in mine.events("mirrored")) >= 1
         mine.lose()
         proxy.rules = [Rule(name, keys="step_", times=2, bytes=100)
-                       for name in ("truncated", "shorter", "reset_in_body")]
+                       for name in ("truncated", "shorter", "reset_in_body", "flip")]
         assert mine.resumed_at(mine.train()) == 4
     mine.ends_as(whole(), 4)
 

@@ -29,7 +29,7 @@ PASSING = ["SlowDown", "InternalError", "RequestTimeTooSkewed", "reset", "reset_
 STAYING = {
     "SlowDown": (TEMPORARY, ""), "InternalError": (TEMPORARY, ""), "reset": (TEMPORARY, ""),
     "reset_in_body": (TEMPORARY, ""), "truncated": (TEMPORARY, ""), "shorter": (TEMPORARY, ""),
-    "ExpiredToken": (WRONG, "expired"), "RequestTimeTooSkewed": (WRONG, "clock"),
+    "ExpiredToken": (TEMPORARY, "expired"), "RequestTimeTooSkewed": (WRONG, "clock"),
     "AccessDenied": (WRONG, "AWS_"), "InvalidAccessKeyId": (WRONG, "AWS_ACCESS_KEY_ID"),
     "NoSuchBucket": (WRONG, "bucket"),
 }
@@ -141,7 +141,7 @@ def test_without_a_signature_where_that_is_asked_for(run, local, filled, expecte
         env = {**without_keys(environment(tmp_path / "home", proxy.endpoint)),
                "AWS_NO_SIGN_REQUEST": "true"}
         build(run, local, inputs_of("lines", address("corpus")), tmp_path / "store", env=env)
-        assert not any(r.signed for r in proxy.requests)
+        assert not any(r.signer for r in proxy.requests)
     same_store(tmp_path / "store", expected("lines"))
 
 
@@ -249,6 +249,23 @@ def test_a_fault_that_stays_is_named_in_time_and_the_same_command_goes_on_later(
     same_store(tmp_path / "store", expected("lines"))
 
 
+def test_an_input_that_is_another_object_is_never_built_from(run, local, filled, expected, tmp_path):
+    inputs = inputs_of("lines", address("corpus"))
+    other = (local / "corpus/lines/part-0.jsonl").read_bytes().swapcase()
+    wrong = Rule("other", keys="lines/part-0.jsonl", content=other, times=1)
+    with FaultProxy(filled("rclone").endpoint, [wrong]) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint, patience=PATIENCE)
+        result = build(run, local, inputs, tmp_path / "store", check=False, env=env)
+        refused(result, TEMPORARY, address("corpus/lines/part-0.jsonl"), "ETag")
+        assert not (tmp_path / "store").exists()
+        wrong.times = None
+        result = build(run, local, inputs, tmp_path / "store", check=False, env=env)
+        refused(result, WRONG, address("corpus/lines/part-0.jsonl"), "LONGHAUL_OBJECTS_ETAGS")
+        proxy.rules = []
+        build(run, local, inputs, tmp_path / "store", env=env)
+    same_store(tmp_path / "store", expected("lines"))
+
+
 def test_nobody_at_the_address_of_the_store(run, local, tmp_path):
     env = environment(tmp_path / "home", f"http://127.0.0.1:{free_port()}", patience=PATIENCE)
     begin = time.monotonic()
@@ -324,7 +341,7 @@ def test_after_a_kill_a_replaced_object_is_read_anew(run, local, filled, tmp_pat
         store.put(f"changing/{number}.jsonl", lines_of(part))
     env = environment(tmp_path / "home", store.endpoint)
     inputs, new = [address("changing/*.jsonl")], lines_of(documents(300, 9))
-    with FaultProxy(store.endpoint, [Rule("ExpiredToken", keys="changing/2")]) as proxy:
+    with FaultProxy(store.endpoint, [Rule("AccessDenied", keys="changing/2")]) as proxy:
         first = build(run, local, inputs, tmp_path / "store", *PARTS, check=False,
                       env={**env, "AWS_ENDPOINT_URL_S3": proxy.endpoint})
         assert first.returncode == WRONG

@@ -7,18 +7,18 @@ import subprocess
 import time
 
 import pytest
-from fault_proxy import ANSWERS, FaultProxy, Rule, Stalled
+from fault_proxy import ANSWERS, ELSEWHERE, FaultProxy, Rule, Stalled, error_text
 from programs import BIN, later, split
-from servers import SECRET_KEY, environment
+from servers import ACCESS_KEY, REGION, SECRET_KEY, environment
 
 WRONG, TEMPORARY = 78, 75
 PATIENCE = 2
 PASSING = ["SlowDown", "InternalError", "RequestTimeTooSkewed", "reset", "reset_in_body",
-           "truncated", "longer", "shorter", "whole"]
+           "truncated", "longer", "shorter", "whole", "RequestTimeout", "ExpiredToken"]
 # What stays: the exit code, and words of the message, of which one has to be there.
 STAYING = {
     "SlowDown": (TEMPORARY, ["later"]), "InternalError": (TEMPORARY, ["later"]),
-    "ExpiredToken": (WRONG, ["expired"]), "RequestTimeTooSkewed": (WRONG, ["clock"]),
+    "ExpiredToken": (TEMPORARY, ["expired"]), "RequestTimeTooSkewed": (WRONG, ["clock"]),
     "AccessDenied": (WRONG, ["credentials"]),
     "InvalidAccessKeyId": (WRONG, ["AWS_ACCESS_KEY_ID", "credentials"]),
     "NoSuchBucket": (WRONG, ["bucket"]), "reset": (TEMPORARY, ["AWS_ENDPOINT_URL_S3"]),
@@ -103,6 +103,70 @@ def test_a_read_with_a_fault_that_stays(tool, server, fault, methods):
     assert "s3://corpus" in result.stderr
     assert any(word in result.stderr for word in words), result.stderr
     assert len(tool.proxy.requests) < (40 if code == TEMPORARY else 16)
+
+
+@pytest.mark.parametrize("beside", [2, 10, *later(-40, 0, 200)])
+def test_an_error_is_told_whatever_stands_behind_its_text(tool, beside):
+    """The client reads the text into the place of the range, where other bytes may follow."""
+    for code in ("ExpiredToken", "RequestTimeout", "RequestTimeTooSkewed"):
+        key = f"requests/{code}{beside}.bin"
+        data = os.urandom(len(error_text(code, ANSWERS[code][1], f"corpus/{key}")) + beside)
+        tool.store.put(key, data)
+        tool.proxy.rules = [Rule(code, keys=key, times=1)]
+        back = tool.folder / f"{code}.back"
+        result = tool("fetch", f"s3://corpus/{key}", back)
+        assert result.returncode == 0, result.stderr
+        assert back.read_bytes() == data and tool.proxy.faults()[code] == 1
+
+
+def test_credentials_that_expired_are_taken_anew_when_they_come(tool):
+    """The file of the keys is written when the old ones have been refused several times."""
+    place = tool.folder / "home/.aws/credentials"
+    place.parent.mkdir()
+    write = "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n".format
+    place.write_text(write("OLDKEY", "old-secret"))
+    del tool.env["AWS_ACCESS_KEY_ID"], tool.env["AWS_SECRET_ACCESS_KEY"]
+    tool.env["LONGHAUL_OBJECTS_PATIENCE"] = "60"
+
+    def renew():
+        if len(tool.proxy.requests) > 6:
+            place.write_text(write(ACCESS_KEY, SECRET_KEY))
+    tool.proxy.rules = [Rule("ExpiredToken", methods=("GET", "HEAD"), signer="OLDKEY", call=renew)]
+    result = tool.read(seconds=60)
+    assert result.returncode == 0 and retries(result) >= 2, result.stderr
+    assert tool.proxy.faults()["ExpiredToken"] > 6
+
+
+@pytest.mark.parametrize("command", ["look", "list", *later("read")])
+def test_a_bucket_of_another_region_is_told_at_once_with_both(tool, command):
+    tool.proxy.rules = [Rule("elsewhere", methods=("GET", "HEAD"))]
+    result = tool.read() if command == "read" else tool(command, PLACE)
+    assert result.returncode == WRONG, (result.returncode, result.stderr)
+    for word in (REGION, ELSEWHERE, "AWS_REGION"):
+        assert word in result.stderr
+    assert len(tool.proxy.requests) < 6
+
+
+@pytest.mark.parametrize("server", ["rclone", *later("moto")])
+def test_what_came_in_wrong_is_not_kept(tool, server):
+    tool.proxy.rules = [Rule("flip", times=2)]
+    result = tool("fetch", PLACE, tool.folder / "back")
+    assert result.returncode == 0 and (tool.folder / "back").read_bytes() == DATA, result.stderr
+    assert retries(result) == 2
+    tool.store.put("requests/text", b"of a manifest")
+    tool.proxy.rules = [Rule("flip", times=1)]
+    assert tool("text", "s3://corpus/requests/text").stdout.startswith("of a manifest\n")
+
+
+def test_another_object_in_the_place_of_one_is_refused_unless_etags_say_nothing(tool):
+    other = DATA[::-1]
+    tool.proxy.rules = [Rule("other", content=other)]
+    result = tool("fetch", PLACE, tool.folder / "back")
+    assert result.returncode == WRONG and PLACE in result.stderr, result.stderr
+    assert "LONGHAUL_OBJECTS_ETAGS" in result.stderr and not (tool.folder / "back").exists()
+    tool.env["LONGHAUL_OBJECTS_ETAGS"] = "opaque"
+    assert tool("fetch", PLACE, tool.folder / "back").returncode == 0
+    assert (tool.folder / "back").read_bytes() == other
 
 
 @pytest.mark.parametrize("fault", ["SlowDown", "reset", "cut_upload", *later("InternalError")])
@@ -205,11 +269,14 @@ def test_keys_that_are_no_paths_are_passed_over(tool, server):
         tool.store.remove(name)
 
 
+ODD = "gone b+e=%20ü&'(!~/lö w#:.;@,"
+
+
 @pytest.mark.parametrize("server, place", [
-    ("rclone", "gone/below"), ("moto", "gone/below"), *later(
-        ("rclone", "gone"), ("moto", "gone"), ("moto", "gone be/low"))])
+    ("rclone", ODD), ("moto", ODD), *later(
+        ("rclone", "gone"), ("moto", "gone"), ("rclone", "gone/below"), ("moto", "gone/below"))])
 def test_a_removal_touches_nothing_beside_it(tool, server, place):
-    """rclone hides a directory for a second after a request that makes one."""
+    """rclone keeps a directory that a client makes as a file."""
     names = {f"{place}/{name}" for name in ("a", "b", "c", "d/e")} | {"gone beside"}
     for name in names:
         tool.store.put(name, b"1")
@@ -218,7 +285,7 @@ def test_a_removal_touches_nothing_beside_it(tool, server, place):
         names.remove(name)
         assert names <= set(tool.store.keys("gone")), (name, tool.store.keys("gone"))
     made = [request.path for request in tool.proxy.requests if request.method == "PUT"]
-    assert not made or " " in place, made
+    assert not made, made
     done = tool("remove_all", f"s3://corpus/{place}")
     assert done.returncode == 0, done.stderr
     assert [key for key, size in tool.store.sizes("gone").items() if size > 0] == ["gone beside"]
@@ -283,6 +350,7 @@ def test_keys_that_do_not_open_the_store(tool, case):
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_long_list_in_several_answers(tool, server):
+    tool.store.put("requests/many/0000", b"x")  # rclone fails where two make a directory
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: tool.store.put(f"requests/many/{number:04}", b"x"),
                       range(1003)))
@@ -290,6 +358,12 @@ def test_a_long_list_in_several_answers(tool, server):
     assert [line.split()[0].removeprefix("s3://corpus/") for line in listed.splitlines()
             if line.startswith("s3://")] == tool.store.keys("requests/many/")
     assert tool.proxy.count("GET") > 1
+    # A store that gives one page again and again is not asked without end.
+    tool.proxy.rules = [Rule("again", query="list-type")]
+    endless = tool("list", "s3://corpus/requests/many")
+    assert endless.returncode == TEMPORARY and "twice in one listing" in endless.stderr
+    assert tool.proxy.faults()["again"] < 40
+    tool.proxy.requests.clear()
     # A listing that has lasted for longer than the patience is begun once more.
     tool.proxy.rules = [Rule("slow", query="list-type", seconds=PATIENCE + 1, times=1),
                         Rule("truncated", query="list-type", times=1, bytes=30)]

@@ -20,7 +20,8 @@ def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, lo
     export = ["export", local / "run", "--out"]
     with FaultProxy(filled.endpoint) as proxy:
         env = environment(tmp_path / "home", proxy.endpoint)
-        for name, words in (("built", build), ("exported", export)):
+        for name, words in (("built", build), ("built b+e=%20ü/b c", build),
+                            ("exported", export)):
             run("longhaul", *words, address(name), env=env)
             run("longhaul", *words, tmp_path / name, env=env)
             filled.get_folder(name, tmp_path / f"{name}-there")
@@ -29,6 +30,7 @@ def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, lo
             refused(run("longhaul", *words, address(name), check=False, env=env), address(name))
         # What makes a store of files comes last.
         sent = [r.path for r in proxy.requests if r.method in ("PUT", "POST")]
+        assert not [path for path in sent if path.endswith("/")]  # keys nobody asked for
         assert [path for path in sent if "/built/" in path][-1] == "corpus/built/store.json"
 
 

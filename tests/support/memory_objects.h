@@ -25,10 +25,12 @@ class MemoryObjects final : public InputObjects {
     uint64_t size = 0;
   };
 
-  /// Makes or replaces an object of the bucket "bucket".
-  void put(const std::string& key, std::string content) {
+  /// Makes or replaces an object of the bucket "bucket"; without a version it gets one of
+  /// its own.
+  void put(const std::string& key, std::string content, std::string version = {}) {
     const std::lock_guard lock(mutex_);
-    objects_[key] = {std::move(content), "v" + std::to_string(++puts_)};
+    if (version.empty()) version = "v" + std::to_string(++puts_);
+    objects_[key] = {std::move(content), std::move(version)};
   }
   void remove(const std::string& key) {
     const std::lock_guard lock(mutex_);
@@ -80,6 +82,10 @@ class MemoryObjects final : public InputObjects {
     if (now && now->version == object.version) return;
     throw InputError("objects", object.address.text() + ": was replaced");
   }
+  bool came_right(const objects::ObjectInfo& object, const std::string& digest) override {
+    doubted.push_back(object.address.key + " " + digest);
+    return false;
+  }
   std::optional<std::string> read_text(const objects::Address& address) override {
     const std::lock_guard lock(mutex_);
     const auto found = objects_.find(address.key);
@@ -113,6 +119,7 @@ class MemoryObjects final : public InputObjects {
   /// Called before each read, by the thread that reads.
   std::function<void(uint64_t offset)> before_read;
   std::function<void()> before_list;  ///< may throw
+  std::vector<std::string> doubted;   ///< what came_right() was asked
 
  private:
   struct Object {

@@ -57,7 +57,11 @@ class DirectoryStore : public checkpoint::MirrorStore {
 
   std::string fetch(const std::string& name, const fs::path& to) override {
     if (name == refused) throw TemporaryError("objects", "the store is away");
-    const std::string text = longhaul::read_text(dir_ / name);
+    std::string text = longhaul::read_text(dir_ / name);
+    if (name == flipped) {
+      text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 1);
+      flipped.clear();
+    }
     write_file(to, text);
     return checkpoint::Manifest::FileEntry::of(name, text).hash;
   }
@@ -97,6 +101,7 @@ class DirectoryStore : public checkpoint::MirrorStore {
 
   std::string denied;                ///< read_text() throws for this name
   std::string refused;               ///< fetch() and put() throw for this name
+  std::string flipped;               ///< fetch() of this name brings a wrong bit once
   std::atomic<int> refusals = 1000;  ///< put() does so only so often
   std::atomic<bool> held = false;    ///< put() waits while this is true
   std::string held_below;  ///< put() of such a name waits until the store is stopped

@@ -36,7 +36,12 @@ void fetch_files(MirrorStore& store, const MirrorStep& from, const fs::path& int
     const fs::path path = join_inside(into, file.name, "mirror");
     const std::string name = run::step_directory_name(from.step) + "/" + file.name;
     make_parents(into, path, made);
-    const std::string hash = store.fetch(name, path);
+    std::string hash = store.fetch(name, path);
+    if (hash != file.hash) {
+      // The way from the store may have changed what came.
+      fs::remove(path);
+      hash = store.fetch(name, path);
+    }
     if (hash != file.hash) {
       throw InputError(
           "mirror",

@@ -352,6 +352,17 @@ TEST(Mirror, AFetchedFileIsComparedWithItsHash) {
   EXPECT_TRUE(fs::is_empty(back.path()));
 }
 
+TEST(Mirror, AFileThatCameInWrongIsFetchedAgain) {
+  const TempDir dir;
+  const TempDir back;
+  DirectoryStore store;
+  mirrored(store, dir.path(), 5, 1);
+  store.flipped = "step_00000005/a1_rank_00001.safetensors";
+  const fs::path fetched = fetch_checkpoint(store, list_mirror(store)[0], back.path());
+  EXPECT_EQ(store.flipped, "");
+  EXPECT_GT(CheckpointReader::open(fetched).verify(), 0U);
+}
+
 TEST(Mirror, AHalfFetchedCheckpointIsNone) {
   const TempDir dir;
   const TempDir back;

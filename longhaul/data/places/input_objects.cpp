@@ -27,6 +27,9 @@ class StoreObjects final : public InputObjects {
   void prove_unchanged(const objects::ObjectInfo& object) override {
     store_->prove_unchanged(object);
   }
+  bool came_right(const objects::ObjectInfo& object, const std::string& digest) override {
+    return store_->came_right(object, digest);
+  }
   std::optional<std::string> read_text(const objects::Address& address) override {
     return store_->read_text(address);
   }

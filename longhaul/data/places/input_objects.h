@@ -26,6 +26,8 @@ class InputObjects {
   virtual std::shared_ptr<const std::byte[]> read_shared(
       const objects::ObjectInfo& object, uint64_t offset, uint64_t count) = 0;
   virtual void prove_unchanged(const objects::ObjectInfo& object) = 0;
+  virtual bool came_right(const objects::ObjectInfo& object,
+                          const std::string& digest) = 0;
   virtual std::optional<std::string> read_text(const objects::Address& address) = 0;
 };
 

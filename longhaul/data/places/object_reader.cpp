@@ -24,6 +24,7 @@ constexpr uint64_t kFirstPiece = uint64_t{4} << 20;
 ObjectReader::ObjectReader(std::shared_ptr<const StoredObject> object, Use use,
                            uint64_t ahead_end)
     : object_(std::move(object)),
+      proof_(object_->info.version, object_->info.size),
       ahead_end_(std::min(ahead_end, object_->info.size)),
       piece_bytes_(kFirstPiece),
       run_before_ahead_(use == Use::FrontToBack ? 0 : kRunBeforeAhead) {}
@@ -41,11 +42,27 @@ void ObjectReader::read(uint64_t offset, std::span<std::byte> to) {
   if (offset != next_) run_ = 0;
   while (!to.empty()) {
     const size_t count = read_some(offset, to);
+    prove(offset, to.first(count));
     offset += count;
     run_ += count;
     to = to.subspan(count);
   }
   next_ = offset;
+}
+
+void ObjectReader::prove(uint64_t offset, std::span<const std::byte> bytes) {
+  const objects::ObjectInfo& info = object_->info;
+  const uint64_t end = offset + bytes.size();
+  if (!proof_.compares() || offset > in_proof_ || end <= in_proof_) return;
+  proof_.update(bytes.subspan(in_proof_ - offset));
+  in_proof_ = end;
+  if (end < info.size || proof_.fits()) return;
+  object_->store->prove_unchanged(info);
+  if (object_->store->came_right(info, proof_.digest())) return;
+  throw TemporaryError("objects", info.address.text() +
+                                      ": other bytes came than those of the object, to "
+                                      "judge by its ETag; nothing of it counts, start "
+                                      "again");
 }
 
 size_t ObjectReader::copy(const Piece& piece, uint64_t offset, std::span<std::byte> to) {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "longhaul/data/places/input_objects.h"
+#include "longhaul/objects/etag.h"
 #include "longhaul/objects/shared_places.h"
 #include "longhaul/system/worker_pool.h"
 
@@ -39,7 +40,10 @@ class ObjectReader {
   /// Asks for one piece from `offset` on, so that it comes before it is read.
   void begin(uint64_t offset);
 
-  /// Fills `to`, which must lie inside the object. Throws what the store throws.
+  /// Fills `to`, which must lie inside the object. Throws what the store throws. Where
+  /// the object has been read from its first byte to its last one, compares the bytes
+  /// with its ETag: throws TemporaryError where others came, and InputError where the
+  /// object was replaced.
   void read(uint64_t offset, std::span<std::byte> to);
 
  private:
@@ -60,7 +64,12 @@ class ObjectReader {
   /// Asks for pieces from `from` on until there are `pieces` of them.
   void ask_ahead(uint64_t from, size_t pieces = kPiecesAhead + 1);
 
+  /// Adds what was read to the proof, and ends it at the end of the object.
+  void prove(uint64_t offset, std::span<const std::byte> bytes);
+
   std::shared_ptr<const StoredObject> object_;
+  objects::EtagProof proof_;
+  uint64_t in_proof_ = 0;  ///< bytes from the first on that are in `proof_`
   uint64_t ahead_end_;
   uint64_t next_ = 0;  ///< the end of the last read
   uint64_t run_ = 0;   ///< bytes that were read in order up to next_

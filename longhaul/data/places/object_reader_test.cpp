@@ -53,6 +53,30 @@ TEST_F(Reading, FrontToBackGivesAllBytesAndAsksForEachOnce) {
   }
 }
 
+TEST_F(Reading, WhatWasReadWholeIsComparedWithTheEtag) {
+  const auto open = [&](const std::string& etag) {
+    objects_->put("k", "message digest", etag);
+    const auto info = objects_->look({"bucket", "k"}).value();
+    return ObjectReader(std::make_shared<const StoredObject>(objects_, info),
+                        ObjectReader::Use::FrontToBack);
+  };
+  const auto read = [](ObjectReader& reader, uint64_t offset, size_t count) {
+    std::string got(count, '?');
+    reader.read(offset, std::as_writable_bytes(std::span(got)));
+  };
+  ObjectReader right = open("\"f96b697d7cb7938d525a2f31aaf161d0\"");
+  read(right, 0, 14);
+  ObjectReader other = open("\"06b697d7cb7938d525a2f31aaf161d0f\"");
+  read(other, 0, 9);
+  read(other, 4, 9);  // a part of it was read before
+  EXPECT_TRUE(objects_->doubted.empty());
+  EXPECT_THROW(read(other, 13, 1), TemporaryError);
+  EXPECT_EQ(objects_->doubted,
+            (std::vector<std::string>{"k f96b697d7cb7938d525a2f31aaf161d0"}));
+  ObjectReader end = open("\"06b697d7cb7938d525a2f31aaf161d0f\"");
+  read(end, 5, 9);  // the rest of the object is another reader's
+}
+
 TEST_F(Reading, BegunAsksForOnePieceWithASmallRest) {
   constexpr size_t kSize = 12'000'000;
   ObjectReader reader = open(kSize, ObjectReader::Use::FrontToBack);

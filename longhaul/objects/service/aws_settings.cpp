@@ -110,6 +110,15 @@ AwsSettings aws_settings() {
   }
   settings.checksums =
       settings.endpoint.empty() && !has_word("when_required WHEN_REQUIRED", sums);
+  const std::string etags = variable({"LONGHAUL_OBJECTS_ETAGS"});
+  if (!etags.empty() && !has_word("md5 opaque", etags)) {
+    fail_input("objects", "LONGHAUL_OBJECTS_ETAGS is '{}', and has to be md5 or opaque",
+               etags);
+  }
+  const std::string host = settings.endpoint.substr(0, settings.endpoint.find(':'));
+  const bool at_aws = host.empty() || host.ends_with(".amazonaws.com") ||
+                      host.ends_with(".amazonaws.com.cn");
+  settings.has_other_etags = etags.empty() ? at_aws : etags == "opaque";
   settings.anonymous = is_true(variable({"AWS_NO_SIGN_REQUEST"}));
   if (settings.scheme == "https") settings.certificates = certificate_file();
   return settings;

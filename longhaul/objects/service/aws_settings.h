@@ -17,15 +17,21 @@ struct AwsSettings {
   /// Whether the client sends checksums that the store compares: at AWS, where neither
   /// AWS_REQUEST_CHECKSUM_CALCULATION nor the profile says "when_required".
   bool checksums = true;
+  /// Whether the ETag of an object that was sent at once need not be the MD5 of its
+  /// bytes: at AWS, which may encrypt with keys of the user, and where
+  /// LONGHAUL_OBJECTS_ETAGS is "opaque".
+  bool has_other_etags = true;
   std::string certificates;  ///< file of the authorities' certificates
 };
 
 /// Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
 /// AWS_VIRTUAL_HOSTING, AWS_NO_SIGN_REQUEST, AWS_REQUEST_CHECKSUM_CALCULATION,
-/// AWS_CA_BUNDLE, SSL_CERT_FILE, and, of the profile AWS_PROFILE in AWS_CONFIG_FILE or
+/// AWS_CA_BUNDLE, SSL_CERT_FILE, LONGHAUL_OBJECTS_ETAGS and, of the profile AWS_PROFILE
+/// in AWS_CONFIG_FILE or
 /// ~/.aws/config, endpoint_url, region, addressing_style and
 /// request_checksum_calculation. Throws InputError for an endpoint that is no http:// or
-/// https:// address and for a file of certificates that cannot be read.
+/// https:// address, for a file of certificates that cannot be read, and for another
+/// value of LONGHAUL_OBJECTS_ETAGS than "md5" and "opaque".
 AwsSettings aws_settings();
 
 /// Returns a setting of one profile in the text of a file like ~/.aws/config; the empty

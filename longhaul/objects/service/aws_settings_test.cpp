@@ -18,7 +18,7 @@ class AwsSettingsTest : public testing::Test {
     for (const char* name :
          {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
           "AWS_VIRTUAL_HOSTING", "AWS_NO_SIGN_REQUEST", "AWS_CA_BUNDLE", "SSL_CERT_FILE",
-          "AWS_PROFILE", "AWS_REQUEST_CHECKSUM_CALCULATION"}) {
+          "AWS_PROFILE", "AWS_REQUEST_CHECKSUM_CALCULATION", "LONGHAUL_OBJECTS_ETAGS"}) {
       ::unsetenv(name);
     }
     ::setenv("AWS_CONFIG_FILE", (dir_.path() / "config").c_str(), 1);
@@ -86,6 +86,19 @@ TEST_F(AwsSettingsTest, AStoreComparesNothingWhereNoChecksumsAreSent) {
   set("AWS_CONFIG_FILE", (dir_.path() / "none").string());
   set("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000");
   EXPECT_FALSE(aws_settings().checksums);
+}
+
+TEST_F(AwsSettingsTest, EtagsAreMd5sBehindAnEndpointUnlessTheUserSaysOtherwise) {
+  EXPECT_TRUE(aws_settings().has_other_etags);
+  set("AWS_ENDPOINT_URL_S3", "https://bucket.vpce-1.s3.eu-west-1.vpce.amazonaws.com");
+  EXPECT_TRUE(aws_settings().has_other_etags);
+  set("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000");
+  EXPECT_FALSE(aws_settings().has_other_etags);
+  set("LONGHAUL_OBJECTS_ETAGS", "opaque");
+  EXPECT_TRUE(aws_settings().has_other_etags);
+  set("LONGHAUL_OBJECTS_ETAGS", "none");
+  EXPECT_HAS(message_of<InputError>([] { (void)aws_settings(); }),
+             "LONGHAUL_OBJECTS_ETAGS is 'none'");
 }
 
 TEST_F(AwsSettingsTest, AnEndpointThatIsNoAddressIsRefusedWithoutRepeatingIt) {

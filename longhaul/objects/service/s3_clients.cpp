@@ -1,9 +1,13 @@
 #include "longhaul/objects/service/s3_clients.h"
 
+#include <arrow/io/interfaces.h>
 #include <arrow/util/thread_pool.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <string_view>
 
 #include "longhaul/objects/service/aws_settings.h"
 #include "longhaul/objects/service/store_errors.h"
@@ -22,10 +26,43 @@ void check(const arrow::Status& status, const Address& address, const char* doin
   throw store_error(status.message(), address, doing, patience.seconds);
 }
 
-/// Returns whether the path of an endpoint may have a character, however it is read.
-bool is_plain(char c) {
-  return std::string_view("/._-").find(c) != std::string_view::npos ||
-         (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+/// Returns a path of a key as it stands in an address.
+std::string percent_encoded(std::string_view path) {
+  std::string text;
+  for (const char c : path) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                       std::string_view("/._-~").find(c) != std::string_view::npos;
+    text +=
+        plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return text;
+}
+
+/// Returns whether a client takes the name of a directory for that of a bucket. What is
+/// behind "?" would be lost. "run:1" is a URI to Arrow, and a name that ends with "-s3"
+/// has a meaning of its own at AWS.
+bool stands_for_a_bucket(std::string_view dir) {
+  const size_t scheme = std::ranges::find_if_not(dir,
+                                                 [](unsigned char c) {
+                                                   return std::isalnum(c) != 0 ||
+                                                          c == '+' || c == '.' ||
+                                                          c == '-';
+                                                 }) -
+                        dir.begin();
+  return dir.find('?') == std::string_view::npos && !dir.ends_with("-s3") &&
+         (scheme == dir.size() || dir[scheme] != ':');
+}
+
+/// Returns the place below which the objects of a bucket lie; empty where it is unknown.
+std::string place_of_bucket(const AwsSettings& settings, const std::string& bucket,
+                            const std::string& region) {
+  if (!settings.endpoint.empty()) {
+    return settings.virtual_hosts ? bucket + "." + settings.endpoint
+                                  : settings.endpoint + "/" + bucket;
+  }
+  if (region.find("-iso") != std::string::npos) return {};
+  return fmt::format("s3.{}.amazonaws.com{}/{}", region,
+                     region.starts_with("cn-") ? ".cn" : "", bucket);
 }
 
 }  // namespace
@@ -42,26 +79,27 @@ S3Clients::~S3Clients() {
 S3Clients::Named S3Clients::client(const Address& address) {
   const std::lock_guard lock(mutex_);
   auto& one = clients_[address.bucket];
-  if (!one) one = make(address, {});
+  if (!one) one = make(address);
   return {one, path_of(address)};
 }
 
 S3Clients::Named S3Clients::remover(const Address& address) {
-  const std::string path = path_of(address);
-  const size_t dir = path.rfind('/', path.rfind('/') - 1);
-  if (dir == std::string::npos || !removes_cleanly(address)) return client(address);
-  const std::string above = path.substr(0, dir);
+  const size_t name = address.key.rfind('/');
+  if (name == std::string::npos) return client(address);
+  const size_t dir = name == 0 ? std::string::npos : address.key.rfind('/', name - 1);
+  const bool is_deep = dir != std::string::npos;
+  const std::string above = is_deep ? address.key.substr(0, dir) : std::string();
+  const std::string below = is_deep ? address.key.substr(dir + 1) : address.key;
+  const bool fits = is_path(address.key) && above.find('?') == std::string::npos &&
+                    stands_for_a_bucket(below.substr(0, below.find('/')));
+  if (!fits) return client(address);
   const std::lock_guard lock(mutex_);
-  auto& one = clients_["/" + above];
-  if (!one) one = make(address, "/" + above);
-  return {one, path.substr(dir + 1)};
-}
-
-bool S3Clients::removes_cleanly(const Address& address) {
-  const AwsSettings settings = aws_settings();
-  const std::string dir = path_of(address).substr(0, path_of(address).rfind('/'));
-  return !settings.endpoint.empty() && !settings.virtual_hosts &&
-         dir.find("//") == std::string::npos && std::ranges::all_of(dir, is_plain);
+  auto& one = clients_[fmt::format("/{}/{}", address.bucket, above)];
+  if (!one) one = make(address, above);
+  if (one) return {one, below};
+  auto& plain = clients_[address.bucket];
+  if (!plain) plain = make(address);
+  return {plain, path_of(address)};
 }
 
 void S3Clients::forget() {
@@ -69,8 +107,15 @@ void S3Clients::forget() {
   clients_.clear();
 }
 
+void S3Clients::end_listings() {
+  const std::lock_guard lock(mutex_);
+  listings_.RequestStop();
+  listings_ = arrow::StopSource();
+  clients_.clear();
+}
+
 std::shared_ptr<af::S3FileSystem> S3Clients::make(const Address& address,
-                                                  const std::string& above) {
+                                                  std::optional<std::string> above) {
   const AwsSettings settings = aws_settings();
   if (!started_) {
     checksums_ = settings.checksums;
@@ -87,8 +132,7 @@ std::shared_ptr<af::S3FileSystem> S3Clients::make(const Address& address,
   af::S3Options options =
       settings.anonymous ? af::S3Options::Anonymous() : af::S3Options::Defaults();
   options.scheme = settings.scheme;
-  options.endpoint_override =
-      settings.endpoint.empty() ? std::string() : settings.endpoint + above;
+  options.endpoint_override = settings.endpoint;
   options.force_virtual_addressing = settings.virtual_hosts;
   options.tls_ca_file_path = settings.certificates;
   options.connect_timeout = 10;
@@ -102,7 +146,13 @@ std::shared_ptr<af::S3FileSystem> S3Clients::make(const Address& address,
     check(region.status(), address, "find the region of", *patience_);
     options.region = *region;
   }
-  auto made = af::S3FileSystem::Make(options);
+  if (above) {
+    options.endpoint_override = place_of_bucket(settings, address.bucket, options.region);
+    if (options.endpoint_override.empty()) return nullptr;
+    if (!above->empty()) options.endpoint_override += "/" + percent_encoded(*above);
+    options.force_virtual_addressing = false;
+  }
+  auto made = af::S3FileSystem::Make(options, arrow::io::IOContext(listings_.token()));
   check(made.status(), address, "open", *patience_);
   return *made;
 }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <arrow/filesystem/s3fs.h>
+#include <arrow/util/cancel.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "longhaul/objects/address.h"
@@ -35,27 +37,31 @@ class S3Clients {
   /// Returns the client for an object or a bucket.
   Named client(const Address& address);
   /// Returns the client that removes an object. Arrow's makes an object for the directory
-  /// in which it has removed one. rclone's server then hides that directory for a second.
-  /// So a client of another store than AWS's takes the directory for the bucket, which
-  /// has the same addresses: a bucket is not made again.
+  /// in which it has removed one, which nobody asked for, and which a store that keeps
+  /// files takes for a file. So the client takes the directory for the bucket, which has
+  /// the same addresses: a bucket is not made again. Where a client would not take the
+  /// directory's name for that of a bucket, this is client().
   Named remover(const Address& address);
-  /// Returns whether remover() leaves no object for the directory.
-  static bool removes_cleanly(const Address& address);
   /// Makes all clients anew: their credentials may have been renewed.
   void forget();
+  /// Ends the listings under way, which their callers have given up, and does forget().
+  void end_listings();
   /// Returns whether the store compares what it gets with checksums that the client
   /// sends. It is known once there is a client.
   bool have_checksums() const { return checksums_; }
 
  private:
-  std::shared_ptr<arrow::fs::S3FileSystem> make(const Address& address,
-                                                const std::string& above);
+  /// Makes the client of a bucket or, with `above`, of the directory of that path in it.
+  /// The result is null where it is not known how the directory is addressed.
+  std::shared_ptr<arrow::fs::S3FileSystem> make(
+      const Address& address, std::optional<std::string> above = std::nullopt);
 
   std::shared_ptr<Patience> patience_;
   std::atomic<bool> checksums_ = true;
   std::mutex mutex_;  ///< guards what follows
+  arrow::StopSource listings_;
   bool started_ = false;
-  /// By bucket, or by the path above the directory that is taken for one.
+  /// By bucket, or by "/", the bucket and the path above the directory taken for one.
   std::map<std::string, std::shared_ptr<arrow::fs::S3FileSystem>> clients_;
 };
 

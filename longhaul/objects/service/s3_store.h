@@ -26,6 +26,7 @@ class S3Store {
   std::optional<ObjectInfo> look(const Address& address);
   std::vector<ObjectInfo> list(const Address& prefix, bool versions);
   void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
+  bool came_right(const ObjectInfo& object, const std::string& digest);
   std::string fetch(const ObjectInfo& object, const fs::path& to);
   std::string put(const fs::path& from, const Address& to);
   void put_text(const std::string& text, const Address& to);

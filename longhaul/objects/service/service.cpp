@@ -67,6 +67,10 @@ Json answer_of(S3Store& store, SharedPlaces& memory, const Json& request,
     return {{"hash", store.fetch(object_of(request, address),
                                  request.at("path").get<std::string>())}};
   }
+  if (what == "came_right") {
+    return store.came_right(object_of(request, address),
+                            request.at("digest").get<std::string>());
+  }
   if (what == "put") {
     return {{"hash", store.put(request.at("path").get<std::string>(), address)}};
   }

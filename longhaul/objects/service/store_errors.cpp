@@ -19,8 +19,12 @@ constexpr const char* kCredentials =
     "give other credentials in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or in "
     "~/.aws/credentials";
 constexpr const char* kExpired =
-    "the credentials have expired; renew them in the environment or in "
+    "the credentials have expired, and no others came; renew them in the environment or "
+    "in "
     "~/.aws/credentials and start again";
+constexpr const char* kRegion =
+    "the bucket is in another region; set AWS_REGION to the bucket's and start again";
+constexpr const char* kPassing = "start again later";
 // An answer to HEAD has no body, in which AWS would say what is wrong.
 constexpr const char* kRefusedHead =
     "the store does not say why; mostly the credentials have expired or the region is "
@@ -32,6 +36,16 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
     {kUntrusted, ErrorKind::Input,
      "the store's certificate is not trusted here; name the file of its authorities in "
      "AWS_CA_BUNDLE, or set the clock where the certificate seems to have expired"},
+    // What passes, though its status is that of a refusal.
+    {"EXPIRED", ErrorKind::Temporary, kExpired},
+    {"TOKEN_REFRESH_REQUIRED", ErrorKind::Temporary, kExpired},
+    {"REQUEST_TIMEOUT", ErrorKind::Temporary, kPassing},
+    {"THROTTL", ErrorKind::Temporary, kPassing},
+    {"OPERATION_ABORTED", ErrorKind::Temporary, kPassing},
+    {"BAD_DIGEST", ErrorKind::Temporary, kPassing},
+    {kElsewhere, ErrorKind::Input, kRegion},
+    {"PERMANENT_REDIRECT", ErrorKind::Input, kRegion},
+    {"AUTHORIZATION_HEADER_MALFORMED", ErrorKind::Input, kRegion},
     {"ACCESS_DENIED", ErrorKind::Input,
      "the credentials do not allow it, or the object is absent and the bucket may not be "
      "listed; allow it, or set AWS_NO_SIGN_REQUEST=1 for a public bucket"},
@@ -40,7 +54,6 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
     {"SIGNATURE_DOES_NOT_MATCH", ErrorKind::Input, kCredentials},
     {"INVALID_SIGNATURE", ErrorKind::Input, kCredentials},
     {"MISSING_AUTHENTICATION_TOKEN", ErrorKind::Input, kCredentials},
-    {"EXPIRED", ErrorKind::Input, kExpired},
     {"HTTP status 400) during HeadObject operation: No response body", ErrorKind::Input,
      kRefusedHead},
     {"HTTP status 400) during HeadBucket operation: No response body", ErrorKind::Input,
@@ -103,13 +116,6 @@ Error store_error(const std::string& message, const Address& address,
                         fmt::format("{}: cannot {} it: {}; it was tried for up to {:.0f} "
                                     "seconds, start again later",
                                     address.text(), doing, message, patience));
-}
-
-bool may_be_expired(const std::string& message, const Address& address) {
-  const std::string words = words_of(message, address);
-  return words.find("xpired") != std::string::npos ||
-         (words.find("HTTP status 400") != std::string::npos &&
-          words.find("No response body") != std::string::npos);
 }
 
 bool says_expired(const Error& error) {

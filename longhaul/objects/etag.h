@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/objects/md5.h"
+
+namespace longhaul::objects {
+
+/// Compares the bytes of an object, which come in their order, with its ETag. The ETag of
+/// an object that was sent at once is the MD5 of its bytes. An object that was sent in
+/// parts has an ETag that is made of the parts' MD5s. Neither holds where the store
+/// encrypts with keys of the user.
+class EtagProof {
+ public:
+  /// `version` is the object's ETag.
+  EtagProof(const std::string& version, uint64_t size);
+
+  /// Returns whether the ETag says anything that the bytes can be compared with: it looks
+  /// like an MD5, or like that of parts of a usual size.
+  bool compares() const { return !sums_.empty(); }
+  /// Returns whether the object was sent at once, so that nothing of its ETag is guessed.
+  bool is_plain() const { return parts_ == 0; }
+
+  void update(std::span<const std::byte> bytes);
+  /// Ends the bytes. Returns whether they are those of the ETag, or it says nothing. The
+  /// other functions but digest() are not called any more.
+  bool fits();
+  /// Returns what the bytes have for an ETag, after fits(): equal for equal bytes.
+  const std::string& digest() const { return digest_; }
+
+ private:
+  /// What an object has for an ETag, if its parts have `part_bytes`.
+  struct Sum {
+    uint64_t part_bytes = 0;
+    uint64_t left = 0;  ///< bytes of the part that are still to come
+    Md5 part = {};
+    Md5 parts = {};
+  };
+
+  std::string wanted_;
+  uint64_t parts_ = 0;
+  std::vector<Sum> sums_;
+  std::string digest_;
+};
+
+}  // namespace longhaul::objects

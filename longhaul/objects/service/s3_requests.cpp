@@ -1,0 +1,317 @@
+#include "longhaul/objects/service/s3_requests.h"
+
+#include <arrow/io/interfaces.h>
+#include <arrow/util/future.h>
+#include <arrow/util/key_value_metadata.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <random>
+#include <utility>
+
+#include "longhaul/base/hash.h"
+#include "longhaul/base/text.h"
+#include "longhaul/objects/service/aws_settings.h"
+
+namespace longhaul::objects {
+namespace {
+
+namespace af = arrow::fs;
+
+/// Objects whose sizes and versions are remembered, which takes some 300 bytes each.
+constexpr size_t kMostKnown = 50'000;
+/// Room for the text of any error.
+constexpr int64_t kErrorBytes = 64 << 10;
+/// Bytes at the end of a range that show whether all of it came.
+constexpr size_t kTailBytes = 16;
+/// Bytes that one request reads of an object that is read whole: whole blocks of the
+/// hash.
+constexpr uint64_t kWholeBytes = 8 * kHashBlockBytes;
+/// What Arrow's client says of an object that is absent.
+const arrow::Status kAbsent = arrow::Status::IOError("Path does not exist");
+
+std::byte chance_byte() {
+  thread_local std::minstd_rand chance(std::random_device{}());
+  return static_cast<std::byte>(chance() >> 8);
+}
+
+/// Returns whether a body was longer than the range that was asked for: a server that
+/// overlooks ranges, or the text of an error.
+bool does_not_fit(const arrow::Status& status) {
+  return names(status, "Failed to flush response stream");
+}
+
+/// Returns whether an answer had a text that the client could not read: it had put the
+/// text into the place of a range, where other bytes stood behind it.
+bool is_garbled(const arrow::Status& status) {
+  return trimmed(status.message()).ends_with("operation:");
+}
+
+}  // namespace
+
+bool names(const arrow::Status& status, std::string_view word) {
+  return status.message().find(word) != std::string::npos;
+}
+
+bool is_absent(const arrow::Status& status) {
+  return names(status, "Path does not exist") || names(status, "NO_SUCH_KEY") ||
+         names(status, "RESOURCE_NOT_FOUND");
+}
+
+void S3Requests::fail(const arrow::Status& told, const Address& address,
+                      const char* doing) {
+  const arrow::Status why = reason(address, told);
+  const Error error =
+      store_error((why.ok() ? told : why).message(), address, doing, patience->seconds);
+  // What the store answers a moment later, or what nobody could read, may pass.
+  const bool is_unknown = is_garbled(why) && names(why, "AWS Error UNKNOWN");
+  if (why.ok() || is_unknown) throw TemporaryError(error.area(), error.message());
+  throw error;
+}
+
+/// Returns what the store says about a request that has failed with `told`; OK where the
+/// store gives bytes now. An answer to HEAD has no body, and Arrow's client reads that of
+/// another one into the place of the bytes that were asked for. So this asks for bytes
+/// with enough place. What the client says of a bucket of another region names both
+/// regions.
+arrow::Status S3Requests::reason(const Address& address, const arrow::Status& told) {
+  if (names(told, kElsewhere)) {
+    const auto bucket =
+        request(address, [&](auto& store) { return store.GetFileInfo(address.bucket); });
+    return bucket.ok() ? told : bucket.status();
+  }
+  if (!names(told, "No response body") && !is_absent(told) && !does_not_fit(told) &&
+      !is_garbled(told)) {
+    return told;
+  }
+  af::FileInfo info(path_of(address), af::FileType::File);
+  info.set_size(kErrorBytes);
+  const auto got = request(address, [&](auto& store) -> arrow::Result<int64_t> {
+    ARROW_ASSIGN_OR_RAISE(const auto file, store.OpenInputFile(info));
+    std::vector<std::byte> bytes(kErrorBytes);
+    return file->ReadAt(0, kErrorBytes, bytes.data());
+  });
+  const bool answers = got.ok() || names(got.status(), "InvalidRange");
+  if (!answers) return got.status();
+  return is_absent(told) ? told : arrow::Status::OK();
+}
+
+std::optional<ObjectInfo> S3Requests::look(const Address& address) {
+  return with_patience([&]() -> std::optional<ObjectInfo> {
+    auto file = request(
+        address, [&](auto& store) { return store.OpenInputFile(path_of(address)); });
+    if (!file.ok() && is_absent(file.status())) {
+      const arrow::Status why = reason(address, kAbsent);
+      if (is_absent(why)) return std::nullopt;
+      fail(why, address, "look at");
+    }
+    check(file.status(), address, "open");
+    auto size = (*file)->GetSize();
+    check(size.status(), address, "open");
+    auto metadata = (*file)->ReadMetadata();
+    check(metadata.status(), address, "open");
+    ObjectInfo object{address, static_cast<uint64_t>(*size), {}};
+    if (*metadata) object.version = (*metadata)->Get("ETag").ValueOr("");
+    return object;
+  });
+}
+
+ObjectInfo S3Requests::wanted(const ObjectInfo& object) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(path_of(object.address));
+    if (found != known_.end() && found->second.version == object.version &&
+        found->second.size == object.size) {
+      return object;
+    }
+  }
+  std::optional<ObjectInfo> one = look(object.address);
+  if (!one) {
+    fail_input("objects", "{}: the object is not there any more; start again",
+               object.address.text());
+  }
+  if ((!object.version.empty() && one->version != object.version) ||
+      one->size != object.size) {
+    fail_input("objects",
+               "{}: the object was replaced since this command looked at it; start "
+               "again when nobody changes it",
+               object.address.text());
+  }
+  remember(*one);
+  return *std::move(one);
+}
+
+void S3Requests::remember(const ObjectInfo& one) {
+  std::string path = path_of(one.address);
+  const std::lock_guard lock(mutex_);
+  if (known_.insert_or_assign(path, Known{one.size, one.version}).second) {
+    order_.push_back(std::move(path));
+  }
+  while (order_.size() > kMostKnown) {
+    known_.erase(order_.front());
+    order_.pop_front();
+  }
+}
+
+std::vector<af::FileInfo> S3Requests::list(const Address& prefix) {
+  af::FileSelector below;
+  below.base_dir = path_of(prefix);
+  below.recursive = true;
+  below.allow_not_found = true;
+  return with_patience([&] {
+    using Pages = std::vector<af::FileInfo>;
+    auto listed = request(prefix, [&](auto& store) -> arrow::Result<Pages> {
+      const auto next = store.GetFileInfoGenerator(below);
+      Pages all;
+      std::set<std::string> firsts;
+      while (true) {
+        const arrow::Future<Pages> coming = next();
+        ARROW_ASSIGN_OR_RAISE(Pages page, coming.result());
+        if (page.empty()) return all;
+        const auto first = std::ranges::find_if(page, &af::FileInfo::IsFile);
+        if (first != page.end() && !firsts.insert(first->path()).second) {
+          clients.end_listings();
+          return arrow::Status::IOError("the store gives ", first->path(),
+                                        " twice in one listing, which may have no end");
+        }
+        std::ranges::move(page, std::back_inserter(all));
+      }
+    });
+    check(listed.status(), prefix, "list");
+    return *std::move(listed);
+  });
+}
+
+void S3Requests::require_bucket(const Address& address) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen_.contains(address.bucket)) return;
+  }
+  const auto info =
+      request(address, [&](auto& store) { return store.GetFileInfo(address.bucket); });
+  // Who may list a bucket need not be allowed to look at the bucket itself.
+  const bool denied = names(info.status(), "ACCESS_DENIED");
+  if (!denied) check(info.status(), address, "list");
+  if (!denied && info->type() == af::FileType::NotFound) {
+    fail_input("objects",
+               "{}: the bucket {} is not there; correct the address or make the bucket",
+               address.text(), address.bucket);
+  }
+  const std::lock_guard lock(mutex_);
+  seen_.insert(address.bucket);
+}
+
+/// Asks for a range once. Returns whether all of it came. Arrow's client counts a body
+/// that is too short as whole, and leaves the rest of the bytes as they were. So the
+/// last bytes are set by chance before, and the very last one to `last`.
+arrow::Result<bool> S3Requests::read_once(const ObjectInfo& one, uint64_t offset,
+                                          std::span<std::byte> to, std::byte last) {
+  const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
+  for (std::byte& byte : tail) byte = chance_byte();
+  tail.back() = last;
+  // With its size an object is opened without a request.
+  af::FileInfo info(path_of(one.address), af::FileType::File);
+  info.set_size(static_cast<int64_t>(one.size));
+  const auto got = request(one.address, [&](auto& store) -> arrow::Result<int64_t> {
+    ARROW_ASSIGN_OR_RAISE(const auto file, store.OpenInputFile(info));
+    return file->ReadAt(static_cast<int64_t>(offset), static_cast<int64_t>(to.size()),
+                        to.data());
+  });
+  if (!got.ok() && does_not_fit(got.status())) {
+    const arrow::Status why = reason(one.address, got.status());
+    if (why.ok() || does_not_fit(why)) return false;
+    return why;
+  }
+  if (!got.ok()) return got.status();
+  return static_cast<uint64_t>(*got) == to.size() && tail.back() != last;
+}
+
+/// Asks for a range, and where the last byte is what it was set to, which may be its
+/// true value, for the last bytes once more. Returns whether all of it came.
+arrow::Result<bool> S3Requests::read_proved(const ObjectInfo& one, uint64_t offset,
+                                            std::span<std::byte> to) {
+  const auto first = read_once(one, offset, to, chance_byte());
+  if (!first.ok() || *first) return first;
+  const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
+  std::array<std::byte, kTailBytes> bytes{};
+  const std::span<std::byte> again = std::span(bytes).first(tail.size());
+  const auto second =
+      read_once(one, offset + to.size() - tail.size(), again, ~tail.back());
+  if (!second.ok() || !*second) return second;
+  return std::ranges::equal(tail, again);
+}
+
+void S3Requests::read_range(const ObjectInfo& one, uint64_t offset,
+                            std::span<std::byte> to) {
+  const WorkBegan now;
+  with_patience(
+      [&] {
+        const auto whole = read_proved(one, offset, to);
+        check(whole.status(), one.address, "read");
+        if (*whole) return;
+        throw TemporaryError(
+            "objects",
+            fmt::format("{}: the store gave other than the {} bytes that were asked for "
+                        "at byte {}, again and again for {:.0f} seconds; start again "
+                        "later",
+                        one.address.text(), to.size(), offset, patience->seconds));
+      },
+      WorkBegan::time(), /*once_more=*/false);
+  bytes_read += to.size();
+}
+
+/// Reads an object whole, in order.
+template <typename Take>
+void S3Requests::read_whole(const ObjectInfo& one, Take take) {
+  std::vector<std::byte> bytes;
+  for (uint64_t begin = 0; begin < one.size; begin += kWholeBytes) {
+    bytes.resize(std::min(kWholeBytes, one.size - begin));
+    read_range(one, begin, bytes);
+    take(std::span<const std::byte>(bytes));
+  }
+}
+
+std::string S3Requests::hash_of(const Address& address, uint64_t size) {
+  const std::optional<ObjectInfo> one = look(address);
+  if (!one || one->size != size) return {};
+  BlockHasher hasher;
+  read_whole(*one, [&](std::span<const std::byte> bytes) { hasher.update(bytes); });
+  return combine_hashes(hasher.finish());
+}
+
+std::optional<EtagProof> S3Requests::proof_of(const ObjectInfo& one) {
+  EtagProof proof(one.version, one.size);
+  const std::lock_guard lock(mutex_);
+  if (!proof.compares() || other_etags_[proof.is_plain()].contains(one.address.bucket)) {
+    return std::nullopt;
+  }
+  return proof;
+}
+
+void S3Requests::note_other_etag(const ObjectInfo& one, const EtagProof& proof) {
+  if (proof.is_plain() && !aws_settings().has_other_etags) {
+    fail_input(
+        "objects",
+        "{}: its bytes have come twice alike, with the MD5 {}, and its ETag is {}: "
+        "the store, or a cache before it, gives the bytes of another object. Look "
+        "at the store. If its ETags are no MD5s, set "
+        "LONGHAUL_OBJECTS_ETAGS=opaque",
+        one.address.text(), proof.digest(), one.version);
+  }
+  const std::lock_guard lock(mutex_);
+  other_etags_[proof.is_plain()].insert(one.address.bucket);
+}
+
+bool S3Requests::came_right(const ObjectInfo& one, const std::string& digest) {
+  std::optional<EtagProof> proof = proof_of(one);
+  if (!proof) return true;
+  read_whole(one, [&](std::span<const std::byte> bytes) { proof->update(bytes); });
+  if (proof->fits()) return proof->digest() == digest;
+  if (proof->digest() != digest) return false;
+  note_other_etag(one, *proof);
+  return true;
+}
+
+}  // namespace longhaul::objects

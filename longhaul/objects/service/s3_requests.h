@@ -1,0 +1,141 @@
+#pragma once
+
+#include <arrow/filesystem/s3fs.h>
+#include <arrow/result.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <set>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/objects/etag.h"
+#include "longhaul/objects/object_store.h"
+#include "longhaul/objects/service/retries.h"
+#include "longhaul/objects/service/s3_clients.h"
+#include "longhaul/objects/service/store_errors.h"
+
+namespace longhaul::objects {
+
+/// Returns whether Arrow's message says that an object is absent.
+bool is_absent(const arrow::Status& status);
+/// Returns whether Arrow's message holds a word.
+bool names(const arrow::Status& status, std::string_view word);
+
+/// Sends requests to a store, tries them again, and finds out why they fail. Any thread
+/// may call it.
+class S3Requests {
+ public:
+  std::shared_ptr<Patience> patience = std::make_shared<Patience>();
+  S3Clients clients{patience};
+  std::atomic<uint64_t> bytes_read = 0;
+
+  /// Does one request, in a place of kRequestsInFlight.
+  template <typename Work>
+  auto request(const Address& address, Work work) {
+    return request([&] { return clients.client(address); },
+                   [&](const S3Clients::Named& named) { return work(*named.client); });
+  }
+  /// Does one request likewise, by a client that `choose` gives.
+  template <typename Choose, typename Work>
+    requires std::is_invocable_v<Choose>
+  auto request(Choose choose, Work work) {
+    const S3Clients::Named named = choose();
+    places_.acquire();
+    const WorkBegan now;
+    ++patience->requests;
+    auto result = work(named);
+    places_.release();
+    return result;
+  }
+
+  /// Does work again, for the patience, while it fails for a passing reason, which
+  /// credentials that have expired are: others may have come to where they come from.
+  /// Arrow's client does not ask again where the text of an answer is cut off. Work that
+  /// may have taken the patience by then is done once more in any case.
+  template <typename Work>
+  auto with_patience(Work work,
+                     Patience::Clock::time_point since = Patience::Clock::now(),
+                     bool once_more = true) {
+    const int64_t given_up = patience->given_up;
+    for (int64_t attempt = 0;; ++attempt) {
+      try {
+        return work();
+      } catch (const Error& error) {
+        const bool passes = error.kind() == ErrorKind::Temporary;
+        const bool was_long = once_more && attempt == 0 && patience->given_up == given_up;
+        if (!passes || !patience->wait_for_retry(since, attempt, was_long)) throw;
+        if (says_expired(error)) clients.forget();
+      }
+    }
+  }
+
+  /// Throws what a request that has failed means, and asks the store for the reason where
+  /// the answer had none.
+  [[noreturn]] void fail(const arrow::Status& told, const Address& address,
+                         const char* doing);
+  void check(const arrow::Status& status, const Address& address, const char* doing) {
+    if (!status.ok()) fail(status, address, doing);
+  }
+
+  /// Asks for an object's size and version; nothing where it is absent.
+  std::optional<ObjectInfo> look(const Address& address);
+  /// Returns an object with the version that it had when it was asked about for the first
+  /// time. Throws InputError where that is not the wanted one.
+  ObjectInfo wanted(const ObjectInfo& object);
+  /// Keeps what the store said about an object for the reads that follow.
+  void remember(const ObjectInfo& one);
+  /// Lists what lies below a prefix, page by page. Fails where a page comes again.
+  std::vector<arrow::fs::FileInfo> list(const Address& prefix);
+  /// Throws InputError where the bucket of a listing that was empty is not there.
+  void require_bucket(const Address& address);
+
+  /// Reads a range, again and again for the patience.
+  void read_range(const ObjectInfo& one, uint64_t offset, std::span<std::byte> to);
+  /// Reads an object of this size whole, and returns its hash; an empty text where it has
+  /// another size.
+  std::string hash_of(const Address& address, uint64_t size);
+  /// Returns how the bytes of an object are compared with its ETag; nothing where they
+  /// are not.
+  std::optional<EtagProof> proof_of(const ObjectInfo& one);
+  /// Takes note that an object's bytes have come twice alike, and do not fit its ETag.
+  /// Throws InputError where that may be another object's bytes.
+  void note_other_etag(const ObjectInfo& one, const EtagProof& proof);
+  /// Does what ObjectStore::came_right() promises.
+  bool came_right(const ObjectInfo& one, const std::string& digest);
+
+ private:
+  /// What the store has said about an object.
+  struct Known {
+    uint64_t size = 0;
+    std::string version;
+  };
+  arrow::Status reason(const Address& address, const arrow::Status& told);
+  template <typename Take>
+  void read_whole(const ObjectInfo& one, Take take);
+  arrow::Result<bool> read_once(const ObjectInfo& one, uint64_t offset,
+                                std::span<std::byte> to, std::byte last);
+  arrow::Result<bool> read_proved(const ObjectInfo& one, uint64_t offset,
+                                  std::span<std::byte> to);
+
+  std::counting_semaphore<> places_{kRequestsInFlight};
+  std::mutex mutex_;                    ///< guards what follows
+  std::set<std::string> seen_;          ///< buckets that exist
+  std::map<std::string, Known> known_;  ///< by path
+  std::deque<std::string> order_;       ///< paths of `known_`, the oldest first
+  /// Buckets with ETags that are not made of MD5s: of objects that were sent at once, and
+  /// in parts.
+  std::set<std::string> other_etags_[2];
+};
+
+}  // namespace longhaul::objects
