@@ -368,9 +368,9 @@ void Supervisor::State::blame_sick_node(Fault& fault) {
 }
 
 /// Compares what the nodes see of what the run needs. Leaves out the nodes that lack
-/// something, and returns them. Throws CutFromRun where this node lacks the run's
-/// directory.
-std::vector<SickNode> Supervisor::State::compare_paths() {
+/// something, and returns what was found. Throws CutFromRun where this node lacks the
+/// run's directory.
+Findings Supervisor::State::compare_paths() {
   if (options.needed.empty()) return {};
   const std::string run_dir =
       fs::absolute(options.run_dir).lexically_normal().string() + " (";
@@ -392,7 +392,7 @@ std::vector<SickNode> Supervisor::State::compare_paths() {
     }
     throw CutFromRun(text + "; another node takes over");
   }
-  return std::move(found.sick);
+  return found;
 }
 
 /// Blames the node that lacks what the others have: whoever tells of it first need not be
@@ -401,13 +401,15 @@ void Supervisor::State::blame_lacking_node(Fault& fault) {
   if (fault.kind == FaultKind::Node) return;
   std::set<std::string> known;
   for (const ExcludedNode& node : exclusions.nodes()) known.insert(node.node);
-  const std::vector<SickNode> lacking = compare_paths();
+  const Findings found = compare_paths();
+  // What most nodes cannot write is no fault of the one whose rank came first.
+  fault.of_node = fault.of_node && found.shared.empty();
   // A node of this start before a spare; ranks that left no record are not seen anywhere.
   const auto rank_of = [&](const SickNode& sick) {
     return sick.node == fault.node ? 0 : used_nodes.contains(sick.node) ? 1 : 2;
   };
   const SickNode* guilty = nullptr;
-  for (const SickNode& sick : lacking) {
+  for (const SickNode& sick : found.sick) {
     if (known.contains(sick.node)) continue;
     if (guilty == nullptr || rank_of(sick) < rank_of(*guilty)) guilty = &sick;
   }
@@ -505,7 +507,8 @@ std::vector<SickNode> Supervisor::State::check_health(
   for (const SickNode& sick : found.sick) {
     exclude(sick.node, ExclusionKind::Health, sick.cause);
   }
-  for (const SickNode& sick : compare_paths()) {
+  const Findings lacking = compare_paths();
+  for (const SickNode& sick : lacking.sick) {
     const auto report = std::ranges::find(checked, sick.node, &HealthReport::node);
     if (report == checked.end()) continue;
     report->checks.push_back(HealthCheck::failed(sick.cause));

@@ -77,7 +77,7 @@ struct Supervisor::State {
                                      Retest retest = Retest::Usual);
   void blame_sick_node(Fault& fault);
   void blame_lacking_node(Fault& fault);
-  std::vector<SickNode> compare_paths();
+  Findings compare_paths();
   void tell_findings(const Findings& found);
   void look_at_lost_lock();
   void settle_lock();

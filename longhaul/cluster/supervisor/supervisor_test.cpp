@@ -351,6 +351,35 @@ TEST_F(SupervisorOfNodes, AFaultIsThatOfTheNodeThatLacksSomethingWhoeverTellsOfI
   EXPECT_EQ(started_without_, Names{"n2"});
 }
 
+TEST_F(SupervisorOfNodes, WhatMostNodesCannotWriteCostsNoNodeWhoeverTellsOfIt) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  for (const bool of_all : {false, true}) {
+    fs::remove(dir_ / "excluded_nodes.json");
+    fs::remove(dir_ / "control/restarts.json");
+    started_ = 0;
+    fleet_.make_reports = [&] {
+      const PathView full{true, "run 7", "Disk quota exceeded"};
+      if (of_all) fleet_.views = {{"n1", full}, {"n2", full}, {"n3", full}};
+      std::vector<NodeReport> reports;
+      for (const char* node : {"n1", "n2"}) {
+        ObservedRank rank;
+        rank.rank = node[1] - '1';
+        rank.node = node;
+        rank.failure = "[checkpoint] step 12 was not saved: rank 1: Disk quota exceeded";
+        rank.exit_code = 75;
+        rank.told = rank.rank == 0;
+        reports.emplace_back().node = node;
+        if (started_ > 0 && started_ < 4) reports.back().ranks = {rank};
+      }
+      return reports;
+    };
+    EXPECT_EQ(run(), 0);
+    EXPECT_EQ(started_without_, of_all ? Names{} : Names{"n2"});
+  }
+  for (const Json& fault : events("fault")) EXPECT_EQ(fault.at("node"), "n2");
+  EXPECT_EQ(events("fault").size(), 6U);
+}
+
 TEST_F(SupervisorOfNodes, OneThatBeganInAWrongDirectoryHasTheQueueGiveAnotherNode) {
   fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
   fleet_.views = {{"n1", kNothing}, {"n2", kSame}, {"n3", kSame}};
