@@ -162,8 +162,9 @@ std::optional<Fault> find_fault(const RankList& ranks,
   fault.step = step;
   const std::string& why =
       launcher->cause.empty() ? launcher->last_line : launcher->cause;
-  fault.text = fmt::format("the launcher ended with exit code {}{}", launcher->exit_code,
-                           why.empty() ? "" : ": " + why);
+  fault.text = fmt::format(
+      "the launcher ended with exit code {}{}{}", launcher->exit_code,
+      ranks.empty() ? " before any rank had begun" : "", why.empty() ? "" : ": " + why);
   return fault;
 }
 

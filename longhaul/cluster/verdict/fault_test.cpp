@@ -62,7 +62,9 @@ TEST(FindFault, ALauncherThatToldWhyIsHeardBeforeItsLastLine) {
       std::vector<ObservedRank>{},
       LauncherEnd{.exit_code = 1, .last_line = "continue.", .cause = "no interface"});
   ASSERT_TRUE(fault);
-  EXPECT_EQ(fault->text, "the launcher ended with exit code 1: no interface");
+  EXPECT_EQ(
+      fault->text,
+      "the launcher ended with exit code 1 before any rank had begun: no interface");
 }
 
 TEST(FindFault, ADeathWithoutAWordComesBeforeThoseWhoWaitedForIt) {
@@ -113,7 +115,8 @@ TEST(FindFault, ALauncherThatFailsBeforeAnyRankIsNamedWithItsLastLine) {
   const LauncherEnd end{.exit_code = 1, .signals = {}, .last_line = "no slots"};
   const auto fault = find_fault({}, end);
   EXPECT_EQ(fault->kind, FaultKind::Launcher);
-  EXPECT_EQ(fault->text, "the launcher ended with exit code 1: no slots");
+  EXPECT_EQ(fault->text,
+            "the launcher ended with exit code 1 before any rank had begun: no slots");
 }
 
 TEST(FindFault, OnlyAnErrorThatTimeMayMendIsTemporary) {
