@@ -1,6 +1,7 @@
 #include "longhaul/comm/agree.h"
 
 #include "longhaul/base/failure.h"
+#include "longhaul/comm/ledger.h"
 
 namespace longhaul::comm {
 
@@ -12,7 +13,9 @@ std::string on_rank_zero(Communicator& group, const std::function<std::string()>
 void on_all_ranks(Communicator& group, const std::function<void()>& work) {
   const std::string mine = Failure::to_text(Failure::of(work));
   for (const std::string& text : group.gather_strings(mine)) {
-    if (const auto failure = Failure::from_text(text)) failure->raise();
+    const auto failure = Failure::from_text(text);
+    if (failure && mine.empty()) group.ledger().failed_elsewhere();
+    if (failure) failure->raise();
   }
 }
 

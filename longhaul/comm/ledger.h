@@ -33,6 +33,12 @@ class Ledger {
   /// Returns "step 12 phase backward: ", or an empty text before the first set().
   std::string where() const;
 
+  /// Notes that what this rank throws next has failed on another rank: whoever asks which
+  /// rank is at fault hears it of that one.
+  void failed_elsewhere() {
+    if (record_) record_->told();
+  }
+
   /// Sets the label of operations from now on and returns the label before (see Label).
   std::string exchange_label(std::string label) {
     return std::exchange(label_, std::move(label));

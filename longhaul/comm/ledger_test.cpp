@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/comm/mesh.h"
@@ -43,6 +44,28 @@ TEST(Ledger, SumsWhatWasSentByTheNamesOfGroups) {
     EXPECT_EQ(counts.at("tp").total(), (VerbCount{2, 2048}));
     EXPECT_EQ(counts.at("dp").total(), VerbCount{});
     EXPECT_EQ(&mesh.tp().ledger(), &world->ledger());
+  });
+}
+
+TEST(Ledger, WhatARankIsToldOfAnotherIsNotNotedAsItsOwnFailure) {
+  const TestDirectory dir;
+  run_fake_ranks(3, [&](const World& world) {
+    const int rank = world->rank();
+    world->ledger().attach(std::make_shared<run::RankRecord>(
+        run::RankRecord::create(dir.path(), rank, world->size())));
+    const auto told = [&] {
+      return run::read_rank_record(run::rank_record_path(dir.path(), rank)).told;
+    };
+    const auto fail = [] { throw TemporaryError("file", "no room"); };
+    EXPECT_THROW(on_all_ranks(*world, [&] { rank == 1 ? fail() : void(); }),
+                 TemporaryError);
+    EXPECT_EQ(told(), rank != 1);
+    world->ledger().set("forward", 2);
+    EXPECT_FALSE(told());
+    EXPECT_THROW(on_rank_zero(*world, fail), TemporaryError);
+    EXPECT_FALSE(told());
+    EXPECT_THROW(on_all_ranks(*world, fail), TemporaryError);
+    EXPECT_FALSE(told());
   });
 }
 

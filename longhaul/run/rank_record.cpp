@@ -23,7 +23,7 @@ namespace longhaul::run {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 constexpr const char* kSuffix = ".record";
 
 // The file's layout: little-endian, natural alignment, texts padded with zeros.
@@ -62,6 +62,7 @@ struct Layout {
   double moved;
   Operation waits_for;  ///< its ticket is 0 when this rank waits for nothing
   char failure[512];
+  int64_t told;  ///< 1: what failed is another rank's
   int64_t exit_code;
   int64_t steps_done;
   double step_ended;
@@ -72,7 +73,7 @@ struct Layout {
   Operation operations[kRecordedOperations];
 };
 static_assert(std::is_trivially_copyable_v<Layout>);
-static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5584,
+static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5592,
               "another layout is another kVersion");
 
 template <size_t N>
@@ -208,6 +209,12 @@ void RankRecord::set(std::string_view phase, int64_t step) {
   put(layout.phase, phase);
   layout.step = step;
   layout.phase_since = now;
+  layout.told = 0;
+}
+
+void RankRecord::told() {
+  const Change change(*map_->layout);
+  map_->layout->told = 1;
 }
 
 void RankRecord::moved() {
@@ -340,6 +347,7 @@ RankState to_state(const Layout& layout) {
   state.waits_since = layout.waits_since;
   state.moved = layout.moved;
   state.failure = get(layout.failure);
+  state.told = layout.told != 0;
   state.exit_code = static_cast<int>(layout.exit_code);
   state.steps_done = layout.steps_done;
   state.step_ended = layout.step_ended;

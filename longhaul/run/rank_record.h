@@ -74,6 +74,9 @@ class RankRecord {
   /// Says that a step has ended: how many seconds it took, and how many this rank worked
   /// without waiting for others.
   void step_done(double wall_seconds, double busy_seconds);
+  /// Says that what fails now has failed on another rank, whose record has it too. Holds
+  /// until the next phase.
+  void told();
   /// Says the error that ends this rank, in one line.
   void failed(std::string_view message);
   /// Says that the rank ends by itself with this exit code.
@@ -115,6 +118,7 @@ struct RankState {
   /// ended.
   std::map<std::string, double> longest_phases;
   std::string failure;
+  bool told = false;       ///< the failure is another rank's
   int exit_code = -1;      ///< -1: alive, or ended by somebody else
   int64_t steps_done = 0;  ///< steps that this process has done
   double step_ended = 0.0;

@@ -63,6 +63,19 @@ TEST(RankRecord, ARankThatWaitsForNothingSaysWhatItDidLast) {
             "rank 0 step 0 phase start: failed: [comm] the other rank is gone");
 }
 
+TEST(RankRecord, AFailureOfAnotherRankIsNotTheRanksOwnUntilItsNextPhase) {
+  const TestDirectory dir;
+  RankRecord record = RankRecord::create(dir.path(), 0, 2);
+  const fs::path path = rank_record_path(dir.path(), 0);
+  EXPECT_FALSE(read_rank_record(path).told);
+  record.told();
+  record.failed("[checkpoint] rank 1: no room");
+  record.finished(75);
+  EXPECT_TRUE(read_rank_record(path).told);
+  record.set("forward", 3);
+  EXPECT_FALSE(read_rank_record(path).told);
+}
+
 TEST(RankRecord, KeepsTheNewestOperationsInOrder) {
   const TestDirectory dir;
   RankRecord record = RankRecord::create(dir.path(), 0, 1);

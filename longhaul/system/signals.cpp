@@ -1,5 +1,6 @@
 #include "longhaul/system/signals.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,6 +51,9 @@ void note(int number, siginfo_t* info, void* /*context*/) {
   if (interrupts > most_interrupts) {
     const char* said = words[static_cast<size_t>(words_in_use.load())].data();
     for (const char* part : {*said == '\0' ? "" : "longhaul: ended at once: ", said}) {
+      // Nobody may read it, and the end must not wait for that.
+      pollfd room{STDERR_FILENO, POLLOUT, 0};
+      if (::poll(&room, 1, 0) <= 0) continue;
       static_cast<void>(!::write(STDERR_FILENO, part, std::strlen(part)));
     }
     _exit(128 + SIGINT);

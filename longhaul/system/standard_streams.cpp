@@ -9,24 +9,44 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
+
+#include "longhaul/system/lossy_writer.h"
 
 namespace longhaul::system {
 namespace {
+
+/// The patience with a reader that is there and takes nothing. A run that is told to end
+/// may have no more than this before it is killed.
+constexpr double kReaderSeconds = 1.0;
 
 /// One of the two streams that are written. The C library's streams point here for as
 /// long as the process lives.
 struct Written {
   int fd;
   std::atomic<bool> drops;     ///< what cannot be written is dropped
+  LossyWriter lossy;           ///< writes for a stream that drops
   std::atomic<int> error = 0;  ///< errno of the first failure
 };
-Written output{STDOUT_FILENO, false};
-Written errors{STDERR_FILENO, true};
+Written output{STDOUT_FILENO, false, {STDOUT_FILENO, kReaderSeconds}};
+Written errors{STDERR_FILENO, true, {STDERR_FILENO, kReaderSeconds}};
+/// Both may lead into the same pipe, whose room is asked for before each write.
+std::mutex one_at_a_time;
+
+void note_error(Written& stream, int error) {
+  int none = 0;
+  stream.error.compare_exchange_strong(none, error);
+}
 
 /// Writes all bytes, in the form that fopencookie() wants. Waits where the descriptor was
 /// made non-blocking by a program that shares it.
 ssize_t write_all(void* cookie, const char* bytes, size_t size) {
   auto& stream = *static_cast<Written*>(cookie);
+  if (stream.drops) {
+    const std::lock_guard lock(one_at_a_time);
+    if (const int error = stream.lossy.write({bytes, size})) note_error(stream, error);
+    return static_cast<ssize_t>(size);
+  }
   size_t written = 0;
   while (written < size) {
     const ssize_t n = ::write(stream.fd, bytes + written, size - written);
@@ -37,13 +57,12 @@ ssize_t write_all(void* cookie, const char* bytes, size_t size) {
       ::poll(&room, 1, -1);
     } else if (errno != EINTR) {
       const int failed = errno;
-      int none = 0;
-      stream.error.compare_exchange_strong(none, failed);
+      note_error(stream, failed);
       errno = failed;
       break;
     }
   }
-  return static_cast<ssize_t>(stream.drops ? size : written);
+  return static_cast<ssize_t>(written);
 }
 
 /// Replaces a stream of the C library, which lets its `stdout` and `stderr` be set.

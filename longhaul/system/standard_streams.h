@@ -9,11 +9,12 @@ namespace longhaul::system {
 /// A closed descriptor from 0 to 2 is opened on /dev/null, so that no file of a run gets
 /// its number. A reader that has gone ends nobody (SIGPIPE is ignored). What `stderr`
 /// cannot write is dropped. What `stdout` cannot write fails as usual, until
-/// let_output_fail() is called.
+/// let_output_fail() is called. What is dropped includes what a reader that is there does
+/// not take within a second.
 void guard_standard_streams();
 
-/// Drops, from now on, what `stdout` cannot write: it tells of work whose result lies in
-/// files, and the work goes on.
+/// Drops, from now on, what `stdout` cannot write, or what nobody takes within a second:
+/// it tells of work whose result lies in files, and the work goes on.
 void let_output_fail();
 
 /// Returns the errno of the first write of `stdout` that failed, or 0.

@@ -416,8 +416,8 @@ def test_a_start_that_fails_is_told_by_its_cause_and_not_by_the_last_line(binary
         "exit 213\n")
     config = runs.write_config(tmp_path, "run")
     done = launch_with(binary, programs, config, "-n", "2", "--set", "resilience.max_restarts=0")
-    assert "the launcher ended with exit code 213: mpirun was unable to do a new thing: Node: n1" \
-        in done.stdout + done.stderr, done.stdout + done.stderr
+    assert ("the launcher ended with exit code 213 before any rank had begun: mpirun was unable to "
+            "do a new thing: Node: n1") in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_a_second_supervisor_of_the_run_is_refused(binary, tmp_path):

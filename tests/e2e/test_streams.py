@@ -1,6 +1,7 @@
 """Output that nobody takes, terminals that close, files that are moved: a run goes on, or ends in
 order."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -80,6 +81,34 @@ def test_launch_goes_on_when_its_reader_has_gone(binary, tmp_path):
     [event] = [e for e in map(json.loads, lines_of(tmp_path / "run/events.jsonl"))
                if e["event"] == "start"]
     assert event["world"] == 2
+
+
+def full_pipe():
+    """A pipe without room, whose reader is there and takes nothing: its two ends."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
+@pytest.mark.parametrize("verb", [["train"], ["launch", "-n", "2"]], ids=["train", "launch"])
+def test_a_reader_that_takes_nothing_stops_neither_the_run_nor_its_save(
+        binary, begin, tmp_path, verb):
+    config, run_dir = runs.write_config(tmp_path), tmp_path / "run"
+    reader, writer = full_pipe()
+    process = begin([binary("longhaul"), *verb, config, "--set", "run.steps=100000",
+                     "--set", runs.PACE], stdout=writer, stderr=writer,
+                    env=launch_environment())
+    os.close(writer)
+    wait_for(process, lambda: len(lines_of(run_dir / "metrics.jsonl")) >= 3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=LIMIT) == 75
+    os.close(reader)
+    log = (run_dir / "log.txt").read_text()
+    assert "\nstopped by SIGTERM after step " in log and "; saved; " in log
 
 
 @pytest.mark.parametrize("redirection", [">&- 2>&- <&-", *later("2>&-", "2>/dev/full")])

@@ -4,6 +4,7 @@
 //   LONGHAUL_FAULT_DIR     the directory; without it every call passes
 //   LONGHAUL_FAULT         rules, separated by ';', each ACTION:key=value:...
 //   LONGHAUL_FAULT_RANK    only in the process of this MPI rank
+//   LONGHAUL_FAULT_HOST    only in processes of the machine of this name
 //   LONGHAUL_FAULT_RECORD  a file that receives every change, with its bytes
 //
 // Actions: kill (SIGKILL to the process; when=before|after), fail (error=ENOSPC), short
@@ -217,6 +218,12 @@ class Faults {
     const char* rank = std::getenv("LONGHAUL_FAULT_RANK");
     const char* mine = std::getenv("OMPI_COMM_WORLD_RANK");
     if (rank != nullptr && (mine == nullptr || std::strcmp(rank, mine) != 0)) return;
+    const char* host = std::getenv("LONGHAUL_FAULT_HOST");
+    char here[HOST_NAME_MAX + 1] = {};
+    if (host != nullptr &&
+        (gethostname(here, sizeof here) != 0 || std::strcmp(host, here) != 0)) {
+      return;
+    }
     const char* dir = std::getenv("LONGHAUL_FAULT_DIR");
     if (dir == nullptr) return;
     if (const char* rules = std::getenv("LONGHAUL_FAULT")) {

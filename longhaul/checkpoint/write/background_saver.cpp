@@ -324,6 +324,7 @@ std::optional<SaveReport> BackgroundSaver::settle(bool failed) {
         first_failure(world_.gather_strings(Failure::to_text(job->failure)));
     report.error = not_saved(report.step, why);
     report.kind = kind;
+    report.mine = job->failure.has_value();
     if (world_.rank() == 0) {
       const auto mine = failure_of([&] {
         if (options_.lock != nullptr) options_.lock->check();

@@ -65,7 +65,7 @@ struct Snapshot {
   std::vector<CarriedFile> files;  ///< files in hf/; rank 0's are saved
 };
 
-/// How a save ended. All ranks have the same report.
+/// How a save ended. All ranks have the same report, but for `mine`.
 struct SaveReport {
   int64_t step = 0;
   fs::path path;         ///< the step directory
@@ -75,6 +75,7 @@ struct SaveReport {
   double waited = 0.0;   ///< seconds of `stall` spent waiting for the earlier save
   std::string error;     ///< empty where the save made a valid checkpoint
   ErrorKind kind = ErrorKind::Temporary;  ///< kind of the error
+  bool mine = false;     ///< it is not another rank's part alone that has failed
   std::string not_kept;  ///< on rank 0: why SaverOptions::keeps failed, if it did
 
   /// Throws the error, if there is one.

@@ -228,6 +228,7 @@ TEST(BackgroundSaver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort
     saver.start(snapshot_of(1, share), before);
     const auto report = saver.wait();
     EXPECT_HAS(report->error, "step 1 was not saved: rank 2:");
+    EXPECT_EQ(report->mine, world.rank() == 2);
     EXPECT_EQ(report->error.find("ranks failed"), std::string::npos) << report->error;
   });
 }

@@ -15,6 +15,7 @@
 #include "longhaul/cluster/agent/lease_look.h"
 #include "longhaul/cluster/control/channel.h"
 #include "longhaul/cluster/health/health.h"
+#include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/slurm/stand_in.h"
 #include "longhaul/cluster/watch/node_watch.h"
 #include "longhaul/cluster/watch/pause_watch.h"
@@ -53,6 +54,7 @@ class Agent {
   int run() {
     while (!ended_) {
       const bool news = watch_.wait(channel_ ? kWaitSeconds : kOrphanWaitSeconds);
+      if (door_) door_->turn_away();
       if (channel_) serve(news);
       if (!ended_) look_at_supervisor();
     }
@@ -62,9 +64,21 @@ class Agent {
  private:
   void connect(double seconds) {
     channel_.emplace(Channel::connect(options_.host, options_.port, secret_, seconds));
-    channel_->send({{kHelloField, options_.node}});
+    Json hello = {{kHelloField, options_.node}};
+    if (const auto& door = open_door()) hello[kDoorField] = door->at(options_.node);
+    channel_->send(hello);
     heard_ = system::Stopwatch();
     reported_ = -1.0;
+  }
+
+  /// Opens the door on the way to this supervisor; without one nobody tries the way here.
+  const std::optional<PeerDoor>& open_door() {
+    try {
+      if (!door_) door_.emplace(options_.host);
+    } catch (const Error& problem) {
+      say(problem.what());
+    }
+    return door_;
   }
 
   void serve(bool news) {
@@ -267,6 +281,7 @@ class Agent {
   const SlurmClient slurm_;
   const HeldDirectories directories_;
   NodeWatch watch_;
+  std::optional<PeerDoor> door_;
   std::optional<Channel> channel_;  ///< absent while the supervisor is lost
   system::SignalWatch signals_;
   system::Stopwatch clock_;

@@ -17,6 +17,7 @@
 #include "longhaul/cluster/control/channel_server.h"
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/job_step.h"
+#include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/watch/pause_watch.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -70,6 +71,7 @@ struct AgentState {
   std::shared_ptr<const NodeReport> report;
   std::map<int, std::string> stacks;
   std::optional<HealthReport> health;
+  std::optional<PeerNode> door;  ///< where other nodes reach this one
   std::optional<std::vector<PathView>> paths;
   double stood = 0.0;  ///< seconds for which the agent has stood still
 };
@@ -112,6 +114,7 @@ struct AgentFleet::State {
   void look_at_silent();
   void tell_turns();
   void look_at_pauses();
+  std::vector<PeerNode> peers_of(const std::string& node) const;
   std::string node_of(uint64_t peer) const;
 
   AgentFleetOptions options;
@@ -199,6 +202,11 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
       return;
     }
     agent->second.peer = peer;
+    agent->second.door.reset();
+    if (message.contains(kDoorField)) {
+      agent->second.door = message[kDoorField].get<PeerNode>();
+      agent->second.door->node = node;
+    }
     nodes[peer] = node;
     agent->second.broken.reset();
     agent->second.lost = agent->second.told_lost = false;
@@ -451,7 +459,9 @@ std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string
     agent.health.reset();
     if (agent.peer == 0) continue;
     if (!nodes.empty() && std::ranges::count(nodes, node) == 0) continue;
-    state_->server.send(agent.peer, order_message(HealthOrder{options}));
+    HealthOptions own = options;
+    own.peers = state_->peers_of(node);
+    state_->server.send(agent.peer, order_message(HealthOrder{std::move(own)}));
     agent.busy = true;
     asked.push_back(&agent);
   }
@@ -489,6 +499,21 @@ std::vector<NodePaths> AgentFleet::view_paths(const std::vector<NeededPath>& nee
     if (agent->paths) found.push_back({node, std::move(*agent->paths)});
   }
   return found;
+}
+
+/// Returns the nodes to which this one tries its way: those that follow it, round and
+/// round. With few nodes these are all, so that each pair is tried from both ends.
+std::vector<PeerNode> AgentFleet::State::peers_of(const std::string& node) const {
+  std::vector<PeerNode> peers;
+  const auto own = agents.find(node);
+  for (auto other = std::next(own); peers.size() < kMostPeers; ++other) {
+    if (other == agents.end()) other = agents.begin();
+    if (other == own) break;
+    if (other->second.peer != 0 && other->second.door) {
+      peers.push_back(*other->second.door);
+    }
+  }
+  return peers;
 }
 
 double AgentFleet::stood_seconds() const {

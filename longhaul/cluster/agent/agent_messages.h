@@ -90,6 +90,7 @@ Json order_message(const Order& order) {
 
 // Fields of the answers.
 inline constexpr const char* kHelloField = "hello";    ///< first message: the node's name
+inline constexpr const char* kDoorField = "door";      ///< beside it: the node's PeerNode
 inline constexpr const char* kHealthField = "health";  ///< HealthReport::to_json()
 inline constexpr const char* kPathsField = "paths";    ///< views, in the order's order
 inline constexpr const char* kStacksField = "stacks";  ///< stack traces by rank

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <regex>
 #include <utility>
@@ -164,8 +165,8 @@ void JobStep::read_line(const std::string& line) {
 
 void JobStep::show(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
-    const std::string whole = line + "\n";
-    (void)!::write(STDERR_FILENO, whole.data(), whole.size());
+    // A stream that waits for no reader (standard_streams.h).
+    std::fputs((line + "\n").c_str(), stderr);
     if (line.find_first_not_of(" \t-") != std::string::npos) end_.last_line = line;
   }
 }

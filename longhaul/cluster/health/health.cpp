@@ -17,6 +17,7 @@
 #include "longhaul/cluster/health/gpu_health.h"
 #include "longhaul/cluster/health/health_compute.h"
 #include "longhaul/cluster/health/health_storage.h"
+#include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/process/bounded_child.h"
 #include "longhaul/cluster/process/command.h"
@@ -29,6 +30,8 @@ constexpr const char* kArea = "health";
 /// A clock before this time is wrong: this program was written later.
 constexpr double kEarliestTime = 1735689600.0;  // 2025-01-01
 constexpr size_t kMaxLines = 5;
+/// Nodes that reach each other do so within this time, also after a lost packet or two.
+constexpr double kPeerSeconds = 4.0;
 
 constexpr NamesOf<HealthResult, 3> kResultNames{{"ok", "failed", "skipped"}};
 
@@ -186,6 +189,9 @@ HealthReport check_node(const HealthOptions& options) {
       return check_directory(directory, uint64_t{options.quick ? 1U : 16U} << 20,
                              options.min_free_bytes);
     });
+  }
+  if (!options.peers.empty()) {
+    add(kPeersCheck, [&] { return check_peers(options.peers, kPeerSeconds); });
   }
   add("gpu", [&] { return check_gpus(options.nvml_library); });
   if (!options.command.empty()) {

@@ -65,12 +65,22 @@ inline constexpr const char* kHyperPodUnhealthyFile =
 /// The library of NVIDIA's driver.
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 
+/// Where another node of the job is reached.
+struct PeerNode {
+  std::string node;
+  std::string host;  ///< its address
+  int port = 0;
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PeerNode, node, host, port)
+
 struct HealthOptions {
   bool quick = false;                 ///< takes less than a second instead of a few
   std::vector<fs::path> directories;  ///< in each a file is written, synced and read back
   fs::path unhealthy_file = kHyperPodUnhealthyFile;  ///< empty: none
   std::string command;  ///< [resilience] health_command, run by /bin/sh; empty: none
   double command_seconds = 60.0;
+  std::vector<PeerNode>
+      peers;  ///< nodes to which this one tries to connect; empty: no check
   /// A check that takes longer has failed.
   double check_seconds = 15.0;
   double min_free_bytes = 1e9;  ///< in each directory
@@ -78,7 +88,7 @@ struct HealthOptions {
 };
 // What an agent needs to know; the rest is the same everywhere.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthOptions, quick, directories, unhealthy_file,
-                                   command, command_seconds)
+                                   command, command_seconds, peers)
 
 /// Checks this node, without Torch, MPI or another node. Each check runs in a child
 /// process with a deadline, so that a hanging file system or a crashing driver gives a

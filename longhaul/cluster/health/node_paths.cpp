@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/process/bounded_child.h"
@@ -26,6 +27,8 @@ namespace {
 constexpr NamesOf<PathRole, 4> kRoleNames{{"run", "checkpoints", "input", "room"}};
 /// What workers need in a directory of the node's own for their records.
 constexpr size_t kRoomBytes = size_t{256} << 10;
+/// What a look writes where all nodes write: little, since all of them do it at once.
+constexpr size_t kWrittenBytes = 4096;
 
 /// Opens the directory and looks for a first entry. A network file system then asks its
 /// server again whether a name is there, which it may have remembered as absent.
@@ -59,15 +62,24 @@ std::string what_stands_at(const NeededPath& needed) {
 
 std::string system_words(int error) { return std::strerror(error); }
 
-/// Returns why no files can be made in a directory of the node's own; empty: they can.
-std::string no_room_in(const fs::path& dir) {
-  const fs::path file = dir / fmt::format(".longhaul_room_{}", ::getpid());
+/// Makes a file in the directory, has `fill` fill it and removes it. Returns why that
+/// cannot be done; empty: it can. `fill` returns an errno or 0.
+template <typename Fill>
+std::string no_file_in(const fs::path& dir, Fill fill) {
+  // The nodes may look at the same directory at once.
+  const fs::path file =
+      dir / fmt::format(".longhaul_room_{}_{}", host_name(), ::getpid());
   const Descriptor made(
       ::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
   if (!made.is_open()) return system_words(errno);
-  const int full = ::posix_fallocate(made.get(), 0, kRoomBytes);
+  const int error = fill(made.get());
   ::unlink(file.c_str());
-  return full == 0 ? std::string() : system_words(full);
+  return error == 0 ? std::string() : system_words(error);
+}
+
+/// Returns why no files can be made in a directory of the node's own; empty: they can.
+std::string no_room_in(const fs::path& dir) {
+  return no_file_in(dir, [](int fd) { return ::posix_fallocate(fd, 0, kRoomBytes); });
 }
 
 /// Returns why the run cannot write where it has to; nothing is said of what is not
@@ -79,11 +91,30 @@ std::string trouble_of(const NeededPath& needed) {
   return system_words(errno);
 }
 
+/// Writes as a save does: a quota or a mount may let files be opened and refuse their
+/// bytes, at the write or when they are to be durable.
+int write_durably(int fd) {
+  const std::string bytes(kWrittenBytes, '?');
+  const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+  if (written < 0 || ::fsync(fd) != 0) return errno;
+  return written == ssize_t(bytes.size()) ? 0 : ENOSPC;
+}
+
+/// Returns why a directory in which the run writes takes no bytes; nothing is said of
+/// what is not there.
+std::string takes_no_bytes(const NeededPath& needed) {
+  const bool written =
+      needed.role == PathRole::Run || needed.role == PathRole::Checkpoints;
+  if (!written || !fs::is_directory(needed.path)) return {};
+  return no_file_in(needed.path, write_durably);
+}
+
 PathView view_of(const NeededPath& needed) {
   PathView view;
   try {
     view.seen = what_stands_at(needed);
     view.trouble = trouble_of(needed);
+    if (view.trouble.empty()) view.trouble = takes_no_bytes(needed);
   } catch (const std::exception&) {
     // Damaged, or a file system that fails: the health checks and the ranks say how.
     view.known = false;

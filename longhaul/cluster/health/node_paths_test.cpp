@@ -1,6 +1,8 @@
 #include "longhaul/cluster/health/node_paths.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -72,6 +74,24 @@ TEST(NodePaths, AFileSystemThatIsReadOnlyOnOneNodeIsItsFaultAndOnMostTheJobs) {
   EXPECT_TRUE(most.sick.empty());
   ASSERT_EQ(most.shared.size(), 1U);
   EXPECT_HAS(most.shared[0], "(seen on 2 of 3 nodes)");
+}
+
+TEST(NodePaths, ADirectoryThatOpensFilesAndTakesNoBytesIsOfNoUse) {
+  if (::geteuid() != 0) GTEST_SKIP() << "a small file system needs root";
+  const TestDirectory dir;
+  if (::mount("none", dir.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
+    GTEST_SKIP() << "mounts are not allowed here";
+  }
+  const std::vector<NeededPath> needed = {
+      {"checkpoints", dir.path(), PathRole::Checkpoints},
+      {"run", dir.path(), PathRole::Run}};
+  for (const PathView& view : view_paths(needed, 10.0)) EXPECT_EQ(view.trouble, "");
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  write_text_atomic(dir / "full", std::string(64 << 10, 'x'));
+  for (const PathView& view : view_paths(needed, 10.0)) {
+    EXPECT_EQ(view.trouble, "No space left on device");
+  }
+  ::umount(dir.path().c_str());
 }
 
 TEST(NodePaths, ANodeThatCannotFindOutIsNotJudged) {

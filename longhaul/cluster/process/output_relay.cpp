@@ -18,6 +18,8 @@ namespace {
 constexpr int kPipeBytes = 1 << 20;
 /// Pieces of PIPE_BUF that one call copies: a launcher may write without end.
 constexpr int kPieces = 256;
+/// The patience with a reader that takes nothing.
+constexpr double kStuckSeconds = 1.0;
 
 bool output_has_a_reader() {
   struct stat info{};
@@ -27,7 +29,7 @@ bool output_has_a_reader() {
 
 }  // namespace
 
-OutputRelay::OutputRelay() {
+OutputRelay::OutputRelay() : output_(STDOUT_FILENO, 0.0) {
   if (!output_has_a_reader()) return;
   pipe_ = make_pipe("launch");
   ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
@@ -44,20 +46,18 @@ bool OutputRelay::fill() {
   return true;
 }
 
-/// Writes the rest where that needs no waiting; returns whether nothing is left.
+/// Writes the rest where that needs no waiting, and drops it where the reader has taken
+/// nothing for too long; returns whether nothing is left.
 bool OutputRelay::put() {
-  while (!rest_.empty()) {
-    pollfd room{STDOUT_FILENO, POLLOUT, 0};
-    if (::poll(&room, 1, 0) <= 0) return false;
-    // A pipe that has room takes PIPE_BUF bytes at once.
-    const ssize_t n = ::write(STDOUT_FILENO, rest_.data(), rest_.size());
-    if (n < 0 && errno == EAGAIN) return false;
-    if (n < 0 && errno != EINTR) {
-      unread_ = true;
-      rest_.clear();
-    }
-    if (n > 0) rest_.erase(0, static_cast<size_t>(n));
+  if (rest_.empty()) return true;
+  if (output_.has_room()) {
+    stuck_.reset();
+  } else if (!stuck_) {
+    stuck_.emplace();
   }
+  if (stuck_ && stuck_->seconds() < kStuckSeconds) return false;
+  unread_ = output_.write(rest_) != 0;
+  rest_.clear();
   return true;
 }
 

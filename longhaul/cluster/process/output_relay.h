@@ -1,16 +1,20 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "longhaul/cluster/control/socket.h"
+#include "longhaul/system/lossy_writer.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 
 /// Copies what a launcher writes to this process's standard output, where that is a pipe
 /// or a socket. Without it mpirun would end all ranks when the reader goes
 /// (`launch ... | head`). A reader that is slow makes the launcher wait, and never this
-/// process. Elsewhere (a terminal, a file) the launcher writes there itself. All calls
-/// come from one thread.
+/// process. What a reader does not take for a second is dropped and counted, so that the
+/// launcher goes on. Elsewhere (a terminal, a file) the launcher writes there itself. All
+/// calls come from one thread.
 class OutputRelay {
  public:
   /// Throws TemporaryError where a pipe is needed and cannot be had.
@@ -32,8 +36,10 @@ class OutputRelay {
   bool put();
 
   Pipe pipe_;
-  std::string rest_;     ///< what was read and not yet written
-  bool unread_ = false;  ///< the reader has gone
+  std::string rest_;  ///< what was read and not yet written
+  system::LossyWriter output_;
+  std::optional<system::Stopwatch> stuck_;  ///< since the reader takes nothing
+  bool unread_ = false;                     ///< the reader has gone
 };
 
 }  // namespace longhaul::cluster

@@ -35,12 +35,16 @@ Decision RestartPolicy::decide(const Fault& fault) {
   counts_.furthest = std::max(counts_.furthest, fault.step);
   const bool same_node =
       counts_.before && !fault.node.empty() && counts_.before->node == fault.node;
-  // A rank that tells of a full disk is not at fault, and its node is not either.
-  counts_.on_node = fault.temporary ? 0 : same_node ? counts_.on_node + 1 : 1;
+  counts_.left_out = counts_.left_out && !progress;
+  // A rank that tells of a full disk is not at fault, and its node is not either, unless
+  // the disk is full for that node alone.
+  const bool of_node = !fault.temporary || (fault.of_node && !counts_.left_out);
+  counts_.on_node = !of_node ? 0 : same_node ? counts_.on_node + 1 : 1;
   counts_.before = fault;
   decision.exclude_node =
       !fault.node.empty() && fault.kind != FaultKind::Settings &&
       (fault.kind == FaultKind::Node || counts_.on_node >= rules_.node_fault_limit);
+  if (fault.temporary && decision.exclude_node) counts_.left_out = true;
   if (fault.kind == FaultKind::Settings) {
     decision.reason = "a setting or an input is wrong: a restart cannot help";
     return decision;

@@ -40,6 +40,9 @@ struct RestartCounts {
   int without_progress = 0;     ///< faults in a row without a step beyond `furthest`
   int64_t furthest = 0;         ///< the furthest step of any fault
   int on_node = 0;              ///< faults in a row on the newest fault's node
+  /// A node was left out for temporary errors, and no step came since. What then fails on
+  /// another node too is of what the nodes share, and costs no second node.
+  bool left_out = false;
 };
 
 /// Decides after each fault of a run whether and when the workers start again. Has no

@@ -5,7 +5,7 @@
 
 namespace longhaul::cluster {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RestartCounts, restarts, same, without_progress,
-                                   furthest, on_node)
+                                   furthest, on_node, left_out)
 // These fields and the fault's kind decide whether the next fault counts as the same
 // fault.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fault, node, step, temporary)

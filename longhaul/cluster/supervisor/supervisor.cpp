@@ -15,6 +15,7 @@
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/health/findings.h"
+#include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"
 #include "longhaul/cluster/supervisor/supervisor_lease.h"
@@ -401,9 +402,9 @@ void Supervisor::State::blame_sick_node(Fault& fault) {
 }
 
 /// Compares what the nodes see of what the run needs. Leaves out the nodes that lack
-/// something, and returns them. Throws CutFromRun where this node lacks the run's
-/// directory.
-std::vector<SickNode> Supervisor::State::compare_paths() {
+/// something, and returns what was found. Throws CutFromRun where this node lacks the
+/// run's directory.
+Findings Supervisor::State::compare_paths() {
   if (options.needed.empty()) return {};
   const std::string run_dir =
       fs::absolute(options.run_dir).lexically_normal().string() + " (";
@@ -425,32 +426,45 @@ std::vector<SickNode> Supervisor::State::compare_paths() {
     }
     throw CutFromRun(text + "; another node takes over");
   }
-  return std::move(found.sick);
+  return found;
 }
 
-/// Blames the node that lacks what the others have: whoever tells of it first need not be
-/// on that node.
-void Supervisor::State::blame_lacking_node(Fault& fault) {
-  if (fault.kind == FaultKind::Node) return;
+/// Blames the node that lacks what the others have, or that some of them do not reach:
+/// whoever tells of it first need not be on that node. Returns whether the health of all
+/// nodes was checked on the way.
+bool Supervisor::State::blame_lacking_node(Fault& fault) {
+  if (fault.kind == FaultKind::Node) return false;
   std::set<std::string> known;
   for (const ExcludedNode& node : exclusions.nodes()) known.insert(node.node);
-  const std::vector<SickNode> lacking = compare_paths();
+  // Who waits for others tells of one end of a way, and who did not begin of none.
+  const bool waited = fault.kind == FaultKind::Hang ||
+                      fault.kind == FaultKind::Launcher ||
+                      fault.kind == FaultKind::Communication;
+  Findings found;
+  if (waited) {
+    found.sick = check_health({});
+  } else {
+    found = compare_paths();
+  }
+  // What most nodes cannot write is no fault of the one whose rank came first.
+  fault.of_node = fault.of_node && found.shared.empty();
   // A node of this start before a spare; ranks that left no record are not seen anywhere.
   const auto rank_of = [&](const SickNode& sick) {
     return sick.node == fault.node ? 0 : used_nodes.contains(sick.node) ? 1 : 2;
   };
   const SickNode* guilty = nullptr;
-  for (const SickNode& sick : lacking) {
+  for (const SickNode& sick : found.sick) {
     if (known.contains(sick.node)) continue;
     if (guilty == nullptr || rank_of(sick) < rank_of(*guilty)) guilty = &sick;
   }
-  if (guilty == nullptr) return;
+  if (guilty == nullptr) return waited;
   fault.text =
       fmt::format("{}: {} (noticed by: {})", guilty->node, guilty->cause, fault.text);
   if (fault.node != guilty->node) fault.rank = -1;
   fault.node = guilty->node;
   fault.kind = FaultKind::Node;
   fault.temporary = false;
+  return waited;
 }
 
 /// Waits until a lock that is not there is back, or lost: ranks that start meanwhile
@@ -467,7 +481,7 @@ void Supervisor::State::settle_lock() {
 bool Supervisor::State::decide(AttemptEnd& end) {
   Fault fault = *end.fault;
   settle_lock();
-  blame_lacking_node(fault);
+  const bool all_checked = blame_lacking_node(fault);
   if (!options.rules.node_faults) blame_sick_node(fault);
   status.cause = fault.text;
   tell_restart(down_time.fault(fault_at));
@@ -502,17 +516,18 @@ bool Supervisor::State::decide(AttemptEnd& end) {
                            : ""));
   set_state(run::RunStatus::kRestarting);
   // The machine may be why the process died.
-  if (!decision.exclude_node) {
+  if (!decision.exclude_node && !all_checked) {
     check_health(fault.node.empty() ? std::vector<std::string>{}
                                     : std::vector<std::string>{fault.node});
   }
   pause(decision.delay_seconds);
-  down_time.restarts({{"restart", policy.restarts()},
-                      {"cause", fault.text},
-                      {"kind", fault_name(fault.kind)},
-                      {"ranks", Json::array({fault.rank})},
-                      {"nodes", Json::array({fault.node})},
-                      {"excluded", decision.exclude_node}});
+  down_time.restarts(
+      {{"restart", policy.restarts()},
+       {"cause", fault.text},
+       {"kind", fault_name(fault.kind)},
+       {"ranks", fault.rank < 0 ? Json::array() : Json::array({fault.rank})},
+       {"nodes", fault.node.empty() ? Json::array() : Json::array({fault.node})},
+       {"excluded", decision.exclude_node}});
   request_came_first = signals.raised() != 0;
   return !request_came_first;
 }
@@ -524,21 +539,47 @@ void Supervisor::State::tell_findings(const Findings& found) {
   }
 }
 
+/// Returns the health of these nodes, or of all, with the ways between nodes judged
+/// (judge_peers). A way is lost where a second look, some seconds later, finds it lost
+/// too. `shared` receives what is of the network.
+std::vector<HealthReport> Supervisor::State::take_health(
+    const std::vector<std::string>& nodes, std::vector<std::string>& shared) {
+  std::set<std::string> out;
+  for (const ExcludedNode& node : exclusions.nodes()) out.insert(node.node);
+  const auto look = [&] {
+    auto told = fleet.check_health(nodes, options.health, kHealthSeconds);
+    shared = judge_peers(told, out, options.here);
+    return told;
+  };
+  const auto has_lost_ways = [&](const HealthReport& report) {
+    return !out.contains(report.node) &&
+           std::ranges::any_of(report.checks, [](const HealthCheck& check) {
+             return check.name == kPeersCheck && check.has_failed();
+           });
+  };
+  std::vector<HealthReport> first = look();
+  if (std::ranges::none_of(first, has_lost_ways)) return first;
+  pause(options.second_look_seconds);
+  return look();
+}
+
 /// Checks these nodes, or all nodes; leaves out the sick nodes and returns them. A
 /// problem of the whole job is told once and leaves no node out.
 std::vector<SickNode> Supervisor::State::check_health(
     const std::vector<std::string>& nodes, Retest retest) {
-  std::vector<HealthReport> checked =
-      fleet.check_health(nodes, options.health, kHealthSeconds);
+  std::vector<std::string> of_network;
+  std::vector<HealthReport> checked = take_health(nodes, of_network);
   std::vector<Json> of_nodes;
   for (const HealthReport& report : checked) of_nodes.push_back(report.summary());
   events(run::kHealthEvent, std::move(of_nodes));
   Findings found = judge_health(checked);
+  found.shared.insert(found.shared.end(), of_network.begin(), of_network.end());
   tell_findings(found);
   for (const SickNode& sick : found.sick) {
     exclude(sick.node, ExclusionKind::Health, sick.cause);
   }
-  for (const SickNode& sick : compare_paths()) {
+  const Findings lacking = compare_paths();
+  for (const SickNode& sick : lacking.sick) {
     const auto report = std::ranges::find(checked, sick.node, &HealthReport::node);
     if (report == checked.end()) continue;
     report->checks.push_back(HealthCheck::failed(sick.cause));

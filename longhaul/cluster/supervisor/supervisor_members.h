@@ -76,8 +76,10 @@ struct Supervisor::State {
   std::vector<SickNode> check_health(const std::vector<std::string>& nodes,
                                      Retest retest = Retest::Usual);
   void blame_sick_node(Fault& fault);
-  void blame_lacking_node(Fault& fault);
-  std::vector<SickNode> compare_paths();
+  bool blame_lacking_node(Fault& fault);
+  std::vector<HealthReport> take_health(const std::vector<std::string>& nodes,
+                                        std::vector<std::string>& shared);
+  Findings compare_paths();
   void tell_findings(const Findings& found);
   void look_at_lost_lock();
   void settle_lock();

@@ -15,6 +15,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/run/run_past.h"
@@ -52,6 +53,10 @@ class MadeUpFleet : public Fleet {
       if (!asked.empty() && std::ranges::count(asked, node) == 0) continue;
       ++checks;
       reports.push_back(report_of(node, healthy));
+      if (!unreached.contains(node)) continue;
+      reports.back().checks.push_back(HealthCheck::failed("does not reach some"));
+      reports.back().checks.back().name = kPeersCheck;
+      reports.back().checks.back().values = {{"unreached", unreached[node]}};
     }
     return reports;
   }
@@ -70,7 +75,8 @@ class MadeUpFleet : public Fleet {
   using Reports = std::vector<NodeReport>;
   std::function<Reports()> make_reports;
   std::map<std::string, bool> nodes;
-  std::vector<int> causes;  ///< of ask_to_end()
+  std::map<std::string, std::vector<std::string>> unreached;  ///< by node that tells it
+  std::vector<int> causes;                                    ///< of ask_to_end()
   std::function<void()> at_check;
   int checks = 0;
 };
@@ -86,6 +92,7 @@ class SupervisorOfNodes : public testing::Test {
     options.here = "n1";
     options.needed = {{"the run's directory", dir_.path(), PathRole::Run}};
     options.rules.first_delay_seconds = 0.0;
+    options.second_look_seconds = 0.0;
     Launcher launcher;
     launcher.command = [&](const Attempt& attempt) {
       if (!trouble_ && left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
@@ -349,6 +356,86 @@ TEST_F(SupervisorOfNodes, AFaultIsThatOfTheNodeThatLacksSomethingWhoeverTellsOfI
   EXPECT_EQ(fault.at("rank"), -1);
   EXPECT_HAS(fault.at("cause").get<std::string>(), "noticed by: rank 0 on n1");
   EXPECT_EQ(started_without_, Names{"n2"});
+}
+
+const std::map<std::string, std::vector<std::string>> kLostEachOther = {{"n2", {"n3"}},
+                                                                        {"n3", {"n2"}}};
+
+TEST_F(SupervisorOfNodes, AStartThatDiesBeforeItsRanksIsOfTheNodesThatLostEachOther) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}, {"n4", true}};
+  fleet_.at_check = [this] {
+    if (started_ > 0) fleet_.unreached = kLostEachOther;
+  };
+  words_ = {"sh", "-c",
+            fmt::format("[ -e {0} ] || {{ touch {0}; exit 1; }}", (dir_ / "x").string())};
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_, 2);
+  EXPECT_EQ(started_without_, Names{"n3"});
+  ASSERT_EQ(events("fault").size(), 1U);
+  const Json fault = events("fault")[0];
+  EXPECT_EQ(fault.at("kind"), "node");
+  EXPECT_EQ(fault.at("node"), "n3");
+  const auto cause = fault.at("cause").get<std::string>();
+  EXPECT_HAS(cause, "n2 and n3 do not reach each other (tried from n2 to n3, n3 to n2)");
+  EXPECT_HAS(cause, "noticed by: the launcher ended with exit code 1 before any rank");
+  EXPECT_EQ(read_excluded(dir_ / "excluded_nodes.json").size(), 1U);
+}
+
+TEST_F(SupervisorOfNodes, AWayThatOnlyStumblesCostsNoNode) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  fleet_.at_check = [this, looks = 0]() mutable {
+    fleet_.unreached.clear();
+    if (started_ > 0 && ++looks == 1) fleet_.unreached = kLostEachOther;
+  };
+  words_ = {"sh", "-c",
+            fmt::format("[ -e {0} ] || {{ touch {0}; exit 1; }}", (dir_ / "x").string())};
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(events("fault").at(0).at("kind"), "launcher");
+  EXPECT_EQ(events("restart").at(0).at("nodes"), Json::array());
+  EXPECT_FALSE(fs::exists(dir_ / "excluded_nodes.json"));
+}
+
+TEST_F(SupervisorOfNodes, AWayThatIsLostBeforeTheFirstStartCostsNoStart) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  fleet_.unreached = kLostEachOther;
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{"n3"});
+  // The next supervisor finds it still lost, and the node stays out.
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{"n3"});
+  EXPECT_TRUE(events("node_readmitted").empty());
+  fleet_.unreached.clear();
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{});
+}
+
+TEST_F(SupervisorOfNodes, WhatMostNodesCannotWriteCostsNoNodeWhoeverTellsOfIt) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  for (const bool of_all : {false, true}) {
+    fs::remove(dir_ / "excluded_nodes.json");
+    fs::remove(dir_ / "control/restarts.json");
+    started_ = 0;
+    fleet_.make_reports = [&] {
+      const PathView full{true, "run 7", "Disk quota exceeded"};
+      if (of_all) fleet_.views = {{"n1", full}, {"n2", full}, {"n3", full}};
+      std::vector<NodeReport> reports;
+      for (const char* node : {"n1", "n2"}) {
+        ObservedRank rank;
+        rank.rank = node[1] - '1';
+        rank.node = node;
+        rank.failure = "[checkpoint] step 12 was not saved: rank 1: Disk quota exceeded";
+        rank.exit_code = 75;
+        rank.told = rank.rank == 0;
+        reports.emplace_back().node = node;
+        if (started_ > 0 && started_ < 4) reports.back().ranks = {rank};
+      }
+      return reports;
+    };
+    EXPECT_EQ(run(), 0);
+    EXPECT_EQ(started_without_, of_all ? Names{} : Names{"n2"});
+  }
+  for (const Json& fault : events("fault")) EXPECT_EQ(fault.at("node"), "n2");
+  EXPECT_EQ(events("fault").size(), 6U);
 }
 
 TEST_F(SupervisorOfNodes, OneThatBeganInAWrongDirectoryHasTheQueueGiveAnotherNode) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/exit_code.h"
@@ -12,9 +13,10 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Returns whether the rank's error only says that another rank did not come.
+/// Returns whether the rank's error is another rank's, or only says that another rank did
+/// not come.
 bool is_consequence(const ObservedRank& rank) {
-  return rank.failure.find("[comm]") != std::string::npos ||
+  return rank.told || rank.failure.find("[comm]") != std::string::npos ||
          rank.failure.find("mpirun ends the job") != std::string::npos;
 }
 
@@ -124,11 +126,18 @@ std::optional<Fault> find_fault(const RankList& ranks,
   const auto before = [](const ObservedRank& a, const ObservedRank& b) {
     const int order_a = order_of(a);
     const int order_b = order_of(b);
-    return order_a != order_b ? order_a < order_b : a.gone_age > b.gone_age;
+    if (order_a != order_b) return order_a < order_b;
+    // What rank 0 does for all ends all ranks with the same words.
+    const bool same = !a.failure.empty() && a.failure == b.failure;
+    return same ? a.rank < b.rank : a.gone_age > b.gone_age;
   };
   int64_t step = 0;
+  std::set<std::string> nodes;
+  std::set<std::string> with_errors;
   for (const ObservedRank* rank : ranks) {
     step = std::max(step, rank->step);
+    nodes.insert(rank->node);
+    if (order_of(*rank) == 1) with_errors.insert(rank->node);
     if (!rank->failed() || order_of(*rank) == 5) continue;
     if (first == nullptr || before(*rank, *first)) first = rank;
   }
@@ -141,6 +150,7 @@ std::optional<Fault> find_fault(const RankList& ranks,
   if (first != nullptr) {
     Fault fault = fault_of(*first, launcher.value_or(LauncherEnd{}));
     fault.step = step;
+    fault.of_node = fault.temporary && 2 * with_errors.size() <= nodes.size();
     return fault;
   }
   if (!launcher || launcher->exit_code == 0 || was_asked(launcher->exit_code)) {
@@ -152,8 +162,9 @@ std::optional<Fault> find_fault(const RankList& ranks,
   fault.step = step;
   const std::string& why =
       launcher->cause.empty() ? launcher->last_line : launcher->cause;
-  fault.text = fmt::format("the launcher ended with exit code {}{}", launcher->exit_code,
-                           why.empty() ? "" : ": " + why);
+  fault.text = fmt::format(
+      "the launcher ended with exit code {}{}{}", launcher->exit_code,
+      ranks.empty() ? " before any rank had begun" : "", why.empty() ? "" : ": " + why);
   return fault;
 }
 

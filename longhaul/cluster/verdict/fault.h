@@ -33,6 +33,9 @@ struct Fault {
   /// An error that time may mend, such as a full disk: no fault of the node or the
   /// program.
   bool temporary = false;
+  /// A temporary error came from ranks of some nodes alone, so that it may be the node's
+  /// after all. What most nodes have is of what they share.
+  bool of_node = false;
   /// One line for people: "rank 17 on n2 (...) killed by signal 9 in step 12 phase
   /// update".
   std::string text = {};
@@ -55,10 +58,10 @@ struct LauncherEnd {
 };
 
 /// Finds the rank that failed first: a wrong setting comes before anything else, then a
-/// rank's own error. Then comes a rank without a record of which the launcher says that
-/// it ended with an error, then the first death without a word. Ranks that only gave up
-/// waiting for others come last. Returns nothing where no rank and no launcher has
-/// failed.
+/// rank's own error, which other ranks may only have been told. Then comes a rank without
+/// a record of which the launcher says that it ended with an error, then the first death
+/// without a word. Ranks that only gave up waiting for others come last. Returns nothing
+/// where no rank and no launcher has failed.
 std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher);
 

@@ -62,7 +62,9 @@ TEST(FindFault, ALauncherThatToldWhyIsHeardBeforeItsLastLine) {
       std::vector<ObservedRank>{},
       LauncherEnd{.exit_code = 1, .last_line = "continue.", .cause = "no interface"});
   ASSERT_TRUE(fault);
-  EXPECT_EQ(fault->text, "the launcher ended with exit code 1: no interface");
+  EXPECT_EQ(
+      fault->text,
+      "the launcher ended with exit code 1 before any rank had begun: no interface");
 }
 
 TEST(FindFault, ADeathWithoutAWordComesBeforeThoseWhoWaitedForIt) {
@@ -113,7 +115,8 @@ TEST(FindFault, ALauncherThatFailsBeforeAnyRankIsNamedWithItsLastLine) {
   const LauncherEnd end{.exit_code = 1, .signals = {}, .last_line = "no slots"};
   const auto fault = find_fault({}, end);
   EXPECT_EQ(fault->kind, FaultKind::Launcher);
-  EXPECT_EQ(fault->text, "the launcher ended with exit code 1: no slots");
+  EXPECT_EQ(fault->text,
+            "the launcher ended with exit code 1 before any rank had begun: no slots");
 }
 
 TEST(FindFault, OnlyAnErrorThatTimeMayMendIsTemporary) {
@@ -127,6 +130,48 @@ TEST(FindFault, OnlyAnErrorThatTimeMayMendIsTemporary) {
   EXPECT_FALSE(temporary("[corruption] step 12: ranks do not hold the same bits", 75));
   EXPECT_FALSE(temporary("[numerics] step 12: loss nan", 1));
   EXPECT_FALSE(temporary("[comm] did not end within 600 s", 75));
+}
+
+constexpr const char* kNotSaved =
+    "[checkpoint] step 12 was not saved: rank 2: [file] write: Disk quota exceeded";
+
+TEST(FindFault, AFailedSaveIsOfTheRankThatItNamesWhoeverEndsFirst) {
+  for (int first = 0; first < 4; ++first) {
+    auto ranks = four();
+    for (ObservedRank& one : ranks) {
+      say(one, kNotSaved, 75);
+      one.told = one.rank != 2;
+    }
+    kill(ranks[static_cast<size_t>(first)], 3.0);
+    const auto fault = find_fault(ranks, {});
+    ASSERT_TRUE(fault);
+    EXPECT_EQ(fault->kind, FaultKind::Error);
+    EXPECT_EQ(fault->rank, 2);
+    EXPECT_EQ(fault->node, "n2");
+    EXPECT_TRUE(fault->temporary && fault->of_node);
+  }
+}
+
+TEST(FindFault, WhatTheRanksOfMostNodesHaveIsOfNoNode) {
+  auto ranks = four();
+  for (ObservedRank& one : ranks) say(one, kNotSaved, 75);
+  kill(ranks[3], 3.0);
+  EXPECT_FALSE(find_fault(ranks, {})->of_node);
+  EXPECT_EQ(find_fault(ranks, {})->rank, 0);
+  for (ObservedRank& one : ranks) one.node = "n1";
+  ranks[0].told = true;
+  EXPECT_FALSE(find_fault(ranks, {})->of_node);
+}
+
+TEST(FindFault, RanksThatFoundAnotherOnesCorruptionAreNotBlamedForIt) {
+  auto ranks = four();
+  for (ObservedRank& one : ranks) {
+    say(one, "[corruption] step 12: ranks do not hold the same bits: rank 3", 75);
+    one.told = one.rank != 3;
+  }
+  kill(ranks[0], 3.0);
+  EXPECT_EQ(find_fault(ranks, {})->rank, 3);
+  EXPECT_FALSE(find_fault(ranks, {})->temporary);
 }
 
 TEST(KilledRank, IsReadFromWhatLaunchersSay) {
@@ -229,6 +274,28 @@ TEST(RestartPolicy, AFullDiskIsWaitedForAndBlamesNoNode) {
   }
   EXPECT_NEAR(waited, 15 * 60.0, 120.0);
   EXPECT_FALSE(policy.decide(full).restart);
+}
+
+TEST(RestartPolicy, ANodeThatAloneCannotWriteIsLeftOutTheThirdTime) {
+  RestartPolicy policy({});
+  Fault quota = fault(FaultKind::Error, 12, "n2");
+  quota.temporary = quota.of_node = true;
+  EXPECT_FALSE(policy.decide(quota).exclude_node);
+  EXPECT_FALSE(policy.decide(quota).exclude_node);
+  EXPECT_TRUE(policy.decide(quota).exclude_node);
+}
+
+TEST(RestartPolicy, WhatFailsOnTheNextNodeTooCostsNoSecondNodeBeforeAStepIsGained) {
+  RestartPolicy policy({});
+  const auto excluded = [&](const char* node, int64_t step) {
+    Fault quota = fault(FaultKind::Error, step, node);
+    quota.temporary = quota.of_node = true;
+    return policy.decide(quota).exclude_node;
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(excluded("n2", 12), i == 2);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(excluded("n3", 12));
+  // A run that has gone on since has another fault.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(excluded("n3", 40), i == 2);
 }
 
 TEST(RestartPolicy, ALauncherThatHasWorkedBeforeIsTriedAgainForAWhile) {

@@ -62,7 +62,7 @@ Json ObservedRank::to_json() const {
   Json row = Json::array();
   const auto put = [&](const auto&... values) { (row.push_back(values), ...); };
   put(rank, world, pid, coordinates, step, phase, process_state_name(process), exit_code,
-      failure, waits, waits_group, waits_number, waits_verb, waits_for,
+      failure, told, waits, waits_group, waits_number, waits_verb, waits_for,
       rounded(waits_age), rounded(phase_age), rounded(progress_age), rounded(gone_age),
       steps_done, rounded(step_age), wall_seconds, busy_seconds, longest, entered,
       memory_kills, memory_limit);
@@ -76,10 +76,10 @@ ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) 
     size_t field = 0;
     const auto take = [&](auto&... values) { (json.at(field++).get_to(values), ...); };
     take(o.rank, o.world, o.pid, o.coordinates, o.step, o.phase, process_name,
-         o.exit_code, o.failure, o.waits, o.waits_group, o.waits_number, o.waits_verb,
-         o.waits_for, o.waits_age, o.phase_age, o.progress_age, o.gone_age, o.steps_done,
-         o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases, o.entered,
-         o.memory_kills, o.memory_limit);
+         o.exit_code, o.failure, o.told, o.waits, o.waits_group, o.waits_number,
+         o.waits_verb, o.waits_for, o.waits_age, o.phase_age, o.progress_age, o.gone_age,
+         o.steps_done, o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases,
+         o.entered, o.memory_kills, o.memory_limit);
     if (json.size() != field) {
       throw InputError("cluster", fmt::format("a rank's report has {} fields, not {}; "
                                               "start the same program on every node",
@@ -102,6 +102,7 @@ ObservedRank observe(const run::RankState& state, const std::string& node, doubl
   o.phase = state.phase;
   o.exit_code = state.exit_code;
   o.failure = state.failure;
+  o.told = state.told;
   o.waits = state.waits;
   if (state.waits) {
     o.waits_group = state.waits_for.group;

@@ -37,6 +37,7 @@ struct ObservedRank {
   ProcessState process = ProcessState::Running;
   int exit_code = -1;  ///< -1: the process did not end by itself
   std::string failure;
+  bool told = false;  ///< what failed is another rank's
   bool waits = false;
   std::string waits_group;
   int64_t waits_number = 0;

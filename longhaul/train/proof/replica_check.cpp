@@ -319,6 +319,8 @@ void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
   if (tensor.empty())
     tensor = "memory between tensors, or a tensor whose copies agree again";
   tell_({{"step", step}, {"ranks", ranks}, {"tensor", tensor}});
+  const auto me = static_cast<size_t>(session_.world->rank());
+  if (std::ranges::count(ranks, me) == 0) session_.world->ledger().failed_elsewhere();
   const char* doubt = ranks.size() == 2  ? "nobody can say which of the two is right; "
                       : ranks.size() > 2 ? "nobody can say which of them are right; "
                                          : "";

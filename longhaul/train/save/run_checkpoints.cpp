@@ -199,6 +199,7 @@ void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
     checkpoint::SaveReport report;
     report.step = history.step;
     report.error = error.what();
+    report.mine = true;  // rank 0 makes the directory for all
     tell(report);
     return;
   }
@@ -223,7 +224,7 @@ void RunCheckpoints::finish() {
     log_.log().status("waiting for the checkpoint to be durable");
   }
   drain();
-  if (failed_ > 0) last_failure_.raise();
+  if (failed_ > 0) raise(last_failure_);
   wait_for_mirror();
 }
 
@@ -232,13 +233,18 @@ void RunCheckpoints::drain() {
   tell_deletions();
 }
 
+void RunCheckpoints::raise(const checkpoint::SaveReport& report) {
+  if (!report.mine) world_->ledger().failed_elsewhere();
+  report.raise();
+}
+
 void RunCheckpoints::tell_failure(const checkpoint::SaveReport& report) {
   last_failure_ = report;
   const bool again = report.kind == ErrorKind::Temporary && ++failed_ < kTries;
   log_.event(
       run::kBadSaveEvent,
       {{"step", report.step}, {"attempt", start_.attempt()}, {"message", report.error}});
-  if (!again) report.raise();
+  if (!again) raise(report);
   log_.log().warning(
       fmt::format("CHECKPOINT FAILED: {}; the run goes on and tries again "
                   "after the next step ({} of {} tries)",

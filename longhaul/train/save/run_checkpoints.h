@@ -77,6 +77,8 @@ class RunCheckpoints {
  private:
   void tell(const checkpoint::SaveReport& report);
   void tell_failure(const checkpoint::SaveReport& report);
+  /// Throws the report's error. Whoever supervises hears it of the rank that has failed.
+  void raise(const checkpoint::SaveReport& report);
   void tell_deletions();
   void tell_mirror();
   /// Waits for the mirror as finish() says. Collective.
