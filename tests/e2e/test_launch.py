@@ -228,13 +228,15 @@ def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary
     assert hang["seconds"] < 15
 
 
-@pytest.mark.parametrize("number", [
-    signal.SIGTERM, *later(signal.SIGINT, signal.SIGUSR1)])
-def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number):
+@pytest.mark.parametrize("number,to_rank", [
+    (signal.SIGTERM, False),
+    (signal.SIGXCPU, True),  # as where its processor time is used up
+    *later((signal.SIGINT, False), (signal.SIGUSR1, False), (signal.SIGUSR2, False))])
+def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number, to_rank):
     config = runs.write_config(tmp_path, "told")
     process = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "told", 12)
-    process.send_signal(number)
+    os.kill(workers(config)[1] if to_rank else process.pid, number)
     code, said = end(process)
     assert code == 75, said
     assert "; saved; the same command goes on" in without_noise(said), said
