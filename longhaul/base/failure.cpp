@@ -66,7 +66,8 @@ Error of_memory(std::string_view words) {
     return refused("memory", "more memory" + told, ENOMEM,
                    "free some, use more ranks or a smaller batch.micro_size");
   } catch (const std::bad_alloc&) {
-    return {ErrorKind::Temporary, "memory", "this process has no memory left"};
+    return {ErrorKind::Temporary, "memory",
+            "this process has no memory left; raise ulimit -d and ulimit -v"};
   }
 }
 
