@@ -23,14 +23,18 @@
 namespace longhaul::apps {
 namespace {
 
-/// What LibTorch takes of the addresses of a process while it is loaded, about: with less
-/// the dynamic linker or the library's own start would end the process.
+/// What LibTorch takes of the addresses and of the data of a process while it is loaded,
+/// about: with less the dynamic linker or the library's own start would end the process.
 constexpr uint64_t kLibTorchBytes = uint64_t{512} << 20;
+constexpr uint64_t kLibTorchData = uint64_t{80} << 20;
 
 void check_room_for_libtorch() {
-  rlimit addresses{};
-  if (::getrlimit(RLIMIT_AS, &addresses) != 0) return;
-  if (addresses.rlim_cur >= kLibTorchBytes) return;  // RLIM_INFINITY is the largest
+  const auto allows = [](__rlimit_resource which, uint64_t bytes) {
+    rlimit limit{};
+    // RLIM_INFINITY is the largest.
+    return ::getrlimit(which, &limit) != 0 || limit.rlim_cur >= bytes;
+  };
+  if (allows(RLIMIT_AS, kLibTorchBytes) && allows(RLIMIT_DATA, kLibTorchData)) return;
   throw refused("memory", "memory for LibTorch, which takes 0.5 GB", ENOMEM);
 }
 

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <span>
@@ -20,6 +22,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
 #include "longhaul/config/other_words.h"
@@ -334,7 +337,51 @@ bool is_unread(const std::exception& problem) {
          system::output_reader_has_gone();
 }
 
+/// Throws where the working directory was removed: LibTorch's libraries and mpirun would
+/// end there with words of their own.
+void check_working_directory() {
+  std::error_code error;
+  static_cast<void>(fs::current_path(error));
+  if (error != std::errc::no_such_file_or_directory) return;
+  throw InputError("arguments",
+                   "the working directory was removed; change into a directory that "
+                   "exists (cd), then run the same command again");
+}
+
+/// Says what ended the process outside of everything that catches exceptions, such as a
+/// library's thread or constructor that got no memory. An error that is nobody's but the
+/// program's still aborts it.
+[[noreturn]] void say_last_error() {
+  // There may be no memory for other words either.
+  std::set_terminate([] {
+    write_descriptor(STDERR_FILENO,
+                     "longhaul: error: [memory] this process has no memory left; raise "
+                     "ulimit -d and ulimit -v, then run the same command again\n");
+    ::_exit(kExitTemporary);
+  });
+  try {
+    if (const std::exception_ptr problem = std::current_exception()) {
+      std::rethrow_exception(problem);
+    }
+  } catch (const std::exception& problem) {
+    const Error error = to_error(problem);
+    say_error(error.what());
+    if (error.kind() != ErrorKind::Internal) ::_exit(error.exit_code());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): it has no words
+  }
+  std::abort();
+}
+
+void say_last_errors(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  std::set_terminate(say_last_error);
+}
+
 }  // namespace
+
+/// Run by the dynamic loader before the constructors of all libraries.
+[[gnu::section(".preinit_array"),
+  gnu::used]] static void (*const before_libraries)(int, char**,
+                                                    char**) = say_last_errors;
 
 CLI::Option* add_set_option(CLI::App& verb, std::vector<std::string>& sets,
                             const std::string& more) {
@@ -380,6 +427,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   const bool is_log = output_is_a_log(words);
   if (is_log) system::let_output_fail();
   try {
+    check_working_directory();
     program.parse(argc, argv);
     if (outcome.exit_code == 0 && !is_log) flush_output();
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 #include "apps/start/launch_ground.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <pwd.h>
@@ -12,20 +13,28 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/cluster/control/socket.h"
+#include "longhaul/system/open_files.h"
 
 namespace longhaul::apps {
 namespace {
 
 constexpr const char* kArea = "launch";
+/// What mpirun and its ranks write in its directory (8.4 MB with 2 ranks), with some to
+/// spare. Where that is not to be had, Open MPI 4.1 hangs or crashes.
+constexpr off_t kMpirunBytes = 10'000'000;
+/// The largest file that Open MPI makes there and in /dev/shm, with some to spare.
+constexpr uint64_t kMpirunFileBytes = 16'000'000;
 
 [[noreturn]] void refuse_directory(const fs::path& dir, int error) {
   const bool room = error == ENOSPC || error == EDQUOT;
-  const std::string text =
-      fmt::format("mpirun keeps its files in {}, where no directory can be made: {}; {}",
-                  dir.string(), std::strerror(error),
-                  room ? "make room there, or set TMPDIR to another directory"
-                       : "set TMPDIR to a directory that can be written, such as /tmp");
+  const std::string text = fmt::format(
+      "mpirun keeps its files in {}, where no directory or no file of {} can "
+      "be made: {}; {}",
+      dir.string(), human_bytes(kMpirunBytes), std::strerror(error),
+      room ? "make room there, or set TMPDIR to another directory"
+           : "set TMPDIR to a directory that can be written, such as /tmp");
   if (room) throw TemporaryError(kArea, text);
   throw ConfigError(kArea, text);
 }
@@ -67,7 +76,14 @@ void check_mpirun_directory(const fs::path& dir) {
   if (error) refuse_directory(dir, error.value());
   std::string probe = (dir / "longhaul-launch-XXXXXX").string();
   if (::mkdtemp(probe.data()) == nullptr) refuse_directory(dir, errno);
+  // A full file system may still have room for a directory.
+  const std::string file = probe + "/file";
+  const cluster::Descriptor fd(
+      ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const int problem = fd.is_open() ? ::posix_fallocate(fd.get(), 0, kMpirunBytes) : errno;
+  ::unlink(file.c_str());
   ::rmdir(probe.c_str());
+  if (problem != 0) refuse_directory(dir, problem);
 }
 
 void check_mpirun_user(const Environment& environment, bool known, bool over_ssh) {
@@ -98,6 +114,7 @@ void check_loopback() {
 void check_launch_ground(bool over_ssh) {
   const Environment environment = [](const char* name) { return std::getenv(name); };
   check_mpirun_user(environment, ::getpwuid(::geteuid()) != nullptr, over_ssh);
+  system::need_file_size(kMpirunFileBytes, kArea, "mpirun");
   check_mpirun_directory(mpirun_directory(environment));
   check_loopback();
 }

@@ -44,10 +44,12 @@ TEST(LaunchGround, ADirectoryThatCannotBeWrittenIsRefusedWithWhatToDo) {
   EXPECT_TRUE(fs::is_empty(scratch / "new"));
   // Also for root, who may write anywhere else.
   write_text_durable(scratch / "file", "x");
-  EXPECT_EQ(refused_directory(scratch / "file/below"),
-            "[launch] mpirun keeps its files in " + (scratch / "file/below").string() +
-                ", where no directory can be made: Not a directory; set TMPDIR to a "
-                "directory that can be written, such as /tmp");
+  EXPECT_EQ(
+      refused_directory(scratch / "file/below"),
+      "[launch] mpirun keeps its files in " + (scratch / "file/below").string() +
+          ", where no directory or no file of 10.0 MB can be made: Not a directory; "
+          "set TMPDIR to a "
+          "directory that can be written, such as /tmp");
   EXPECT_NE(refused_directory("/proc"), "");
 }
 

@@ -17,6 +17,7 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/cluster/agent/agent_fleet.h"
 #include "longhaul/cluster/fleet/local_fleet.h"
 #include "longhaul/cluster/fleet/ssh_hosts.h"
@@ -198,12 +199,13 @@ void add_launch(CLI::App& program, Outcome& outcome) {
       "never\n"
       "retried. The same fault at the same step three times in a row ends the run. "
       "SIGTERM, Ctrl-C,\n"
-      "SIGUSR1 and a terminal that closes save and end (exit 75); a second Ctrl-C ends\n"
-      "without a save. The file\n"
+      "SIGUSR1, SIGUSR2, SIGXCPU and a terminal that closes save and end (exit 75); a\n"
+      "second Ctrl-C ends without a save. The file\n"
       "STOP in the run's directory saves and ends with 79, as stop_above of\n"
       "data.validation, run.expect and run.golden do. See docs/failures.md.");
   verb->callback([options, &outcome] {
     check_launcher();
+    if (const auto limits = warning_of_limits(); !limits.empty()) say_warning(limits);
     outcome.exit_code =
         options->hosts.empty() ? launch(*options) : launch_on_hosts(*options);
   });

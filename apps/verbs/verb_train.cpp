@@ -18,6 +18,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
@@ -153,7 +154,11 @@ int train(const TrainOptions& options, const objects::Access& objects) {
   }
   const auto world = comm::world(comm::Backend::Auto, limits);
   // The file system is asked by the rank that tells, not by all of them.
-  if (world->rank() == 0 && settings.loaded) warn_of_places(*settings.loaded);
+  if (world->rank() == 0 && settings.loaded) {
+    warn_of_places(*settings.loaded);
+    const std::string told = warning_of_limits();
+    if (!told.empty()) settings.loaded->warnings.push_back(told);
+  }
   if (launch.by_mpirun) {
     std::function<void(const std::string&)> tell;
     if (world->rank() == 0 && settings.loaded) {

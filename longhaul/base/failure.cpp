@@ -66,7 +66,8 @@ Error of_memory(std::string_view words) {
     return refused("memory", "more memory" + told, ENOMEM,
                    "free some, use more ranks or a smaller batch.micro_size");
   } catch (const std::bad_alloc&) {
-    return {ErrorKind::Temporary, "memory", "this process has no memory left"};
+    return {ErrorKind::Temporary, "memory",
+            "this process has no memory left; raise ulimit -d and ulimit -v"};
   }
 }
 
@@ -83,6 +84,10 @@ Error to_error(const std::exception& problem) {
   if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return of_memory({});
   const std::string words = first_words(problem.what());
   if (const auto told = words_of_memory(words); !told.empty()) return of_memory(told);
+  // oneDNN says no more than this where it gets no memory for its code.
+  if (words == "could not create a primitive" && !warning_of_limits().empty()) {
+    return of_memory(words);
+  }
   return {ErrorKind::Internal, "bug",
           fmt::format("an error that longhaul does not expect: {}; please report it with "
                       "the command and its input",

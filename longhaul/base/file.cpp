@@ -21,6 +21,9 @@
 namespace longhaul {
 namespace {
 
+/// A file that cannot be mapped is copied into memory up to this size.
+constexpr uint64_t kMostCopied = uint64_t{64} << 20;
+
 /// Returns whether an error passes by itself, or by a hand on the file system, also
 /// before a run's first step.
 bool is_temporary(int error) {
@@ -32,9 +35,22 @@ bool is_temporary(int error) {
   return std::ranges::find(kPassing, error) != kPassing.end();
 }
 
-/// Returns what a person can do about an error.
-std::string advice(int error) {
-  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN) {
+/// Returns what a file system cannot do at all where it refuses this call with this
+/// errno; empty for every other refusal.
+std::string_view lacking(std::string_view call, int error) {
+  const bool unknown = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
+  if (call == "fsync" && unknown) return "sync this (fsync), so a power cut may lose it";
+  if (call == "mmap" && (unknown || error == ENODEV)) return "map a file this large";
+  return {};
+}
+
+/// Returns what a person can do about an error of a call; no call stands for any.
+std::string advice(int error, std::string_view call = {}) {
+  if (const auto cannot = lacking(call, error); !cannot.empty()) {
+    return fmt::format("; its file system cannot {}; {}", cannot, kOtherFileSystem);
+  }
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN ||
+      error == EFBIG) {
     const std::string limits = limits_reached(error);
     return fmt::format(
         "{}{}; raise the limit that is reached, then run the same command "
@@ -59,7 +75,7 @@ std::string advice(int error) {
     if (!link.empty()) throw InputError("file", path.string() + ": " + link);
   }
   const std::string message = fmt::format("{}: {} failed: {}{}", path.string(), call,
-                                          std::strerror(error), advice(error));
+                                          std::strerror(error), advice(error, call));
   if (is_temporary(error)) throw TemporaryError("file", message);
   throw InputError("file", message);
 }
@@ -163,15 +179,27 @@ void File::close() {
   if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "close", errno);
 }
 
-MappedFile::MappedFile(const fs::path& path) : path_(path) {
+MappedFile::MappedFile(const fs::path& path) : MappedFile() {
+  path_ = path;
   const File file = File::open_read(path);
   if (fs::is_directory(path))
     throw InputError("file", path.string() + ": is a directory");
   size_ = file.size();
   if (size_ == 0) return;
-  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd(), 0);
-  if (address == MAP_FAILED) fail(path, "mmap", errno);
-  data_ = static_cast<const std::byte*>(address);
+  // Nothing is written there, so a private mapping shows the same pages of the file. Some
+  // file systems (FUSE with direct_io) have no shared ones.
+  const auto map = [&](int protection, int flags, int fd) {
+    void* address = ::mmap(nullptr, size_, protection, flags, fd, 0);
+    if (address == MAP_FAILED) fail(path, "mmap", errno);
+    data_ = static_cast<const std::byte*>(address);
+  };
+  try {
+    map(PROT_READ, MAP_PRIVATE, file.fd());
+  } catch (const InputError&) {
+    if (size_ > kMostCopied) throw;
+    map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    file.read_at(0, {const_cast<std::byte*>(data_), size_});
+  }
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -278,16 +306,27 @@ void make_directories_durable(const fs::path& dir) {
   }
 }
 
-bool rename_to_new(const fs::path& from, const fs::path& to) {
+std::optional<bool> rename_at_once(const fs::path& from, const fs::path& to) {
   if (::link(from.c_str(), to.c_str()) == 0) {
     ::unlink(from.c_str());
     return true;
   }
-  const int error = errno;
+  int error = errno;
   if (error == EEXIST) return false;
   if (error != EPERM && error != EOPNOTSUPP && error != ENOSYS && error != EMLINK) {
     fail(to, "link", error);
   }
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
+    return true;
+  }
+  error = errno;
+  if (error == EEXIST) return false;
+  if (error == EINVAL || error == EOPNOTSUPP || error == ENOSYS) return std::nullopt;
+  fail(to, "rename", error);
+}
+
+bool rename_to_new(const fs::path& from, const fs::path& to) {
+  if (const auto renamed = rename_at_once(from, to)) return *renamed;
   if (fs::exists(to)) return false;
   if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "rename", errno);
   return true;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -60,7 +61,15 @@ class File {
   fs::path path_;
 };
 
-/// A whole file mapped read-only. Empty files map to an empty span.
+/// What to do about a file system that lacks what a run needs; the end of a message.
+inline constexpr std::string_view kOtherFileSystem =
+    "choose a place on a local disk or a shared file system (Lustre, NFS, GPFS), not on "
+    "a "
+    "mounted bucket";
+
+/// A whole file mapped read-only. Empty files map to an empty span. Where the file system
+/// has no mappings, a file of at most 64 MiB is read into memory and a larger one is
+/// refused.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -102,8 +111,13 @@ void write_text_durable(const fs::path& path, std::string_view text);
 /// have been killed.
 void make_directories_durable(const fs::path& dir);
 
+/// Gives `from` the name `to` in one step, so that of several callers one alone succeeds.
+/// Where something has that name it returns false and `from` stays. Returns nothing where
+/// the file system has neither hard links nor RENAME_NOREPLACE, and `from` stays.
+std::optional<bool> rename_at_once(const fs::path& from, const fs::path& to);
+
 /// Gives `from` the name `to`. Where something has that name it returns false and `from`
-/// stays. Where the file system has no hard links it looks first and then renames.
+/// stays. Where rename_at_once() cannot, it looks first and then renames.
 bool rename_to_new(const fs::path& from, const fs::path& to);
 
 /// Syncs a directory, so that renames in it survive a power cut.

@@ -175,6 +175,20 @@ TEST(WriteTextAtomic, AFailedReplacementLeavesNoTemporaryFile) {
   EXPECT_EQ(files, 1);
 }
 
+TEST(RenameAtOnce, GivesANameOnceAndLeavesWhatStandsThere) {
+  const TestDirectory dir;
+  write_file(dir / "a", "first");
+  write_file(dir / "b", "second");
+  EXPECT_EQ(rename_at_once(dir / "a", dir / "name"), true);
+  EXPECT_EQ(rename_at_once(dir / "b", dir / "name"), false);
+  EXPECT_EQ(read_text(dir / "name"), "first");
+  EXPECT_EQ(read_text(dir / "b"), "second");
+  EXPECT_FALSE(fs::exists(dir / "a"));
+  EXPECT_HAS(
+      message_of<InputError>([&] { rename_at_once(dir / "absent", dir / "other"); }),
+      "link failed: No such file or directory");
+}
+
 TEST(JoinInside, AcceptsNamesInsideAndRefusesAllOthers) {
   EXPECT_EQ(join_inside("/m", "a.safetensors", "hf"), fs::path("/m/a.safetensors"));
   EXPECT_EQ(join_inside("/m", "sub/a", "hf"), fs::path("/m/sub/a"));

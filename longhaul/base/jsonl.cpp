@@ -1,20 +1,29 @@
 #include "longhaul/base/jsonl.h"
 
-#include <string_view>
+#include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 namespace longhaul {
 namespace {
 
-/// Cuts the file back to its last newline; returns the bytes cut.
+constexpr uint64_t kPiece = 4096;
+
+/// Cuts the file back to its last newline, which is looked for from the end; returns the
+/// bytes cut.
 uint64_t cut_torn_line(const fs::path& path) {
-  uint64_t whole = 0;
-  uint64_t size = 0;
-  {
-    const MappedFile file(path);
-    size = file.bytes().size();
-    const size_t newline = size == 0 ? std::string_view::npos : file.text().rfind('\n');
-    whole = newline == std::string_view::npos ? 0 : newline + 1;
+  const File file = File::open_read(path);
+  const uint64_t size = file.size();
+  uint64_t whole = size;
+  while (whole > 0) {
+    std::string piece(std::min(whole, kPiece), '\0');
+    whole -= piece.size();
+    file.read_at(whole, std::as_writable_bytes(std::span(piece)));
+    const size_t newline = piece.rfind('\n');
+    if (newline == std::string::npos) continue;
+    whole += newline + 1;
+    break;
   }
   if (whole < size) fs::resize_file(path, whole);
   return size - whole;

@@ -35,6 +35,16 @@ TEST(JsonLines, AFileThatIsOneTornLineIsEmptied) {
   EXPECT_EQ(read_text(dir / "m.jsonl"), "");
 }
 
+TEST(JsonLines, ALongTornLineIsCutOffAtTheNewlineBeforeIt) {
+  const TestDirectory dir;
+  for (const size_t torn : {4095, 4096, 4097, 20'000}) {
+    const std::string whole = "{\"step\":1}\n";
+    write_file(dir / "m.jsonl", whole + std::string(torn, 'x'));
+    EXPECT_EQ(JsonLines(dir / "m.jsonl").repaired(), torn);
+    EXPECT_EQ(read_text(dir / "m.jsonl"), whole);
+  }
+}
+
 TEST(JsonLines, WholeLinesOfAnEarlierStartStay) {
   const TestDirectory dir;
   JsonLines(dir / "m.jsonl").append({{"step", 1}});

@@ -90,6 +90,7 @@ class Limits {
 std::string limits_reached(int error, const fs::path& root) {
   Limits limits(root);
   if (error == EMFILE) limits.of_shell(RLIMIT_NOFILE, "ulimit -n", false);
+  if (error == EFBIG) limits.of_shell(RLIMIT_FSIZE, "ulimit -f", true);
   if (error == ENFILE) limits.of_kernel("proc/sys/fs/file-max");
   if (error == EAGAIN) {
     limits.of_shell(RLIMIT_NPROC, "ulimit -u", false);
@@ -105,6 +106,19 @@ std::string limits_reached(int error, const fs::path& root) {
     limits.of_mappings();
   }
   return limits.text();
+}
+
+std::string warning_of_limits() {
+  Limits limits("/");
+  limits.of_shell(RLIMIT_CPU, "ulimit -t (seconds)", false);
+  limits.of_shell(RLIMIT_FSIZE, "ulimit -f", true);
+  limits.of_shell(RLIMIT_DATA, "ulimit -d", true);
+  limits.of_shell(RLIMIT_AS, "ulimit -v", true);
+  const std::string text = limits.text();
+  if (text.empty()) return text;
+  return text +
+         ": a process of this run ends or fails where it reaches that; raise it "
+         "where the run needs more";
 }
 
 TemporaryError refused(std::string area, std::string_view what, int error,

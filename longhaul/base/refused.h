@@ -10,9 +10,14 @@ namespace longhaul {
 
 /// Returns the limits of this process that explain why the system refused it something
 /// with this errno, with their values: "ulimit -n is 20". It knows limits of threads and
-/// processes (EAGAIN), open files (EMFILE, ENFILE), memory and mappings (ENOMEM); for any
-/// other errno the text is empty. `root` is where /proc and /sys are, for tests.
+/// processes (EAGAIN), open files (EMFILE, ENFILE), memory and mappings (ENOMEM), the
+/// size of a file (EFBIG); for any other errno the text is empty. `root` is where /proc
+/// and /sys are, for tests.
 std::string limits_reached(int error, const fs::path& root = "/");
+
+/// Returns a warning of the limits that can end this process in the middle of its work,
+/// by a signal or without memory, with their values; empty where there are none.
+std::string warning_of_limits();
 
 /// Returns an error for `what` ("a thread", "a pipe", "2.1 GB for a buffer") that the
 /// system has refused with this errno: its words, the limits that explain it, and what to

@@ -34,7 +34,8 @@ Fields fields_of(DebugFault& s) {
 
 Fields fields_of(DebugDelay& s) {
   return {
-      make_field("phase", s.phase, Free, "as the rank's record names it"),
+      make_field("phase", s.phase, Free, "as the rank's record names it")
+          .one_of({kDelayPhases.begin(), kDelayPhases.end()}),
       make_field("seconds", s.seconds, Free, "how long").within(0, 3600),
       make_field("rank", s.rank, Free, "where").at_least(0).when_absent("all"),
   };

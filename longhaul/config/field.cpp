@@ -315,6 +315,22 @@ Field& Field::written_unless(std::function<bool()> hidden) {
   return *this;
 }
 
+Field& Field::one_of(std::vector<std::string> texts) {
+  type.clear();
+  for (const std::string& text : texts) {
+    type += (type.empty() ? "" : " | ") + fmt::format("\"{}\"", text);
+  }
+  set = [set = std::move(set), texts = std::move(texts)](const Value& value,
+                                                         const std::string& name) {
+    const auto* text = std::get_if<std::string>(&value.data);
+    if (text == nullptr || std::ranges::find(texts, *text) == texts.end()) {
+      fail_choice(value, name, texts);
+    }
+    set(value, name);
+  };
+  return *this;
+}
+
 Field& Field::only_built(std::vector<std::string> values) {
   built = std::move(values);
   return *this;

@@ -47,6 +47,8 @@ struct Field {
   /// Lets a path be the address of objects, "s3://BUCKET/KEY", which a path refuses
   /// without this.
   Field& may_be_address();
+  /// Refuses other texts than these.
+  Field& one_of(std::vector<std::string> texts);
   /// Refuses other values than these as not available yet.
   Field& only_built(std::vector<std::string> values);
 };

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "longhaul/config/load.h"
 #include "tests/support/settings.h"
 
@@ -61,6 +63,17 @@ TEST(Rules, RefuseAWorldThatDoesNotDivideIntoReplicas) {
       "[config] run.toml:1:1: 12 ranks do not divide into model replicas of pp 2 * cp "
       "1 * tp 4 = 8 ranks; start a multiple of 8 (longhaul launch -n 8), or change "
       "[parallel]");
+}
+
+TEST(Rules, RefuseADelayInAPhaseThatARunDoesNotHave) {
+  EXPECT_EQ(refused("[debug]\ndelays = [{ phase = \"gradient\", seconds = 1 }]\n"),
+            "[config] run.toml:14:21: debug.delays[0].phase: \"gradient\" is not one of "
+            "\"start\", \"load\", \"batch\", \"gradients\", \"update\", \"rollback\", "
+            "\"paused\", \"validation\", \"validation batch\", \"sample text\", "
+            "\"checkpoint\"; did you mean \"gradients\"?");
+  for (const std::string_view phase : kDelayPhases) {
+    accepted("", {fmt::format("debug.delays=[{{phase = \"{}\", seconds = 1}}]", phase)});
+  }
 }
 
 TEST(Rules, RefuseToStopAfterTheEnd) {

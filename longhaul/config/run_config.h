@@ -383,6 +383,12 @@ struct DebugFault {
   bool operator==(const DebugFault&) const = default;
 };
 
+/// The phases in which a rank can lose time on purpose.
+inline constexpr std::array<std::string_view, 11> kDelayPhases = {
+    "start",     "load",   "batch",      "gradients",        "update",
+    "rollback",  "paused", "validation", "validation batch", "sample text",
+    "checkpoint"};
+
 /// Time that a rank loses on purpose whenever it enters a phase.
 struct DebugDelay {
   std::string phase;

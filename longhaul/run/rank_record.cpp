@@ -185,6 +185,13 @@ RankRecord RankRecord::create(const fs::path& dir, int rank, int world) {
       ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   const int error = errno;
   ::close(fd);
+  if (memory == MAP_FAILED && error == ENODEV) {
+    throw InputError("record",
+                     fmt::format("{}: its file system cannot map a file that is written; "
+                                 "set LONGHAUL_RECORD_DIR to a directory of the machine "
+                                 "itself (/dev/shm, /tmp)",
+                                 dir.string()));
+  }
   if (memory == MAP_FAILED) fail(fresh, "mmap", error);
   RankRecord record(std::make_unique<Map>(static_cast<Layout*>(memory)));
   fs::rename(fresh, path);

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::system {
 namespace {
@@ -25,23 +26,23 @@ size_t open_now() {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
-/// Raises the limit towards `wanted`, and returns what is allowed then.
-rlim_t allow(rlim_t wanted) {
+/// Raises a limit towards `wanted`, and returns what is allowed then.
+rlim_t allow(__rlimit_resource which, rlim_t wanted) {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return RLIM_INFINITY;
+  if (::getrlimit(which, &limit) != 0) return RLIM_INFINITY;
   if (limit.rlim_cur >= wanted) return limit.rlim_cur;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::setrlimit(which, &limit);
   return limit.rlim_cur;
 }
 
 }  // namespace
 
-void allow_open_files(size_t more) { allow(open_now() + more + kOthers); }
+void allow_open_files(size_t more) { allow(RLIMIT_NOFILE, open_now() + more + kOthers); }
 
 void need_open_files(size_t more, const std::string& area, const std::string& what) {
   const rlim_t wanted = open_now() + more + kOthers;
-  const rlim_t allowed = allow(wanted);
+  const rlim_t allowed = allow(RLIMIT_NOFILE, wanted);
   if (allowed >= wanted) return;
   throw InputError(
       area,
@@ -49,6 +50,16 @@ void need_open_files(size_t more, const std::string& area, const std::string& wh
           "{} needs {} open files at once; with the files that this process has open "
           "these are {}, and {} are allowed; raise the hard limit (ulimit -Hn)",
           what, more, wanted, allowed));
+}
+
+void need_file_size(uint64_t bytes, const std::string& area, const std::string& what) {
+  const rlim_t allowed = allow(RLIMIT_FSIZE, bytes);
+  if (allowed >= bytes) return;
+  throw InputError(
+      area, fmt::format("{} needs a file of {}, and {} are allowed; raise the hard limit "
+                        "(ulimit -Hf)",
+                        what, human_bytes(static_cast<double>(bytes)),
+                        human_bytes(static_cast<double>(allowed))));
 }
 
 }  // namespace longhaul::system

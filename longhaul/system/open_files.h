@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace longhaul::system {
@@ -13,5 +14,9 @@ void allow_open_files(size_t more);
 /// Raises the limit likewise, for files that are all open at once. Throws InputError of
 /// this area with the numbers where the system allows too few.
 void need_open_files(size_t more, const std::string& area, const std::string& what);
+
+/// Raises the limit of the size of a file (`ulimit -f`) likewise. Throws InputError of
+/// this area with the numbers where the system allows no file of `bytes` bytes.
+void need_file_size(uint64_t bytes, const std::string& area, const std::string& what);
 
 }  // namespace longhaul::system

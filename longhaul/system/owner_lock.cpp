@@ -272,42 +272,49 @@ Failure OwnerLock::failure_at(int error, const char* call) const {
   return {known.kind(), area_, fmt::format("{} failed: {}", call, known.message())};
 }
 
-// The first holder links its file into place. A dead one's is replaced in one rename, so
-// that the lock's name is never free again, and by one alone: who has linked the dead
-// holder's next. link() fails when another was faster, on every file system. False: look
-// again.
+// The first holder gives its file the lock's name. A dead one's is replaced in one
+// rename, so that the lock's name is never free again, and by one alone: who has claimed
+// to be the dead holder's next. False: look again.
 bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>& dead,
                          const OwnerLockOptions& options) {
   const fs::path own = path_.string() + "." + mine.token;
-  write_text_atomic(own, to_text(mine));
-  const auto failed = [&](const char* what) {
-    const int error = errno;
-    ::unlink(own.c_str());
-    return failure_at(error, what);
-  };
   const fs::path place = dead ? fs::path(path_.string() + ".next." + dead->token) : path_;
-  if (::link(own.c_str(), place.c_str()) != 0) {
-    if (errno != EEXIST) failed("link").raise();
+  write_text_atomic(own, to_text(mine));
+  std::optional<bool> claimed;
+  try {
+    claimed = rename_at_once(own, place);
+  } catch (...) {
     ::unlink(own.c_str());
+    throw;
+  }
+  if (!claimed.value_or(false)) ::unlink(own.c_str());
+  if (!claimed) {
+    throw InputError(
+        area_, fmt::format("{}: its file system has neither hard links nor renames that "
+                           "replace nothing (RENAME_NOREPLACE), by which one process "
+                           "alone takes {}; {}",
+                           path_.parent_path().string(), object_, kOtherFileSystem));
+  }
+  if (!*claimed) {
     if (dead) leave_to_next(place, options);
     return false;
   }
-  if (!dead) {
-    ::unlink(own.c_str());
-    holder_ = mine;
-    return true;
+  if (dead) {
+    const std::optional<LockHolder> now = read_holder(path_);
+    if (!now || now->token != dead->token) {
+      ::unlink(place.c_str());
+      return false;
+    }
+    if (::rename(place.c_str(), path_.c_str()) != 0) {
+      const int error = errno;
+      ::unlink(place.c_str());
+      // Somebody who took this process for dead has removed the claim.
+      if (error == ENOENT) return false;
+      failure_at(error, "rename").raise();
+    }
   }
-  const std::optional<LockHolder> now = read_holder(path_);
-  const bool taken = now && now->token == dead->token;
-  if (taken && ::rename(own.c_str(), path_.c_str()) != 0) {
-    const Failure failure = failed("rename");
-    ::unlink(place.c_str());
-    failure.raise();
-  }
-  if (!taken) ::unlink(own.c_str());
-  ::unlink(place.c_str());
-  if (taken) holder_ = mine;
-  return taken;
+  holder_ = mine;
+  return true;
 }
 
 void OwnerLock::start_lease(const OwnerLockOptions& options) {

@@ -15,6 +15,7 @@
 #include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 #include "longhaul/system/messages.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::system {
 namespace {
@@ -26,9 +27,8 @@ constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
                         const ChildLimits& limits) {
   fd = isolate_child(fd);
   // It ends when the other end of the socket closes, not by a signal meant for the job.
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGPIPE}) {
-    std::signal(number, SIG_IGN);
-  }
+  ignore_signals_until_exit();
+  std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);
   std::string what;
   std::string request;

@@ -14,7 +14,7 @@
 namespace longhaul::system {
 namespace {
 
-constexpr std::array<int, 4> kWatched = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+constexpr std::array kWatched = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU};
 
 // A handler can reach nothing but statics. SignalWatch is their only user; other threads
 // read them.
@@ -139,8 +139,12 @@ const char* signal_name(int number) {
       return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
     case SIGHUP:
       return "SIGHUP";
+    case SIGXCPU:
+      return "SIGXCPU";
     default:
       return strsignal(number);
   }

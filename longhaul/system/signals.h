@@ -4,10 +4,12 @@
 
 namespace longhaul::system {
 
-/// Notes SIGTERM, SIGINT, SIGUSR1 and SIGHUP while it lives, instead of letting them end
-/// the process; a second SIGINT ends it at once. A closed terminal sends SIGHUP, which
-/// stays ignored where the process was started so (nohup). A process has one at a time.
-/// At its end it restores what was before.
+/// Notes SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP and SIGXCPU while it lives, instead of
+/// letting them end the process; a second SIGINT ends it at once. A closed terminal sends
+/// SIGHUP, which stays ignored where the process was started so (nohup). The kernel sends
+/// SIGXCPU when the time of `ulimit -St` is used, and each second after that. SIGQUIT
+/// still ends the process at once, for a core dump. A process has one watch at a time. At
+/// its end the watch restores what was before.
 class SignalWatch {
  public:
   SignalWatch();
@@ -42,7 +44,7 @@ void answer_signal();
 void set_last_words(const std::string& line);
 std::string last_words();
 
-/// Ignores the four signals from now on, also after the watch, since how this process
+/// Ignores those signals from now on, also after the watch, since how this process
 /// ends is settled. A launcher that ends the others as soon as one has left would
 /// otherwise turn their exit codes into "killed by SIGTERM".
 void ignore_signals_until_exit();

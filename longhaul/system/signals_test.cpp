@@ -28,6 +28,28 @@ TEST(SignalWatch, ANewWatchStartsClean) {
   EXPECT_EQ(watch.raised(), 0);
 }
 
+TEST(SignalWatch, NotesEverySignalThatAsksForASaveAndNamesIt) {
+  for (const auto& [number, name] :
+       {std::pair(SIGTERM, "SIGTERM"), std::pair(SIGUSR1, "SIGUSR1"),
+        std::pair(SIGUSR2, "SIGUSR2"), std::pair(SIGHUP, "SIGHUP"),
+        std::pair(SIGXCPU, "SIGXCPU")}) {
+    const SignalWatch watch;
+    std::raise(number);
+    std::raise(number);  // the kernel repeats SIGXCPU each second
+    EXPECT_EQ(watch.raised(), number);
+    EXPECT_STREQ(signal_name(number), name);
+  }
+}
+
+TEST(SignalWatchDeathTest, AQuitStillEndsTheProcessAtOnce) {
+  EXPECT_EXIT(
+      {
+        const SignalWatch watch;
+        std::raise(SIGQUIT);
+      },
+      ::testing::KilledBySignal(SIGQUIT), "");
+}
+
 TEST(SignalWatch, NotesAHangupUnlessNohupIgnoresIt) {
   {
     const SignalWatch watch;

@@ -7,7 +7,8 @@ namespace longhaul::system {
 
 /// Makes the standard streams of this process safe; main() calls it before anything else.
 /// A closed descriptor from 0 to 2 is opened on /dev/null, so that no file of a run gets
-/// its number. A reader that has gone ends nobody (SIGPIPE is ignored). What `stderr`
+/// its number. A reader that has gone ends nobody (SIGPIPE is ignored), and neither does
+/// a file that reaches the limit of `ulimit -f` (SIGXFSZ): its write fails. What `stderr`
 /// cannot write is dropped. What `stdout` cannot write fails as usual, until
 /// let_output_fail() is called. What is dropped includes what a reader that is there does
 /// not take within a second.

@@ -20,7 +20,9 @@ StepHooks::StepHooks(const Session& session, int attempt, system::Logger& log)
                session.layout.activation_place(session.config), session.world->rank(),
                session.model_config.description),
       faults_(session.config, session.world->rank(), attempt),
-      profile_(session.device, session.world->rank(), session.world->ledger()) {}
+      profile_(session.device, session.world->rank(), session.world->ledger()) {
+  check_debug(session, log);
+}
 
 void StepHooks::begin(int64_t step) {
   const ProfileSection& wanted = session_.config.profile;

@@ -63,6 +63,37 @@ def test_chosen_ranks_and_names_are_written_alone(run, tmp_path, one_rank):
     assert found["activation", "layers.0"]["verdict"] == "not in both"
 
 
+@pytest.mark.parametrize("setting,words", [
+    ('debug.capture={steps=[1], tensors=["layers.1", "gradient.*lm_haed*"]}',
+     '"gradient.*lm_haed*" matches nothing; what can be captured is activation.embedding, '
+     'activation.layers.0 to 1,'),
+    ('debug.faults=[{step = 1, kind = "bit_flip", tensor = "lm_haed.weight"}]',
+     'tensor = "lm_haed.weight" is none of the model\'s parameters'),
+])
+def test_a_name_that_the_model_does_not_have_is_refused_before_the_first_step(
+        run, tmp_path, setting, words):
+    done = run("longhaul", "train", write_config(tmp_path), "--set", setting, check=False)
+    assert done.returncode == 78, done.stdout
+    assert f"[config] --set {setting}: debug." in done.stderr and words in done.stderr
+    assert not (tmp_path / "run/metrics.jsonl").read_text()
+
+
+def test_ranks_and_steps_that_the_run_does_not_have_are_told(run, tmp_path):
+    sets = ["run.steps=3", "checkpoint.every=0", "profile.steps=[2, 4]",
+            "debug.capture={steps=[5], ranks=[2]}",
+            'debug.delays=[{phase = "load", seconds = 1, rank = 3}]',
+            'debug.faults=[{step = 6, kind = "spike", rank = 4}]']
+    done = run("longhaul", "train", write_config(tmp_path),
+               *[w for s in sets for w in ("--set", s)])
+    for words in ("profile.steps names step 4, but run.steps = 3: nothing happens then",
+                  "debug.capture names step 5, ", "debug.capture names rank 2, but this run has "
+                  "1 rank, from 0 on: nothing happens there",
+                  "debug.delays names rank 3, ", "debug.faults names step 6, ",
+                  "debug.faults names rank 4, "):
+        assert done.stdout.count(words) == 1, (words, done.stdout)
+    assert done.stdout.count(": nothing happens t") == 6
+
+
 def test_gradients_are_chosen_by_the_names_of_hugging_faces_files_too(run, tmp_path):
     path = write_config(tmp_path)
     (tmp_path / "model/config.json").write_text(json.dumps({

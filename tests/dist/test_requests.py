@@ -135,6 +135,7 @@ def test_a_start_that_is_nearly_through_ends_in_order(binary, tmp_path, ranks, o
     (2, signal.SIGUSR1, 1, "gradients", 1),
     pytest.param(1, signal.SIGTERM, None, "gradients", 1, marks=pytest.mark.soak),
     pytest.param(2, signal.SIGTERM, None, "update", 1, marks=pytest.mark.soak),
+    pytest.param(1, signal.SIGUSR2, None, "update", 1, marks=pytest.mark.soak),
 ])
 def test_in_a_step_that_step_is_saved(binary, tmp_path, ranks, number, only, phase, step):
     job = Job(binary, tmp_path, ranks, delay(phase, 1))

@@ -228,13 +228,15 @@ def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary
     assert hang["seconds"] < 15
 
 
-@pytest.mark.parametrize("number", [
-    signal.SIGTERM, *later(signal.SIGINT, signal.SIGUSR1)])
-def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number):
+@pytest.mark.parametrize("number,to_rank", [
+    (signal.SIGTERM, False),
+    (signal.SIGXCPU, True),  # as where its processor time is used up
+    *later((signal.SIGINT, False), (signal.SIGUSR1, False), (signal.SIGUSR2, False))])
+def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number, to_rank):
     config = runs.write_config(tmp_path, "told")
     process = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "told", 12)
-    process.send_signal(number)
+    os.kill(workers(config)[1] if to_rank else process.pid, number)
     code, said = end(process)
     assert code == 75, said
     assert "; saved; the same command goes on" in without_noise(said), said
@@ -373,7 +375,7 @@ def refused_by_launch(binary, tmp_path, config, *words, before=(), **environment
                           text=True, capture_output=True, timeout=60,
                           env=dict(os.environ, PATH=str(programs), **allowed, **environment))
     assert done.returncode == 78, done.stdout + done.stderr
-    [line] = done.stderr.splitlines()
+    [line] = [line for line in done.stderr.splitlines() if " warning: ulimit " not in line]
     assert not (tmp_path / "started").exists()
     return line
 
@@ -383,6 +385,12 @@ def test_a_directory_in_which_mpirun_can_make_nothing_is_told_before_the_start(b
     line = refused_by_launch(binary, tmp_path, runs.write_config(tmp_path, "run"),
                              TMPDIR=str(tmp_path / "file/below"))
     assert f"mpirun keeps its files in {tmp_path}/file/below" in line and "set TMPDIR" in line
+
+
+def test_a_size_of_files_that_is_too_small_for_mpirun_is_told_before_the_start(binary, tmp_path):
+    line = refused_by_launch(binary, tmp_path, runs.write_config(tmp_path, "run"),
+                             before=["/usr/bin/prlimit", "--fsize=1000000"])
+    assert "mpirun needs a file of 16.0 MB, and 1.0 MB are allowed" in line and "ulimit -Hf" in line
 
 
 @pytest.mark.skipif(subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0,

@@ -95,6 +95,51 @@ def test_memory_that_cannot_be_had_is_temporary_and_names_the_limit(run, root, v
         pytest.skip("this build's libraries alone take more than these limits")
 
 
+def test_memory_that_the_libraries_do_not_get_before_the_program_begins_is_told(run, root):
+    result = run("longhaul", *VERBS["train"], check=False, cwd=root,
+                 preexec_fn=limited(resource.RLIMIT_DATA, 60 * 10**6))
+    if loads(result):
+        assert told(result, "memory for LibTorch", "ulimit -d is 60.0 MB") == TEMPORARY
+
+
+def to_both(which, most):
+    return lambda: resource.setrlimit(which, (most, most))
+
+
+def test_a_file_that_may_not_grow_is_told_before_the_first_step_with_the_limit(run, root):
+    train = ["longhaul", *VERBS["train"]]
+    most = 100_000
+    result = run(*train, check=False, cwd=root, preexec_fn=to_both(resource.RLIMIT_FSIZE, most))
+    refused(result, "a rank's part of a checkpoint needs a file of", "100.0 kB are allowed",
+            "ulimit -Hf")
+    assert not list(root.glob("runs/mine/checkpoints/step_*"))
+    # A soft limit is raised, and told.
+    result = run(*train, cwd=root, preexec_fn=limited(resource.RLIMIT_FSIZE, most))
+    assert "warning: ulimit -f is 100.0 kB: a process of this run ends" in result.stdout
+    result = run("longhaul", *VERBS["data build"], check=False, cwd=root,
+                 preexec_fn=to_both(resource.RLIMIT_FSIZE, 100))
+    refused(result, "File too large; the limits are: ulimit -f is 100 B")
+
+
+def test_processor_time_that_is_used_up_saves_and_the_same_command_goes_on(run, root):
+    many = ["longhaul", *VERBS["train"], "--set", "run.steps=1000000"]
+    for _ in range(2):
+        result = run(*many, check=False, cwd=root, preexec_fn=limited(resource.RLIMIT_CPU, 4))
+        assert result.returncode == TEMPORARY, result.stderr
+        last = result.stdout.splitlines()[-1]
+        assert last.startswith("stopped by SIGXCPU after step ") and "; saved; " in last
+        assert "warning: ulimit -t (seconds) is 4: " in result.stdout
+
+
+def test_a_working_directory_that_was_removed_is_told(binary, root):
+    gone = root / "gone"
+    gone.mkdir()
+    result = subprocess.run(["sh", "-c", 'rmdir ../gone && exec "$0" train "$1"',
+                             binary("longhaul"), root / "run.toml"], cwd=gone, text=True,
+                            capture_output=True)
+    refused(result, "the working directory was removed", "cd")
+
+
 @pytest.mark.parametrize("arguments", [
     ["inspect", "data/mine", "--json"], ["config", "run.toml"], VERBS["eval"]],
     ids=lambda words: words[0])

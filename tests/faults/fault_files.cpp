@@ -1,6 +1,5 @@
 // A library for LD_PRELOAD that breaks the disk under one directory, and records what a
 // program does there. Tests only. Settings come from the environment:
-//
 //   LONGHAUL_FAULT_DIR     the directory; without it every call passes
 //   LONGHAUL_FAULT         rules, separated by ';', each ACTION:key=value:...
 //   LONGHAUL_FAULT_RANK    only in the process of this MPI rank
@@ -11,11 +10,11 @@
 // (half of the bytes), slow (ms=5), pause (makes PATH.reached, then waits until the file
 // gate=PATH exists), nosync (syncs are counted, not done: a process that is killed loses
 // nothing that it has written). Keys of all actions:
-// op=create|write|sync|rename|link|unlink|mkdir|truncate|close|read|change (change, the
-// default, is all but close and read), path=PART of the path, n=NUMBER of the matching
-// call (from 1; absent: every call), forever=1 (call n and all after it). Where several
-// rules match a call, the first one counts; slow and nosync combine with any other.
-//
+// op=create|write|sync|rename|exclusive (a rename with flags)|link|unlink|mkdir|truncate|
+// close|read|map|share (a shared mapping)|change (the default: all but the four before),
+// path=PART of the path, n=NUMBER of the matching call (from 1; absent: every call),
+// forever=1 (call n and all after it). Where several rules match a call, the first one
+// counts; slow and nosync combine with any other.
 // Calls are made with syscall(2), so that nothing here depends on other libraries that
 // intercept them.
 
@@ -24,6 +23,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -52,6 +52,9 @@ enum Op : unsigned {
   kTruncate = 128,
   kClose = 256,
   kRead = 512,
+  kMap = 1024,
+  kShare = 2048,
+  kExclusive = 4096,
 };
 constexpr unsigned kChange =
     kCreate | kWrite | kSync | kRename | kLink | kUnlink | kMkdir | kTruncate;
@@ -61,15 +64,17 @@ struct Named {
   unsigned value;
 };
 constexpr Named kOps[] = {
-    {"create", kCreate}, {"write", kWrite},   {"sync", kSync},    {"rename", kRename},
-    {"link", kLink},     {"unlink", kUnlink}, {"mkdir", kMkdir},  {"truncate", kTruncate},
-    {"close", kClose},   {"read", kRead},     {"change", kChange}};
+    {"create", kCreate}, {"write", kWrite},        {"sync", kSync},
+    {"rename", kRename}, {"link", kLink},          {"unlink", kUnlink},
+    {"mkdir", kMkdir},   {"truncate", kTruncate},  {"close", kClose},
+    {"read", kRead},     {"change", kChange},      {"map", kMap},
+    {"share", kShare},   {"exclusive", kExclusive}};
 constexpr Named kErrors[] = {
-    {"ENOSPC", ENOSPC},        {"EDQUOT", EDQUOT},       {"EIO", EIO},
-    {"ESTALE", ESTALE},        {"EROFS", EROFS},         {"EACCES", EACCES},
-    {"ENOTCONN", ENOTCONN},    {"ESHUTDOWN", ESHUTDOWN}, {"ETIMEDOUT", ETIMEDOUT},
-    {"EPROTO", EPROTO},        {"ENOSYS", ENOSYS},       {"EINVAL", EINVAL},
-    {"EOPNOTSUPP", EOPNOTSUPP}};
+    {"ENOSPC", ENOSPC},         {"EDQUOT", EDQUOT},       {"EIO", EIO},
+    {"ESTALE", ESTALE},         {"EROFS", EROFS},         {"EACCES", EACCES},
+    {"ENOTCONN", ENOTCONN},     {"ESHUTDOWN", ESHUTDOWN}, {"ETIMEDOUT", ETIMEDOUT},
+    {"EPROTO", EPROTO},         {"ENOSYS", ENOSYS},       {"EINVAL", EINVAL},
+    {"EOPNOTSUPP", EOPNOTSUPP}, {"EPERM", EPERM},         {"ENODEV", ENODEV}};
 
 struct Rule {
   std::string action;
@@ -167,7 +172,7 @@ class Faults {
            (path.size() == dir_.size() || path[dir_.size()] == '/');
   }
 
-  Verdict judge(Op op, const std::string& path) {
+  Verdict judge(unsigned op, const std::string& path) {
     const Lock lock(*this);
     Verdict verdict;
     bool decided = false;
@@ -276,7 +281,7 @@ void wait_for(const std::string& gate) {
 /// Judges a call, and makes it where the verdict is to make it. `perform(half)` makes and
 /// records the call.
 template <typename Perform>
-long run(Op op, const std::string& path, Perform perform) {
+long run(unsigned op, const std::string& path, Perform perform) {
   Faults& faults = Faults::get();
   const Verdict verdict = faults.judge(op, path);
   if (!verdict.gate.empty()) wait_for(verdict.gate);
@@ -398,7 +403,8 @@ int rename_file(int from_dir, const char* from, int to_dir, const char* to,
   const std::string source = path_of(from_dir, from);
   const std::string target = path_of(to_dir, to);
   if (!Faults::get().inside(target)) return static_cast<int>(direct());
-  return static_cast<int>(run(kRename, target, [&](const Verdict&) {
+  const unsigned op = kRename | (flags != 0 ? kExclusive : 0U);
+  return static_cast<int>(run(op, target, [&](const Verdict&) {
     const long result = direct();
     if (result == 0) Faults::get().record("rename", number_of(target), 0, source, target);
     return result;
@@ -579,6 +585,17 @@ int ftruncate(int fd, off_t size) { return cut_file(fd, size); }
 int ftruncate64(int fd, off_t size) { return cut_file(fd, size); }
 int truncate(const char* path, off_t size) { return cut_file(path, size); }
 int truncate64(const char* path, off_t size) { return cut_file(path, size); }
+
+void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
+  const auto direct = [&](const Verdict&) {
+    return syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+  };
+  const std::string path = path_of(fd);
+  if (!Faults::get().inside(path)) return reinterpret_cast<void*>(direct({}));
+  const unsigned op = (flags & MAP_SHARED) != 0 ? kMap | kShare : kMap;
+  return reinterpret_cast<void*>(run(op, path, direct));
+}
+[[gnu::alias("mmap")]] void* mmap64(void*, size_t, int, int, int, off_t);
 
 int close(int fd) {
   const std::string path = path_of(fd);

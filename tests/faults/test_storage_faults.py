@@ -75,6 +75,44 @@ def test_a_file_system_that_cannot_hold_checkpoints_is_refused_before_the_first_
     assert run(*arguments(config)).returncode == 0
 
 
+def lacking(binary, run_dir, *rules):
+    """Returns the environment of a file system under a whole run that lacks something."""
+    environment = faults(binary, run_dir, ";".join(("nosync", *rules)))
+    return environment | {"LONGHAUL_FAULT_DIR": str(run_dir)}
+
+
+@pytest.mark.parametrize("rules", [
+    ["fail:op=share:error=ENODEV"],
+    ["fail:op=map:error=ENODEV"],
+    ["fail:op=link:error=EPERM"],
+    ["fail:op=exclusive:error=EINVAL"],
+], ids=["no-shared-mappings", "no-mappings", "no-hard-links", "no-exclusive-renames"])
+def test_a_file_system_without_mappings_or_hard_links_holds_a_run(run, binary, tmp_path, whole,
+                                                                 rules):
+    config = write_config(tmp_path, "run")
+    environment = lacking(binary, tmp_path / "run", *rules)
+    run(*arguments(config, "run.stop_after=4"), env=environment)
+    again = run(*arguments(config), env=environment)
+    assert resumed_at(again.stdout) == 4
+    whole.equals(tmp_path / "run")
+    run("longhaul", "verify", tmp_path / "run", env=environment)
+
+
+@pytest.mark.parametrize("rules,words", [
+    (["fail:op=link:error=EPERM", "fail:op=exclusive:error=EINVAL"],
+     "neither hard links nor renames that replace nothing"),
+    (["fail:op=sync:error=EINVAL"],
+     "fsync failed: Invalid argument; its file system cannot sync this"),
+], ids=["one-winner", "sync"])
+def test_a_file_system_that_cannot_hold_a_run_is_refused_by_what_it_lacks(run, binary, tmp_path,
+                                                                         rules, words):
+    config = write_config(tmp_path, "run")
+    done = run(*arguments(config), check=False, env=lacking(binary, tmp_path / "run", *rules))
+    assert done.returncode == 78 and words in done.stderr, done.stderr
+    assert f"{tmp_path}/run" in done.stderr and "choose a place on a local disk" in done.stderr
+    assert not list((tmp_path / "run").iterdir())
+
+
 def test_a_full_disk_under_the_run_directory_costs_lines_and_not_the_run(run, binary, tmp_path,
                                                                         whole):
     config = write_config(tmp_path, "run")

@@ -16,6 +16,7 @@
 #include "longhaul/cluster/health/gpu_health.h"
 #include "longhaul/system/isolate_child.h"
 #include "longhaul/system/process_title.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -41,7 +42,7 @@ std::string line_of(const std::vector<GpuState>& gpus) {
 /// Runs the child until its parent is gone.
 [[noreturn]] void tell_for_ever(int fd, const std::string& library) {
   system::set_process_title("longhaul devices");
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) ::signal(number, SIG_IGN);
+  system::ignore_signals_until_exit();
   try {
     const auto use = GpuUse::open(library);
     while (use) {

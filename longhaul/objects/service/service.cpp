@@ -15,6 +15,7 @@
 #include "longhaul/objects/service/s3_store.h"
 #include "longhaul/objects/shared_places.h"
 #include "longhaul/system/messages.h"
+#include "longhaul/system/signals.h"
 #include "longhaul/system/worker_pool.h"
 
 namespace longhaul::objects {
@@ -90,9 +91,8 @@ Json answer_of(S3Store& store, SharedPlaces& memory, const Json& request,
 
 int serve_objects(int socket, int memory) {
   // The process ends when the socket closes, not by a signal that is meant for the job.
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGPIPE}) {
-    std::signal(number, SIG_IGN);
-  }
+  system::ignore_signals_until_exit();
+  std::signal(SIGPIPE, SIG_IGN);
   S3Store store;
   SharedPlaces places(memory);
   std::mutex sending;

@@ -24,9 +24,11 @@
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
+#include "longhaul/system/open_files.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/log/files_of_run.h"
+#include "longhaul/train/save/state_capture.h"
 
 namespace longhaul::train {
 namespace {
@@ -62,8 +64,9 @@ std::vector<std::string> names_before(const RunStart& start, const fs::path& dir
 }
 
 /// Makes the directory of checkpoints and marks it as this run's. Returns the marker on
-/// rank 0. Throws unless every rank may write there, the file system of every machine
-/// does what a save needs, and all ranks see the same directory. Collective.
+/// rank 0. Throws unless every rank may write there a file of its size, the file system
+/// of every machine does what a save needs, and all ranks see the same directory.
+/// Collective.
 run::CheckpointsMarker ready_directory(const Session& session, const RunStart& start) {
   const fs::path dir = checkpoint_dir(session.config);
   run::CheckpointsMarker marker;
@@ -87,6 +90,8 @@ run::CheckpointsMarker ready_directory(const Session& session, const RunStart& s
                                     *session.world);
   comm::on_all_ranks(*session.world, [&] {
     require_writable(dir);
+    system::need_file_size(saved_bytes(session.state()), "checkpoint",
+                           "a rank's part of a checkpoint");
     const bool first_here = session.node->rank() == 0 && session.world->rank() != 0;
     if (first_here) checkpoint::prove_durable(dir, host_name());
   });

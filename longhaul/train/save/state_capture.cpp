@@ -40,6 +40,17 @@ at::Tensor& host_for(const at::Tensor& x, std::vector<at::Tensor>& hosts, size_t
 
 }  // namespace
 
+uint64_t saved_bytes(const ModelState& state) {
+  uint64_t bytes = 0;
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    for (const auto& [kind, all] : tensors_of(state.optimizer.states()[i])) {
+      bytes += static_cast<uint64_t>(buckets[i].saved.size()) * all.element_size();
+    }
+  }
+  return bytes;
+}
+
 std::shared_ptr<StateCapture::Buffers> StateCapture::free_buffers() {
   for (const auto& set : sets_) {
     if (set.use_count() == 1) return set;

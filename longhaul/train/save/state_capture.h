@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -7,6 +8,9 @@
 #include "longhaul/train/session/training_state.h"
 
 namespace longhaul::train {
+
+/// Returns the bytes of the tensors that a save of this rank writes.
+uint64_t saved_bytes(const ModelState& state);
 
 /// Captures the state of this rank for saves. A state on a device is copied into pinned
 /// host memory, which is kept for later captures: as many sets as are in use at once. The

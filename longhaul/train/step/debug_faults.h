@@ -34,6 +34,11 @@ class DebugFaults {
   int64_t global_size_;
 };
 
+/// Warns of ranks and steps in [debug] and [profile] that this run does not have, so that
+/// nothing would happen there. Throws ConfigError for a tensor that the model does not
+/// have, and for a pattern that matches nothing.
+void check_debug(const Session& session, system::Logger& log);
+
 /// Sleeps where [debug] delays ask for it in this phase.
 void debug_delay(const RunConfig& config, int rank, std::string_view phase);
 
