@@ -191,6 +191,15 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   // Nothing is known of the ranks; the step says whether the job has come further since
   // its last fault.
   Fault fault{.kind = FaultKind::Node,
+  std::error_code error;
+  if (fs::exists(options.run_dir / run::kRunPastFile, error)) {
+    throw RunGone(fmt::format(
+        "longhaul: error: [supervisor] {} was removed while the run trained, though the "
+        "run's directory is there: another supervisor could begin beside this one, so "
+        "this one ends and writes nothing more. Leave that file alone, and start the run "
+        "again: it goes on from its newest checkpoint",
+        (options.run_dir / run::kSupervisorLockFile).string()));
+  }
               .node = options.lost_node,
               .step = newest_checkpoint(options.checkpoint_dir).value_or(0),
               .text = fmt::format("{}, the supervisor's node, does not answer any more",
