@@ -243,6 +243,7 @@ int Supervisor::State::run_attempts() {
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::Temporary) throw;
     // No start is possible now in this job, mostly because too few nodes are left.
+  bool saved_by_signal = passed_signal != 0;
     log.warning(problem.what());
     note_requeue_reason(options.run_dir, options.job,
                         problem.area() == "nodes"  ? RequeueReason::Nodes
@@ -254,8 +255,10 @@ int Supervisor::State::run_attempts() {
   }
   // The request to stop came before the restart that a fault called for: the next life
   // goes on, also one from the queue.
+      // Slurm may send the signal to the ranks alone.
+      saved_by_signal = end.exit_code == kExitTemporary && !end.fault;
   if (request_came_first) end.exit_code = kExitTemporary;
-  if ((passed_signal != 0 || request_came_first) && end.exit_code == kExitTemporary) {
+  if ((saved_by_signal || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
   }
   tell_kept_state();

@@ -394,6 +394,13 @@ TEST_F(SupervisorOfNodes, ALockThatWasRemovedAloneIsToldAsThat) {
   EXPECT_EQ(said.find("renamed"), std::string::npos);
 }
 
+TEST_F(SupervisorOfNodes, RanksThatSaveAndEndByThemselvesWereAskedByASignal) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sh", "-c", "exit 75"};
+  EXPECT_EQ(run(), kExitTemporary);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"signal")");
+}
+
 TEST_F(SupervisorOfNodes, OnlyAPauseOfAllNodesIsASuspension) {
   fleet_.nodes = {{"n1", true}, {"n2", true}};
   for (const bool all : {false, true}) {
