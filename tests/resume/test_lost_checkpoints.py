@@ -401,3 +401,40 @@ def test_a_run_that_is_to_go_back_to_a_checkpoint_that_is_gone_does_not_begin_an
     assert code == 75, said
     assert "the run has to go back" in said and str(tmp_path / "run/checkpoints") in said
     assert said.count("RANDOM") == 1
+
+
+def test_a_start_whose_lock_another_one_has_taken_writes_no_further_step(binary, tmp_path):
+    """Somebody removed run.lock, and a second start came in."""
+    path = write_config(tmp_path)
+    run_dir = tmp_path / "run"
+    words = [binary("longhaul"), "train", path, "--set", PACE, "--set", "run.steps=5000",
+             "--set", "checkpoint.every=1000"]
+    with begun(words, dict(os.environ), lambda process: []) as one:
+        wait_until(one, lambda: steps_by_attempt(run_dir).get(1, 0) > 3)
+        (run_dir / "run.lock").unlink()
+        before = steps_by_attempt(run_dir)[1]
+        wait_until(one, lambda: steps_by_attempt(run_dir)[1] > before + 1)  # nobody else has it
+        with begun(words, dict(os.environ), lambda process: []) as two:
+            output, errors = one.communicate(timeout=60)
+            assert one.returncode == 1 and "no longer owns the run" in errors, errors
+            wait_until(two, lambda: steps_by_attempt(run_dir).get(2, 0) > 3)
+    records = lines_of_metrics(run_dir)
+    first = max(i for i, record in enumerate(records) if record["attempt"] == 1)
+    second = min(i for i, record in enumerate(records) if record["attempt"] == 2)
+    assert first < second
+
+
+def lines_of_metrics(run_dir):
+    found = []
+    path = run_dir / "metrics.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):  # of a line that is being written
+            found.append(json.loads(line))
+    return [record for record in found if "grad_norm" in record]
+
+
+def steps_by_attempt(run_dir):
+    counts = {}
+    for record in lines_of_metrics(run_dir):
+        counts[record["attempt"]] = counts.get(record["attempt"], 0) + 1
+    return counts

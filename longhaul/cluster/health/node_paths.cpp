@@ -1,5 +1,6 @@
 #include "longhaul/cluster/health/node_paths.h"
 
+#include <elf.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <utility>
@@ -40,12 +42,52 @@ std::string see_owner(const char* what, const std::optional<std::string>& run) {
   return run ? what + *run : std::string();
 }
 
+/// More bytes of a program's notes are not read, and more of its build are not told.
+constexpr uint64_t kMostNoteBytes = 4096;
+constexpr size_t kBuildBytes = 6;
+
+/// Returns what a file is: a program by the build that the linker has noted in it, so
+/// that no node runs another one; anything else is a file.
+std::string what_is(const fs::path& program) {
+  std::ifstream file(program, std::ios::binary);
+  const auto read = [&](uint64_t place, auto* values, uint64_t count) {
+    file.seekg(static_cast<std::streamoff>(place));
+    file.read(reinterpret_cast<char*>(values),
+              static_cast<std::streamsize>(count * sizeof *values));
+    return file.good();
+  };
+  Elf64_Ehdr head{};
+  if (!read(0, &head, 1) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0)
+    return "a file";
+  for (uint64_t i = 0; i < head.e_phnum; ++i) {
+    Elf64_Phdr part{};
+    if (!read(head.e_phoff + i * sizeof part, &part, 1)) return "a file";
+    if (part.p_type != PT_NOTE || part.p_filesz > kMostNoteBytes) continue;
+    std::vector<unsigned char> notes(part.p_filesz);
+    if (!read(part.p_offset, notes.data(), notes.size())) return "a file";
+    const auto padded = [](size_t bytes) { return (bytes + 3) / 4 * 4; };
+    for (size_t at = 0; at + sizeof(Elf64_Nhdr) <= notes.size();) {
+      Elf64_Nhdr note{};
+      std::memcpy(&note, notes.data() + at, sizeof note);
+      const size_t content = at + sizeof note + padded(note.n_namesz);
+      if (content + kBuildBytes > notes.size()) break;
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_descsz >= kBuildBytes) {
+        return fmt::format(
+            "build {:02x}",
+            fmt::join(notes.data() + content, notes.data() + content + kBuildBytes, ""));
+      }
+      at = content + padded(note.n_descsz);
+    }
+  }
+  return "a file";
+}
+
 /// Returns what stands at the path; empty where nothing does. Sizes are not compared:
 /// files may grow, and nodes learn of that at different times.
 std::string what_stands_at(const NeededPath& needed) {
   const fs::file_status status = fs::status(needed.path);
   if (status.type() == fs::file_type::not_found) return {};
-  if (status.type() != fs::file_type::directory) return "a file";
+  if (status.type() != fs::file_type::directory) return what_is(needed.path);
   const bool holds = holds_entries(needed.path);
   if (needed.role == PathRole::Run) {
     // Rank 0 writes the run's record again with each save, also where an empty directory

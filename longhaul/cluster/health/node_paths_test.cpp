@@ -114,6 +114,33 @@ TEST(NodePaths, CausesOfOneNodeStandInOneLine) {
   EXPECT_HAS(found.sick[0].cause, "see run 7; /opt/longhaul (the program) holds nothing");
 }
 
+TEST(NodePaths, AProgramIsKnownByItsBuildAndOneOfAnotherBuildIsAtFault) {
+  const TestDirectory dir;
+  const fs::path own = fs::read_symlink("/proc/self/exe");
+  const std::string bytes = read_text(own, uint64_t{1} << 32);
+  write_text_atomic(dir / "copy", bytes);
+  write_text_atomic(dir / "cut", bytes.substr(0, 100));
+  write_text_atomic(dir / "script", "#!/bin/sh\n");
+  const auto seen = [](const fs::path& path) {
+    return view_paths({{"the program", path, PathRole::Input}}, 10.0).at(0).seen;
+  };
+  const std::string build = seen(own);
+  EXPECT_TRUE(build.starts_with("build ") && build.size() == 18) << build;
+  EXPECT_EQ(seen(dir / "copy"), build);
+  EXPECT_EQ(seen(dir / "script"), "a file");
+  EXPECT_EQ(seen(dir / "cut"), "a file");
+  EXPECT_EQ(seen(dir / "absent"), "");
+  const std::vector<NeededPath> needed = {
+      {"the program", "/opt/longhaul", PathRole::Input}};
+  const Findings found = judge_paths(
+      needed, {sees("n1", build), sees("n2", "build 0123456789ab"), sees("n3", build)});
+  ASSERT_EQ(found.sick.size(), 1U);
+  EXPECT_EQ(
+      found.sick[0].cause,
+      "/opt/longhaul (the program) holds build 0123456789ab, where other nodes see " +
+          build);
+}
+
 TEST(NodePaths, ARunItsCheckpointsAndInputsAreKnownByWhatIsInThem) {
   const TestDirectory dir;
   const fs::path run_dir = dir / "run";

@@ -16,7 +16,12 @@ constexpr uint64_t kMostRecordBytes = uint64_t{1} << 22;
 
 std::optional<Json> RecordFile::load() const {
   if (!fs::exists(path_)) return std::nullopt;
-  return read_json(path_, kMostRecordBytes);
+  try {
+    return read_json(path_, kMostRecordBytes);
+  } catch (const InputError& problem) {
+    if (problem.area() != "json") throw;
+    throw InputError("cluster", fmt::format("{}; {}", problem.message(), advice_));
+  }
 }
 
 void RecordFile::refuse(const Json::exception& problem) const {

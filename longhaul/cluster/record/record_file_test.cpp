@@ -24,8 +24,11 @@ TEST(RecordFile, AnAbsentFileIsEmptyAndADamagedOneIsNamedWithWhatToDo) {
   const std::string problem = message_of<InputError>([&] { file.read<Names>(); });
   EXPECT_HAS(problem, (dir / "control/names.json").string() + ": is no list of names (");
   EXPECT_HAS(problem, "); remove it");
-  write_file(dir / "control/names.json", R"(["n1)");
-  EXPECT_HAS(message_of<InputError>([&] { file.read<Names>(); }), "names.json");
+  write_file(dir / "control/names.json", "[\n\"n1\",\n]");
+  const std::string cut = message_of<InputError>([&] { file.read<Names>(); });
+  EXPECT_HAS(cut, (dir / "control/names.json").string() + ": not valid JSON");
+  EXPECT_HAS(cut, "at line 3, column 1");
+  EXPECT_HAS(cut, "; remove it");
 }
 
 TEST(RecordFile, ARecordCountsForItsOwnJobAlone) {

@@ -205,6 +205,15 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   // Nothing is known of the ranks; the step says whether the job has come further since
   // its last fault.
   Fault fault{.kind = FaultKind::Node,
+  std::error_code error;
+  if (fs::exists(options.run_dir / run::kRunPastFile, error)) {
+    throw RunGone(fmt::format(
+        "longhaul: error: [supervisor] {} was removed while the run trained, though the "
+        "run's directory is there: another supervisor could begin beside this one, so "
+        "this one ends and writes nothing more. Leave that file alone, and start the run "
+        "again: it goes on from its newest checkpoint",
+        (options.run_dir / run::kSupervisorLockFile).string()));
+  }
               .node = options.lost_node,
               .step = newest_checkpoint(options.checkpoint_dir).value_or(0),
               .text = fmt::format("{}, the supervisor's node, does not answer any more",
@@ -249,6 +258,7 @@ int Supervisor::State::run_attempts() {
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::Temporary) throw;
     // No start is possible now in this job, mostly because too few nodes are left.
+  bool saved_by_signal = passed_signal != 0;
     log.warning(problem.what());
     note_requeue_reason(options.run_dir, options.job,
                         problem.area() == "nodes"  ? RequeueReason::Nodes
@@ -260,8 +270,10 @@ int Supervisor::State::run_attempts() {
   }
   // The request to stop came before the restart that a fault called for: the next life
   // goes on, also one from the queue.
+      // Slurm may send the signal to the ranks alone.
+      saved_by_signal = end.exit_code == kExitTemporary && !end.fault;
   if (request_came_first) end.exit_code = kExitTemporary;
-  if ((passed_signal != 0 || request_came_first) && end.exit_code == kExitTemporary) {
+  if ((saved_by_signal || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
   }
   tell_kept_state();

@@ -469,6 +469,25 @@ TEST_F(SupervisorOfNodes, ARunWhoseDirectoryWasRenamedEndsForAPersonToLook) {
   EXPECT_FALSE(fleet_.abandoned);
 }
 
+TEST_F(SupervisorOfNodes, ALockThatWasRemovedAloneIsToldAsThat) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  run::RunPast::begin().write(dir_.path());
+  words_ = {"sh", "-c",
+            fmt::format("rm {}; sleep 30", (dir_ / "control/supervisor.lock").string())};
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run(), kExitSettings);
+  const std::string said = testing::internal::GetCapturedStdout();
+  EXPECT_HAS(said, "control/supervisor.lock was removed while the run trained");
+  EXPECT_EQ(said.find("renamed"), std::string::npos);
+}
+
+TEST_F(SupervisorOfNodes, RanksThatSaveAndEndByThemselvesWereAskedByASignal) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sh", "-c", "exit 75"};
+  EXPECT_EQ(run(), kExitTemporary);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"signal")");
+}
+
 TEST_F(SupervisorOfNodes, OnlyAPauseOfAllNodesIsASuspension) {
   fleet_.nodes = {{"n1", true}, {"n2", true}};
   for (const bool all : {false, true}) {

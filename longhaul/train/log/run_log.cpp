@@ -55,6 +55,7 @@ RunLog::RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& 
   });
   log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
                          utc_now()));
+  lock_ = start.lock();
   if (start.lock() != nullptr) {
     for (const std::string& note : start.lock()->notes()) log_->warning(note);
   }
@@ -197,6 +198,14 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                         .seconds = seconds_since_process_start()});
 }
 
+void RunLog::prove_held() const {
+  try {
+    if (lock_ != nullptr && !lock_->is_gone()) lock_->check();
+  } catch (const TemporaryError&) {
+    // Whose it is cannot be seen now; the next line is proved again.
+  }
+}
+
 void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last) {
   if (config_.schedule.continue_ == ContinueKind::Keep) {
     log_->info("schedule: the checkpoint's schedule is kept, whatever [schedule] says");
@@ -239,6 +248,7 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
 void RunLog::record(const run::StepRecord& record,
                     const std::vector<data::SourceCount>& sources) {
   if (log_->silent()) return;
+  prove_held();
   run::SourceTokens tokens;
   for (const data::SourceCount& source : sources) {
     tokens.emplace_back(source.name, source.tokens);
@@ -254,6 +264,7 @@ void RunLog::record(const run::StepRecord& record,
 void RunLog::record_validation(int64_t step, const std::string& name, double loss,
                                double seconds) {
   if (!metrics_) return;
+  prove_held();
   metrics_->validation({step, attempt_, unix_time(), seconds, loss, name});
 }
 
@@ -301,6 +312,7 @@ void RunLog::write_results_file(const Session& session) {
 void RunLog::finish(const Session& session, const History& history,
                     const StopCause& stopped, const std::string& saved) {
   if (!metrics_) return;
+  prove_held();
   const double seconds = unix_time() - started_;
   if (session.world->size() > 1) {
     event(run::kTrafficEvent, {{"attempt", attempt_},

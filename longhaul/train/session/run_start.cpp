@@ -1,5 +1,8 @@
 #include "longhaul/train/session/run_start.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <string>
 
 #include "longhaul/base/failure.h"
@@ -19,7 +22,11 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
     const auto failure = Failure::of([&] {
       checkpoint::refuse_dangling(run_dir);
       run::RunLockOptions options = run::run_lock_options();
-      options.least_attempt = mirror.attempt + 1;
+      // Each start that had its state had a number of its own, also where the lock, which
+      // counts them, was removed.
+      const auto before = run::RunPast::read(run_dir);
+      const int64_t loads = std::min<int64_t>(before ? before->loads : 0, 1 << 30);
+      options.least_attempt = std::max(mirror.attempt, static_cast<int>(loads)) + 1;
       lock_.emplace(run::RunLock::acquire(run_dir, options));
       lock_->set_counts(false);
       starts_.emplace(run_dir);
