@@ -529,9 +529,7 @@ ssize_t write(int fd, const void* data, size_t size) {
 ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
   return write_file(fd, data, size, offset);
 }
-ssize_t pwrite64(int fd, const void* data, size_t size, off_t offset) {
-  return write_file(fd, data, size, offset);
-}
+[[gnu::alias("pwrite")]] ssize_t pwrite64(int, const void*, size_t, off_t);
 ssize_t writev(int fd, const iovec* parts, int count) {
   if (!Faults::get().inside(path_of(fd))) return syscall(SYS_writev, fd, parts, count);
   std::string all;
@@ -544,13 +542,9 @@ ssize_t read(int fd, void* data, size_t size) { return read_file(fd, data, size,
 ssize_t pread(int fd, void* data, size_t size, off_t offset) {
   return read_file(fd, data, size, offset);
 }
-ssize_t pread64(int fd, void* data, size_t size, off_t offset) {
-  return read_file(fd, data, size, offset);
-}
-
+[[gnu::alias("pread")]] ssize_t pread64(int, void*, size_t, off_t);
 int fsync(int fd) { return sync_file(fd, SYS_fsync); }
 int fdatasync(int fd) { return sync_file(fd, SYS_fdatasync); }
-
 int rename(const char* from, const char* to) {
   return rename_file(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
@@ -585,7 +579,6 @@ int ftruncate(int fd, off_t size) { return cut_file(fd, size); }
 int ftruncate64(int fd, off_t size) { return cut_file(fd, size); }
 int truncate(const char* path, off_t size) { return cut_file(path, size); }
 int truncate64(const char* path, off_t size) { return cut_file(path, size); }
-
 void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
   const auto direct = [&](const Verdict&) {
     return syscall(SYS_mmap, at, size, protection, flags, fd, offset);

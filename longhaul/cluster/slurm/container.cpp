@@ -136,8 +136,8 @@ std::vector<fs::path> paths_of_words(const std::vector<std::string>& words) {
 fs::path tree_of_program(const fs::path& program) {
   fs::path tree = absolute_path(program).parent_path();  // bin
   if (tree.filename() == "bin") tree = tree.parent_path();
-  // A wheel's libraries lie among the other packages: env/lib/python3.x/site-packages, or the
-  // directory of `pip install --target`.
+  // A wheel's libraries lie among the other packages: env/lib/python3.x/site-packages, or
+  // the directory of `pip install --target`.
   if (tree.filename() == "longhaul_train") {
     tree = tree.parent_path();
     if (tree.filename() == "site-packages" || tree.filename() == "dist-packages") {

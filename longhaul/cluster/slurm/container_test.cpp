@@ -51,9 +51,9 @@ TEST(Container, RefusesAPathThatTheListCannotHold) {
 TEST(Container, TheProgramComesWithItsLibraries) {
   EXPECT_EQ(tree_of_program("/fsx/longhaul/bin/longhaul"), "/fsx/longhaul");
   EXPECT_EQ(tree_of_program("/usr/local/longhaul/bin/longhaul"), "/usr/local/longhaul");
-  EXPECT_EQ(
-      tree_of_program("/fsx/env/lib/python3.11/site-packages/longhaul_train/bin/longhaul"),
-      "/fsx/env");
+  EXPECT_EQ(tree_of_program(
+                "/fsx/env/lib/python3.11/site-packages/longhaul_train/bin/longhaul"),
+            "/fsx/env");
   EXPECT_EQ(tree_of_program("/fsx/target/longhaul_train/bin/longhaul"), "/fsx/target");
   for (const char* system :
        {"/usr/bin/longhaul", "/usr/local/bin/longhaul", "/longhaul"}) {
