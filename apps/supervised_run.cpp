@@ -8,9 +8,11 @@
 #include <system_error>
 #include <utility>
 
+#include "apps/start/run_of_job.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/slurm/run_note.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/terminal.h"
@@ -71,19 +73,34 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   return needed;
 }
 
+/// Returns what is wrong with a file of settings; empty: nothing.
+std::string problem_of_settings(const std::string& file,
+                                const std::vector<std::string>& sets) {
+  try {
+    load_run_config(file, sets);
+    return {};
+  } catch (const Error& problem) {
+    return problem.message();
+  }
+}
+
 bool can_be_read(const fs::path& file) {
   return std::ifstream(file).peek() != std::ifstream::traits_type::eof();
 }
 
 }  // namespace
 
-std::string settings_file(const std::string& file, const fs::path& run_dir) {
+std::string settings_file(const std::string& file, const fs::path& run_dir,
+                          const std::vector<std::string>& sets, bool goes_on) {
   const fs::path copy = run_dir / run::kConfigFile;
-  if (can_be_read(file) || run_dir.empty() || !can_be_read(copy)) return file;
+  std::string problem = can_be_read(file) ? "" : "the file is absent or empty";
+  if (problem.empty() && goes_on) problem = problem_of_settings(file, sets);
+  if (problem.empty() || run_dir.empty() || !can_be_read(copy)) return file;
   fmt::print(stderr,
              "longhaul: {} cannot be read any more; the run's own copy of the settings "
-             "is used: {}\n",
-             system::printable(file), system::printable(copy.string()));
+             "is used: {} ({})\n",
+             system::printable(file), system::printable(copy.string()),
+             system::printable(problem));
   return copy.string();
 }
 
@@ -105,6 +122,12 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
   options.health.command = config.resilience.health_command;
   options.health.unhealthy_file = config.resilience.unhealthy_file;
   options.ranks = ranks;
+  options.run = expected_run(config.run.dir);
+  if (!options.job.empty() && cluster::has_program("scontrol")) {
+    options.note_run = [job = options.job, dir = config.run.dir](const std::string& run) {
+      cluster::note_run(cluster::SlurmClient(), job, dir, run);
+    };
+  }
   options.needed = needed_paths(config, options.directories.records());
   return options;
 }
@@ -115,7 +138,7 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
   const int code = cluster::Supervisor(std::move(options), std::move(launcher), fleet,
                                        std::move(lease))
                        .run();
-  if (code == kExitSuperseded) return code;
+  if (code == kExitSuperseded || code == kExitNotHere) return code;
   try {
     train::settle_time_to_train(run_dir);
   } catch (const Error& problem) {

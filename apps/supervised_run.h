@@ -12,9 +12,12 @@ namespace longhaul::apps {
 int ranks_of_this_node();
 
 /// Returns `file`, or, where it cannot be read any more, the run's own copy of its
-/// settings (config.toml in `run_dir`) with a line for people on standard error. Where no
-/// copy can be read either, `file` is returned.
-std::string settings_file(const std::string& file, const fs::path& run_dir);
+/// settings (config.toml in `run_dir`) with a line for people on standard error. Where
+/// `goes_on`, the run has begun, and a file that holds no settings, such as one that an
+/// editor is just writing, counts as one that cannot be read. Where no copy can be read
+/// either, `file` is returned.
+std::string settings_file(const std::string& file, const fs::path& run_dir,
+                          const std::vector<std::string>& sets, bool goes_on);
 
 /// Returns what a run's settings mean for its supervisor.
 cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks);

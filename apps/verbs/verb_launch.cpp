@@ -22,6 +22,7 @@
 #include "longhaul/cluster/fleet/local_fleet.h"
 #include "longhaul/cluster/fleet/ssh_hosts.h"
 #include "longhaul/cluster/process/command.h"
+#include "longhaul/run/run_lock.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/open_files.h"
 
@@ -38,9 +39,9 @@ struct LaunchOptions {
 };
 
 /// Environment variables that workers on other machines need.
-const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",
-                                            "LONGHAUL_SUPERVISOR", "LONGHAUL_RESTART",
-                                            kClockVariable};
+const std::vector<std::string> kExported = {
+    "LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",   "LONGHAUL_SUPERVISOR",
+    "LONGHAUL_RESTART",    run::kRunToFindVariable, kClockVariable};
 
 /// Returns the first words of the command that starts `ranks` workers on this machine.
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
@@ -129,8 +130,9 @@ int launch_on_hosts(const LaunchOptions& options) {
         cluster::mpirun_words(nodes.choose(attempt), per_node, kExported);
     words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
     return train_words(std::move(words),
-                       settings_file(options.file, loaded.config.run.dir), options.sets,
-                       attempt);
+                       settings_file(options.file, loaded.config.run.dir, options.sets,
+                                     attempt.restart > 0),
+                       options.sets, attempt);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -157,8 +159,9 @@ int launch(const LaunchOptions& options) {
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     return train_words(start_words(options, ranks),
-                       settings_file(options.file, loaded.config.run.dir), options.sets,
-                       attempt);
+                       settings_file(options.file, loaded.config.run.dir, options.sets,
+                                     attempt.restart > 0),
+                       options.sets, attempt);
   };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
                         std::move(lease));

@@ -23,12 +23,15 @@
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/slurm/batch_script.h"
+#include "longhaul/cluster/slurm/elsewhere.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/slurm/requeue.h"
+#include "longhaul/cluster/slurm/run_note.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 #include "longhaul/cluster/slurm/stand_in.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
@@ -38,12 +41,16 @@ namespace {
 
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
-  bool requeue = false;   ///< requeue the job instead of supervising it
-  std::string because;    ///< reason of the requeue; empty: the supervisor's note counts
-  std::string stands_in;  ///< node of the supervisor that does not answer any more
-  int replaces = 0;       ///< number of the lease of that supervisor
-  bool again = false;     ///< an earlier supervisor of this script had the run
+  bool requeue = false;    ///< requeue the job instead of supervising it
+  std::string because;     ///< reason of the requeue; empty: the supervisor's note counts
+  std::string stands_in;   ///< node of the supervisor that does not answer any more
+  int replaces = 0;        ///< number of the lease of that supervisor
+  bool again = false;      ///< an earlier supervisor of this script had the run
+  std::string moved_from;  ///< node of the batch script, which does not show the run
 };
+
+/// Seconds for which a start waits for a run that no node shows: a mount may come late.
+constexpr double kMountSeconds = 60.0;
 
 /// Seconds for which a script's further supervisor waits for the run's directory, and
 /// between two looks.
@@ -108,23 +115,21 @@ void tell_requeue(const fs::path& run_dir, const cluster::RequeueDecision& decis
 }
 
 /// Gives the job back to the queue. Slurm ends this process for it.
-int requeue(const SuperviseArguments& arguments, const RunConfig& config,
-            const cluster::SlurmJob& job) {
+int requeue(const SuperviseArguments& arguments, const fs::path& run_dir,
+            int64_t checkpoint, const cluster::SlurmJob& job) {
   system::ignore_signals_until_exit();
   cluster::RequeueOptions options;
   options.job = job.id;
-  options.run_dir = config.run.dir;
+  options.run_dir = run_dir;
   options.nodes = static_cast<size_t>(arguments.command.nodes) +
                   static_cast<size_t>(arguments.command.spares);
   const cluster::RequeueDecision decision = cluster::count_requeue(
-      config.run.dir, job.id,
-      cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0),
-      cluster::requeue_reason(arguments.because));
+      run_dir, job.id, checkpoint, cluster::requeue_reason(arguments.because));
   if (!decision.allowed) {
     fmt::print("longhaul: error: [requeue] {}\n", system::printable(decision.reason));
     return kExitStopped;
   }
-  tell_requeue(config.run.dir, decision);
+  tell_requeue(run_dir, decision);
   options.wait_seconds = decision.wait_seconds;
   const std::string told = cluster::requeue_without_excluded(
       options, cluster::patient(cluster::SlurmClient()));
@@ -173,9 +178,151 @@ cluster::Container ready_container(const cluster::SuperviseCommand& command,
   return container;
 }
 
+/// Returns the file of the run's settings. Where this supervisor only goes on with a run,
+/// no person waits to hear that the file is wrong just now.
+std::string settings_of(const SuperviseArguments& arguments, bool goes_on) {
+  const cluster::SuperviseCommand& command = arguments.command;
+  return settings_file(command.config, command.run_dir, command.sets, goes_on);
+}
+std::string settings_of(const SuperviseArguments& arguments) {
+  return settings_of(arguments, arguments.again || !arguments.stands_in.empty() ||
+                                    arguments.requeue || job_requeues() > 0);
+}
+
+fs::path run_dir_of(const SuperviseArguments& arguments) {
+  const cluster::SuperviseCommand& command = arguments.command;
+  if (!command.run_dir.empty()) return command.run_dir;
+  return load_run_config(settings_of(arguments), command.sets).config.run.dir;
+}
+
+/// Returns whether the run's checkpoints are here, or may be in a mirror: then the run
+/// goes on from there, also where its own directory is gone.
+bool has_checkpoints_of(const SuperviseArguments& arguments, const std::string& run) {
+  try {
+    const RunConfig config =
+        load_run_config(settings_of(arguments), arguments.command.sets).config;
+    const fs::path dir = checkpoint_dir(config);
+    return config.checkpoint.mirror ||
+           (run::read_checkpoints_owner(dir) == run && cluster::newest_checkpoint(dir));
+  } catch (const Error&) {
+    return false;  // the settings may lie beside the run
+  }
+}
+
+/// Returns why this node cannot supervise the run that an earlier life of the job has
+/// trained; nothing where it can.
+std::optional<std::string> why_not_here(const SuperviseArguments& arguments,
+                                        const cluster::SlurmJob& job) {
+  if (job.restarts == 0) return std::nullopt;
+  const fs::path run_dir = run_dir_of(arguments);
+  std::string run;
+  try {
+    run = cluster::missing_run(cluster::patient(cluster::SlurmClient()), job.id, run_dir);
+  } catch (const Error& problem) {
+    if (problem.area() != "file") throw;
+    return problem.message();
+  }
+  if (run.empty() || has_checkpoints_of(arguments, run)) return std::nullopt;
+  return fmt::format("job {} has trained run {} in {}, which {} does not show", job.id,
+                     run, run_dir.string(), job.here);
+}
+
+/// Has another node of the job run this command. Returns its exit code; nothing where no
+/// other node shows the run.
+std::optional<int> supervise_elsewhere(const SuperviseArguments& arguments,
+                                       const cluster::SlurmJob& job) {
+  const system::SignalWatch signals;
+  std::vector<std::string> words =
+      cluster::supervise_words(this_program(), arguments.command);
+  words.insert(words.end(), {"--moved-from", job.here});
+  if (arguments.requeue) words.emplace_back("--requeue");
+  if (!arguments.because.empty())
+    words.insert(words.end(), {"--because", arguments.because});
+  return cluster::run_elsewhere(cluster::patient(cluster::SlurmClient()), job, words,
+                                [&] { return signals.raised(); });
+}
+
+/// Returns whether another node of the job can do this one's work.
+bool may_move(const SuperviseArguments& arguments, const cluster::SlurmJob& job) {
+  return arguments.moved_from.empty() && arguments.stands_in.empty() &&
+         !arguments.again && !arguments.command.platform_replaces_nodes &&
+         job.nodes.size() > 1;
+}
+
+/// Returns an exit code where this node has nothing to supervise: another node has done
+/// it. Throws TemporaryError where no node shows the run that an earlier life of the job
+/// has trained: it does not begin anew by itself.
+std::optional<int> look_for_run(const SuperviseArguments& arguments,
+                                const cluster::SlurmJob& job) {
+  auto problem = why_not_here(arguments, job);
+  if (arguments.requeue && !problem) {
+    // The supervisor of this life has left its lock where it was, here or elsewhere.
+    const fs::path lock = run_dir_of(arguments) / run::kSupervisorLockFile;
+    std::error_code error;
+    if (!fs::exists(lock, error))
+      problem = fmt::format("{} does not show {}", job.here, lock.string());
+  }
+  if (!problem) return std::nullopt;
+  if (!arguments.moved_from.empty()) return kExitNotHere;
+  fmt::print(stderr, "longhaul: {}\n", system::printable(*problem));
+  if (may_move(arguments, job)) {
+    if (const auto there = supervise_elsewhere(arguments, job)) return there;
+  }
+  if (arguments.requeue) return std::nullopt;
+  for (const system::Stopwatch watch; watch.seconds() < kMountSeconds;) {
+    std::this_thread::sleep_for(std::chrono::seconds(kDirectoryLookSeconds));
+    problem = why_not_here(arguments, job);
+    if (!problem) return std::nullopt;
+  }
+  throw TemporaryError(
+      "run directory",
+      *problem +
+          ", nor does any other node that was asked. The run does not begin anew "
+          "by itself: mount the directory, and the job tries again; a new job "
+          "begins anew");
+}
+
+/// Takes a lease, and tries another node where this one cannot write what the run needs.
+/// Returns an exit code in place of the lease where another node has done the work, or
+/// another supervisor has the run.
+std::variant<system::OwnerLock, int> take_or_move(const SuperviseArguments& arguments,
+                                                  const fs::path& run_dir,
+                                                  const cluster::SlurmJob& job) {
+  try {
+    if (auto taken = take_lease(arguments, run_dir)) return std::move(*taken);
+    return kExitSuperseded;
+  } catch (const Error& problem) {
+    if (problem.area() != "file") throw;
+    if (!arguments.moved_from.empty()) return kExitNotHere;
+    if (!may_move(arguments, job)) throw;
+    fmt::print(stderr, "longhaul: {}: {}\n", job.here,
+               system::printable(problem.message()));
+    if (const auto there = supervise_elsewhere(arguments, job)) return *there;
+    throw;
+  }
+}
+
+int requeue(const SuperviseArguments& arguments, const cluster::SlurmJob& job) {
+  SuperviseArguments told = arguments;
+  const fs::path run_dir = run_dir_of(arguments);
+  int64_t newest = 0;
+  try {
+    const LoadedConfig loaded =
+        load_run_config(settings_of(arguments), arguments.command.sets);
+    newest = cluster::newest_checkpoint(checkpoint_dir(loaded.config)).value_or(0);
+  } catch (const Error&) {
+    if (arguments.command.run_dir.empty()) throw;  // else nothing newer is seen
+  }
+  if (told.because.empty() && why_not_here(arguments, job))
+    told.because = cluster::reason_name(cluster::RequeueReason::Storage);
+  return requeue(told, run_dir, newest, job);
+}
+
+int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob& job,
+                   const LoadedConfig& loaded, system::OwnerLock lease);
+
 int supervise(const SuperviseArguments& arguments) {
   const cluster::SuperviseCommand& command = arguments.command;
-  const auto settings = [&] { return settings_file(command.config, command.run_dir); };
   const auto job = cluster::slurm_job();
   if (!job) {
     throw ConfigError("supervise",
@@ -185,39 +332,53 @@ int supervise(const SuperviseArguments& arguments) {
   // The lease comes before all else: another supervisor may work for the run. Where the
   // run has begun it comes before the settings too: a node that does not see the run may
   // not see its settings either, and must not end the job for that.
-  std::optional<system::OwnerLock> lease;
-  const auto take = [&](const fs::path& directory) {
-    if (auto taken = take_lease(arguments, directory)) lease.emplace(std::move(*taken));
-    return lease.has_value();
-  };
   const bool begun = arguments.again || !arguments.stands_in.empty();
-  if (begun && !command.run_dir.empty() && !take(command.run_dir)) return kExitSuperseded;
-  const LoadedConfig loaded = load_run_config(settings(), command.sets);
-  if (arguments.requeue) return requeue(arguments, loaded.config, *job);
+  std::optional<system::OwnerLock> lease;
+  if (begun && !command.run_dir.empty()) {
+    if (auto taken = take_lease(arguments, command.run_dir))
+      lease.emplace(std::move(*taken));
+    if (!lease) return kExitSuperseded;
+  } else if (!begun) {
+    if (const auto exit_code = look_for_run(arguments, *job)) return *exit_code;
+  }
+  if (arguments.requeue) return requeue(arguments, *job);
+  const LoadedConfig loaded = load_run_config(settings_of(arguments), command.sets);
   if (!job->step.empty()) cluster::forget_step_environment();
-  const fs::path run_dir = loaded.config.run.dir;
-  if (!lease && !take(run_dir)) return kExitSuperseded;
+  if (!lease) {
+    auto taken = take_or_move(arguments, loaded.config.run.dir, *job);
+    if (const int* exit_code = std::get_if<int>(&taken)) return *exit_code;
+    lease.emplace(std::move(std::get<system::OwnerLock>(taken)));
+  }
+  const int exit_code = supervise_here(arguments, *job, loaded, std::move(*lease));
+  if (exit_code != kExitNotHere || !may_move(arguments, *job)) return exit_code;
+  return supervise_elsewhere(arguments, *job).value_or(kExitTemporary);
+}
+
+int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob& job,
+                   const LoadedConfig& loaded, system::OwnerLock lease) {
+  const cluster::SuperviseCommand& command = arguments.command;
   const cluster::SlurmClient hasty;
-  const cluster::SlurmClient slurm = cluster::patient(hasty, lease->heart());
+  const cluster::SlurmClient slurm = cluster::patient(hasty, lease.heart());
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
   cluster::SupervisorOptions options =
       supervisor_options(loaded.config, command.nodes * per_node);
-  options.job = job->id;
+  options.job = job.id;
   options.other_nodes = true;
-  options.here = job->here;
-  options.resume_first = job->restarts > 0 || !arguments.stands_in.empty();
+  options.here = job.here;
+  options.resume_first = job.restarts > 0 || !arguments.stands_in.empty();
+  options.may_move = may_move(arguments, job);
   options.lost_node = arguments.stands_in;
   options.rules.node_faults = !command.platform_replaces_nodes;
   cluster::StepKiller killer;
-  const std::vector<cluster::StepStatus> steps = slurm.query_steps(job->id);
-  killer.kill(cluster::steps_named(steps, *job, cluster::kWorkerStep));
+  const std::vector<cluster::StepStatus> steps = slurm.query_steps(job.id);
+  killer.kill(cluster::steps_named(steps, job, cluster::kWorkerStep));
   // The old agents are ended when this supervisor's own agents are there: until then they
   // take over should this supervisor be lost as well.
   std::vector<std::string> old_agents =
-      cluster::steps_named(steps, *job, cluster::kAgentStep);
-  std::vector<std::string> given = job->nodes;
-  if (const auto now = slurm.query_job(job->id)) {
+      cluster::steps_named(steps, job, cluster::kAgentStep);
+  std::vector<std::string> given = job.nodes;
+  if (const auto now = slurm.query_job(job.id)) {
     given = now->nodes;
     // The signal before the time limit goes to the batch script, which is lost.
     if (!arguments.stands_in.empty()) {
@@ -225,19 +386,21 @@ int supervise(const SuperviseArguments& arguments) {
     }
   }
   cluster::AgentFleetOptions of_fleet =
-      fleet_options(arguments, *job, given, options.run_dir, slurm);
-  of_fleet.lease_number = lease->attempt();
+      fleet_options(arguments, job, given, options.run_dir, slurm);
+  of_fleet.lease_number = lease.attempt();
   cluster::AgentFleet fleet(std::move(of_fleet));
   NodeChoice nodes(loaded.config, fleet, command.nodes, per_node);
   cluster::Launcher launcher;
   const cluster::Container container =
       ready_container(command, loaded.config, options.directories.root);
   launcher.command = [&](const cluster::Attempt& attempt) {
-    std::vector<std::string> words = cluster::worker_step_words(
-        nodes.choose(attempt), job->nodes, per_node, container);
+    std::vector<std::string> words =
+        cluster::worker_step_words(nodes.choose(attempt), job.nodes, per_node, container);
     killer.kill(std::exchange(old_agents, {}));
-    return train_words(std::move(words), settings(), command.sets, attempt,
-                       command.container_program);
+    return train_words(
+        std::move(words),
+        attempt.restart > 0 ? settings_of(arguments, true) : settings_of(arguments),
+        command.sets, attempt, command.container_program);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -245,13 +408,12 @@ int supervise(const SuperviseArguments& arguments) {
   launcher.clean_up = [&] {
     try {
       killer.kill(
-          cluster::steps_named(hasty.query_steps(job->id), *job, cluster::kWorkerStep));
+          cluster::steps_named(hasty.query_steps(job.id), job, cluster::kWorkerStep));
     } catch (const TemporaryError&) {
       // slurmctld is being started again. The agents have killed the workers.
     }
   };
-  return run_supervisor(std::move(options), std::move(launcher), fleet,
-                        std::move(*lease));
+  return run_supervisor(std::move(options), std::move(launcher), fleet, std::move(lease));
 }
 
 }  // namespace
@@ -292,6 +454,9 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
   verb->add_flag("--again", arguments->again,
                  "an earlier supervisor of this batch script had the run, so the run's "
                  "directory must exist");
+  verb->add_option("--moved-from", arguments->moved_from,
+                   "node of the batch script, which does not show the run; only a "
+                   "supervisor gives this option");
   verb->add_flag(
       "--requeue", arguments->requeue,
       "only gives the job back to the queue, and has Slurm leave out the nodes "

@@ -13,6 +13,7 @@
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/start/other_launcher.h"
+#include "apps/start/run_of_job.h"
 #include "apps/verbs/verbs.h"
 #include "longhaul/base/append_file.h"
 #include "longhaul/base/error.h"
@@ -97,9 +98,15 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
     if (settings.problem) std::rethrow_exception(settings.problem);
     attach_record(*world);
     check_same_config(*world, settings.loaded->config);
+    const fs::path& run_dir = settings.loaded->config.run.dir;
+    const std::string expected = world->rank() == 0 ? expected_run(run_dir) : "";
+    const auto before_steps = [&] {
+      milestones.before_steps();
+      if (world->rank() == 0) note_run_of_job(run_dir);
+    };
     const train::TrainResult result =
-        train::run_training(*settings.loaded, world, milestones.before_steps, shards,
-                            train::Saving::Yes, objects);
+        train::run_training(*settings.loaded, world, before_steps, shards,
+                            train::Saving::Yes, objects, expected);
     milestones.all_is_saved();
     comm::finish(*world);
     system::ignore_signals_until_exit();

@@ -9,6 +9,9 @@ using RunLockOptions = system::OwnerLockOptions;
 /// What a supervisor sets for its workers: "NAME START", see
 /// OwnerLockOptions::supervisor.
 inline constexpr const char* kSupervisorVariable = "LONGHAUL_SUPERVISOR";
+/// What a supervisor also sets, where it is known: the identity of the run that its
+/// workers must find.
+inline constexpr const char* kRunToFindVariable = "LONGHAUL_RUN";
 /// Returns options with the supervisor that the environment names, if it names one.
 /// Throws InputError where the variable is no name and number.
 RunLockOptions run_lock_options();

@@ -463,8 +463,7 @@ class Trainer {
     samples_.tell(history_.step);
   }
 
-  /// Decides whether the run ends because a validation loss has risen too far. All ranks
-  /// take rank 0's decision. Collective.
+  /// Ends the run where rank 0 sees that a validation loss has risen too far. Collective.
   void judge_validation() {
     const auto risen = history_.validation.risen(config().data.validation);
     risen_ = session_.world->any(risen.has_value() && session_.world->rank() == 0);
@@ -576,9 +575,10 @@ class Trainer {
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready, data::ShardReader* shards,
-                         Saving saving, const objects::Access& objects) {
+                         Saving saving, const objects::Access& objects,
+                         const std::string& expected) {
   const MirrorPast past = look_at_mirror(loaded.config, *world);
-  RunStart start(loaded.config.run.dir, *world, past);
+  RunStart start(loaded.config.run.dir, *world, past, expected);
   restore_history(loaded.config, past, start, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;

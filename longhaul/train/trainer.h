@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/load.h"
@@ -31,12 +32,15 @@ enum class Saving { Yes, No };
 /// between batches of a validation. `on_ready` is called before the first step. `shards`
 /// is used until then: rank 0's reader of HDF5, made before threads and MPI where
 /// needs_shard_reader() (packed_data.h) asks for one. `objects` reads the addresses of
-/// the settings. Throws longhaul::Error; checkpoints that were committed before stay
-/// valid. Every rank of `world` has to call this with the same configuration. Collective.
+/// the settings. `expected` is the run that must be found, if one is known
+/// (RunStart). Throws longhaul::Error; checkpoints that were committed before
+/// stay valid. Every rank of `world` has to call this with the same configuration.
+/// Collective.
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready = {},
                          data::ShardReader* shards = nullptr, Saving saving = Saving::Yes,
-                         const objects::Access& objects = {});
+                         const objects::Access& objects = {},
+                         const std::string& expected = {});
 
 }  // namespace longhaul::train

@@ -108,13 +108,17 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
     assert (status["state"], status["restarts"]) == ("done", 1)
 
 
-@pytest.mark.soak
-def test_a_run_whose_settings_file_is_gone_goes_on_by_its_own_copy(binary, tmp_path,
-                                                                  undisturbed):
+@pytest.mark.parametrize("spoil", ["half", pytest.param("gone", marks=pytest.mark.soak)])
+def test_a_run_whose_settings_file_is_spoilt_goes_on_by_its_own_copy(binary, tmp_path,
+                                                                    undisturbed, spoil):
     config = runs.write_config(tmp_path)
     process = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "run", 7)
-    config.unlink()
+    if spoil == "half":  # an editor is writing it
+        text = config.read_text()
+        config.write_text(text[:text.index("=", len(text) // 2)])
+    else:
+        config.unlink()
     os.kill(workers(config)[1], signal.SIGKILL)
     code, said = end(process)
     assert code == 0, said

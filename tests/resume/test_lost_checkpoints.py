@@ -403,6 +403,57 @@ def test_a_run_that_is_to_go_back_to_a_checkpoint_that_is_gone_does_not_begin_an
     assert said.count("RANDOM") == 1
 
 
+# A Slurm that keeps the comment of its one job in a file beside itself.
+SCONTROL = """#!/bin/sh
+comment=$(dirname "$0")/comment
+case $1 in
+  show) echo "JobId=7 JobName=x"; echo "   Comment=$(cat "$comment" 2>/dev/null)" ;;
+  update) echo "${3#Comment=}" > "$comment" ;;
+esac
+"""
+
+
+def test_a_requeued_start_begins_no_run_that_an_earlier_start_of_the_job_has_trained(
+        binary, tmp_path):
+    """Without a supervisor: Slurm's record of the job tells what the empty directory does not."""
+    path = write_config(tmp_path)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "scontrol").write_text(SCONTROL)
+    (tools / "scontrol").chmod(0o755)
+    slurm = {**os.environ, "SLURM_JOB_ID": "7", "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def life(number, *sets):
+        words = [w for s in sets for w in ("--set", s)]
+        return subprocess.run([binary("longhaul"), "train", path, *words], text=True,
+                              capture_output=True, timeout=120,
+                              env={**slurm, "SLURM_RESTART_COUNT": str(number)})
+
+    # Requeued before a first start came so far: it begins.
+    first = life(1, "run.stop_after=2", EVERY)
+    assert first.returncode == 0 and "RANDOM" in first.stdout, first.stderr
+    run_dir = tmp_path / "run"
+    run_dir.rename(tmp_path / "mounted")
+    for sets in ([], ['checkpoint.resume="never"']):
+        lost = life(2, "run.stop_after=4", EVERY, *sets)
+        assert lost.returncode == 75 and "RANDOM" not in lost.stdout, lost.stdout
+        assert f"trained run {record_of(tmp_path / 'mounted')['run']} in {run_dir}" in lost.stderr
+    shutil.rmtree(run_dir)
+    (tmp_path / "mounted").rename(run_dir)
+    again = life(3, "run.stop_after=4", EVERY)
+    assert again.returncode == 0 and "RANDOM" not in again.stdout, again.stderr
+    # The run's own directory is gone for good, its checkpoints lie elsewhere: it goes on.
+    (run_dir / "checkpoints").rename(tmp_path / "kept")
+    shutil.rmtree(run_dir)
+    moved = life(4, "run.stop_after=6", EVERY, f"checkpoint.dir='{tmp_path}/kept'")
+    assert moved.returncode == 0 and "RANDOM" not in moved.stdout, moved.stderr
+    assert min(steps_of(run_dir)) == 5
+    # Another job begins anew, and so does one that nobody has asked yet.
+    shutil.rmtree(run_dir)
+    (tools / "comment").unlink()
+    assert "RANDOM" in life(0, "run.stop_after=2").stdout
+
+
 def test_a_start_whose_lock_another_one_has_taken_writes_no_further_step(binary, tmp_path):
     """Somebody removed run.lock, and a second start came in."""
     path = write_config(tmp_path)

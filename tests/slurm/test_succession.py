@@ -89,6 +89,48 @@ def test_the_supervisor_and_its_first_successor_are_lost_together(
     assert set(left_out(run)) <= {host, first}
 
 
+def requeue(run):
+    """Gives the job back to the queue; returns when it waits there."""
+    run.cluster.scontrol("requeue", run.job)
+    run.cluster.wait_for_job(run.job, "PENDING", 60)
+
+
+def log_on(run, node):
+    """The job's log as one node shows it, which may have its own directory in the run's place."""
+    path = run.cluster.nodes[node].path_inside(run.dir / f"slurm-{run.job}.log")
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def test_a_later_life_never_begins_anew_and_needs_no_batch_host_that_shows_the_run(
+        cluster, binary, folder, undisturbed):
+    """A mount that is late on every node is waited for. One that is away on the batch host alone
+    has another node supervise, also where the run is done."""
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
+    run.wait_for_step(10)
+    host = run.supervisor()[0]
+    requeue(run)
+    for node in cluster.nodes:
+        cluster.cover(node, run.dir)
+    before = run.done()
+    machines.wait_until(lambda: "does not show" in log_on(run, host), 60,
+                        lambda: log_on(run, host))
+    asked = machines.wait_until(lambda: log_on(run, host).count("is asked to supervise") == 5, 60,
+                                lambda: log_on(run, host))
+    assert asked and run.done() == before and "RANDOM" not in log_on(run, host)
+    for node in cluster.nodes:
+        cluster.uncover(node)
+    run.wait_for_step(before + 5)
+    requeue(run)
+    cluster.cover(host, run.dir)
+    run.wait_for_step(run.done() + 5)
+    assert run.supervisor()[0] == host, "it waits for the other one"
+    assert left_out(run) == [host], run.tail()
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert cluster.job(run.job)["Restarts"] == "2", run.tail()
+    assert "weights: RANDOM" not in (run.dir / "log.txt").read_text().partition("attempt 2")[2]
+
+
 def test_too_little_room_for_the_run_is_nobodys_fault(cluster, binary, folder, undisturbed):
     """The run's own directory, with less room than is wanted: one finding, told once, and a rank
     that is killed comes back on the same nodes."""

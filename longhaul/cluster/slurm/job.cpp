@@ -105,6 +105,16 @@ bool is_away(const CommandResult& result) {
   });
 }
 
+/// Returns what follows a key that begins a line of scontrol; nothing without such a
+/// line.
+std::optional<std::string> rest_of_line(std::string_view text, std::string_view key) {
+  for (const std::string_view line : lines_of(text)) {
+    std::string words = trimmed(line);
+    if (words.starts_with(key)) return words.substr(key.size());
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void refuse_fields(std::string_view program, std::string_view line) {
   throw TemporaryError("slurm",
                        fmt::format("{} said '{}', which does not have the fields that "
@@ -301,16 +311,21 @@ std::vector<std::string> kill_step_command(const std::string& step) {
   return {"scancel", "--quiet", "--signal=KILL", step};
 }
 
+std::string SlurmClient::query_comment(const std::string& job) const {
+  check_job_id(job);
+  return rest_of_line(answer({"scontrol", "show", "job", job}), "Comment=").value_or("");
+}
+
+void SlurmClient::set_comment(const std::string& job, const std::string& comment) const {
+  check_job_id(job);
+  answer({"scontrol", "update", "JobId=" + job, "Comment=" + comment});
+}
+
 std::string SlurmClient::query_log(const std::string& job) const {
   check_job_id(job);
   const std::string text = answer({"scontrol", "show", "job", job});
-  constexpr std::string_view kKey = "StdOut=";
-  for (const std::string_view line : lines_of(text)) {
-    const size_t key = line.find(kKey);
-    if (key == std::string_view::npos) continue;
-    std::string path = trimmed(line.substr(key + kKey.size()));
-    if (path.starts_with('/')) return path;
-  }
+  const auto path = rest_of_line(text, "StdOut=");
+  if (path && path->starts_with('/')) return *path;
   throw TemporaryError("slurm", fmt::format("scontrol names no StdOut of job {} in '{}'",
                                             job, text.substr(0, 200)));
 }

@@ -93,6 +93,9 @@ class SlurmClient {
   std::vector<std::vector<std::string>> query_switches() const;
   /// Returns the file for the batch script's output.
   std::string query_log(const std::string& job) const;
+  /// Returns the job's comment; empty where it has none.
+  std::string query_comment(const std::string& job) const;
+  void set_comment(const std::string& job, const std::string& comment) const;
   /// Ends the job and all of its steps, also the caller's.
   void cancel(const std::string& job) const;
   /// Puts the job back into the queue. Slurm ends all of its steps, also the caller's.

@@ -15,6 +15,7 @@ namespace longhaul::cluster {
 /// Names of the job steps of a run.
 inline constexpr const char* kAgentStep = "longhaul-agent";
 inline constexpr const char* kWorkerStep = "longhaul-train";
+inline constexpr const char* kSupervisorStep = "longhaul-supervise";
 
 /// Starts an agent on a node of this job, as a step of its own that outlives the workers
 /// and other nodes. The secret is the first line of the agent's input.

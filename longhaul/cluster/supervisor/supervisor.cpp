@@ -21,6 +21,7 @@
 #include "longhaul/cluster/supervisor/supervisor_lease.h"
 #include "longhaul/cluster/supervisor/supervisor_members.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
 #include "longhaul/run/run_past.h"
 #include "longhaul/run/run_status.h"
 
@@ -69,6 +70,12 @@ struct Superseded : std::runtime_error {
 /// Thrown when this node alone does not see the run's directory any more, or cannot write
 /// there: the supervisor of another node is to go on.
 struct CutFromRun : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Thrown when this supervisor began where this node alone shows another directory in
+/// place of the run's: no agent knows of its lease.
+struct RunElsewhere : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -135,6 +142,7 @@ void Supervisor::State::show_status(bool now) {
   }
   check_lock();
   if (!loads_before) loads_before = loads_of(options.run_dir);
+  look_at_note();
   const system::Stopwatch watch;
   status.restarts = policy.restarts();
   cluster::take_reports(status, reports, exclusions.nodes());
@@ -177,6 +185,14 @@ int Supervisor::State::run() {
     // The agents see that the lease is not renewed any more, and one of them takes it.
     fleet.abandon();
     return kExitSuperseded;
+  } catch (const RunElsewhere& lost) {
+    log.to_terminal_only(lost.what());
+    fleet.signal(SIGKILL, {});
+    // Its lock must not be taken for the run's by whoever looks here next.
+    lock.release();
+    std::error_code ignored;
+    fs::remove(options.run_dir / run::kSupervisorLockFile, ignored);
+    return kExitNotHere;
   } catch (const RunGone& lost) {
     log.to_terminal_only(lost.what());
     fleet.signal(SIGKILL, {});
@@ -189,6 +205,15 @@ int Supervisor::State::run() {
 void Supervisor::State::look_at_lost_lock() {
   if (!lock_gone || lock_gone->seconds() < kLockGoneSeconds) return;
   compare_paths();
+  std::error_code error;
+  if (fs::exists(options.run_dir / run::kRunPastFile, error)) {
+    throw RunGone(fmt::format(
+        "longhaul: error: [supervisor] {} was removed while the run trained, though the "
+        "run's directory is there: another supervisor could begin beside this one, so "
+        "this one ends and writes nothing more. Leave that file alone, and start the run "
+        "again: it goes on from its newest checkpoint",
+        (options.run_dir / run::kSupervisorLockFile).string()));
+  }
   throw RunGone(
       fmt::format("longhaul: error: [supervisor] {} is not there any more: the run's "
                   "directory was removed or renamed while the run trained; nothing more "
@@ -205,15 +230,6 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   // Nothing is known of the ranks; the step says whether the job has come further since
   // its last fault.
   Fault fault{.kind = FaultKind::Node,
-  std::error_code error;
-  if (fs::exists(options.run_dir / run::kRunPastFile, error)) {
-    throw RunGone(fmt::format(
-        "longhaul: error: [supervisor] {} was removed while the run trained, though the "
-        "run's directory is there: another supervisor could begin beside this one, so "
-        "this one ends and writes nothing more. Leave that file alone, and start the run "
-        "again: it goes on from its newest checkpoint",
-        (options.run_dir / run::kSupervisorLockFile).string()));
-  }
               .node = options.lost_node,
               .step = newest_checkpoint(options.checkpoint_dir).value_or(0),
               .text = fmt::format("{}, the supervisor's node, does not answer any more",
@@ -242,6 +258,7 @@ int Supervisor::State::run_attempts() {
                                   .ranks = options.ranks,
                                   .max_restarts = options.rules.max_restarts});
   AttemptEnd end;
+  bool saved_by_signal = passed_signal != 0;
   try {
     check_health({});
     bool go_on = replace_lost_node(end);
@@ -253,12 +270,13 @@ int Supervisor::State::run_attempts() {
         break;
       }
       end = attempt(restart);
+      // Slurm may send the signal to the ranks alone.
+      saved_by_signal = end.exit_code == kExitTemporary && !end.fault;
       go_on = end.fault && decide(end);
     }
   } catch (const Error& problem) {
     if (problem.kind() != ErrorKind::Temporary) throw;
     // No start is possible now in this job, mostly because too few nodes are left.
-  bool saved_by_signal = passed_signal != 0;
     log.warning(problem.what());
     note_requeue_reason(options.run_dir, options.job,
                         problem.area() == "nodes"  ? RequeueReason::Nodes
@@ -270,8 +288,6 @@ int Supervisor::State::run_attempts() {
   }
   // The request to stop came before the restart that a fault called for: the next life
   // goes on, also one from the queue.
-      // Slurm may send the signal to the ranks alone.
-      saved_by_signal = end.exit_code == kExitTemporary && !end.fault;
   if (request_came_first) end.exit_code = kExitTemporary;
   if ((saved_by_signal || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
@@ -398,6 +414,8 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
     if (std::getenv(name) != nullptr) continue;
     environment[name] = options.directories.segments().string();
   }
+  if (const std::string run = run_to_find(); !run.empty())
+    environment[run::kRunToFindVariable] = run;
   JobStep step = JobStep::start(command, environment);
   started_at = unix_time();
   return watch(step);
@@ -431,8 +449,9 @@ Findings Supervisor::State::compare_paths() {
     const std::string text = fmt::format(
         "{}, the supervisor's own node, lacks the run: {}", sick.node, sick.cause);
     if (sick.seen_otherwise && !lock.is_gone()) {
-      // This supervisor began in the wrong place: no agent knows of its lease. The queue
-      // gives another node to the batch script, which reads here whom to leave out.
+      // This supervisor began in the wrong place. Where no other node can take its work,
+      // the queue gives another node to the batch script.
+      if (options.may_move) throw RunElsewhere(text);
       exclude(sick.node, ExclusionKind::Health, sick.cause);
       throw TemporaryError("nodes", text);
     }

@@ -53,6 +53,14 @@ struct SupervisorOptions {
   /// The first start, too, goes on from the newest checkpoint: the job had an earlier
   /// life.
   bool resume_first = false;
+  /// The run that the workers must find, since an earlier start of the job has trained
+  /// it; empty: what the run's own record says.
+  std::string run;
+  /// Writes into Slurm's record that the job trains this run. Called in a child process,
+  /// which may wait for Slurm; may be empty.
+  std::function<void(const std::string& run)> note_run;
+  /// Another node of the job can supervise where this one does not show the run.
+  bool may_move = false;
   /// The node of the supervisor for which this one stands in. That supervisor does not
   /// answer, and the node may be lost with it.
   std::string lost_node;
@@ -88,6 +96,7 @@ class Supervisor {
   /// Returns the exit code:
   /// - 0: the run is done;
   /// - 75: a signal stopped the run, which has saved, or a retry can help;
+  /// - 76: with may_move, this node alone has not shown the run from the beginning;
   /// - 77: another supervisor has taken the run over while this machine was cut off, or
   ///   is to do so since this machine alone does not see the run's directory any more;
   /// - 78: a setting is wrong, or the run's directory was removed or renamed;

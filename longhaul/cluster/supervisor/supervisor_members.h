@@ -15,6 +15,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/health/findings.h"
+#include "longhaul/cluster/process/background_child.h"
 #include "longhaul/cluster/record/down_time.h"
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/record/status_file.h"
@@ -86,6 +87,8 @@ struct Supervisor::State {
   void tell_suspension();
   void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
   bool goes_on(int64_t restart);
+  std::string run_to_find() const;
+  void look_at_note();
   Attempt plan_start(int64_t restart);
   std::vector<std::string> start_words(int64_t restart);
   void event(const char* kind, Json fields) { events(kind, {std::move(fields)}); }
@@ -142,6 +145,9 @@ struct Supervisor::State {
   double started_at = 0.0;  ///< start of the newest attempt
   /// RunPast::loads when this supervisor began, or when it could first be read.
   std::optional<int64_t> loads_before;
+  std::optional<BackgroundChild> writes_note;  ///< writes `noting` into Slurm's record
+  std::string noting;                          ///< the run that is written there, or was
+  double note_again_at = 0.0;                  ///< when a note that failed is tried again
   system::Stopwatch life;
 };
 

@@ -448,6 +448,60 @@ TEST_F(SupervisorOfNodes, OneThatBeganInAWrongDirectoryHasTheQueueGiveAnotherNod
   EXPECT_EQ(read_excluded(dir_ / "excluded_nodes.json").at(0).node, "n1");
 }
 
+TEST_F(SupervisorOfNodes, OneThatBeganInAWrongDirectoryLeavesItAsItWasForAnotherNode) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
+  fleet_.views = {{"n1", kNothing}, {"n2", kSame}, {"n3", kSame}};
+  SupervisorOptions options;
+  options.may_move = true;
+  EXPECT_EQ(run(std::move(options)), kExitNotHere);
+  EXPECT_EQ(started_, 0);
+  EXPECT_FALSE(fs::exists(dir_ / "control/supervisor.lock"));
+  EXPECT_FALSE(fs::exists(dir_ / "excluded_nodes.json"));
+}
+
+/// Writes down which run the workers must find.
+constexpr const char* kTellRun = "echo -n \"$LONGHAUL_RUN\" > told";
+
+TEST_F(SupervisorOfNodes, WorkersAreToldWhichRunTheyMustFind) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sh", "-c", fmt::format("cd {}; {}", dir_.path().string(), kTellRun)};
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(read_text(dir_ / "told"), "");
+  SupervisorOptions options;
+  options.run = "of the job";
+  EXPECT_EQ(run(options), 0);
+  EXPECT_EQ(read_text(dir_ / "told"), "of the job");
+  run::RunPast record = run::RunPast::begin();
+  record.write(dir_.path());  // by a start that never had its state
+  EXPECT_EQ(run(options), 0);
+  EXPECT_EQ(read_text(dir_ / "told"), "of the job");
+  record.loads = 1;
+  record.write(dir_.path());
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(read_text(dir_ / "told"), record.run);
+}
+
+TEST_F(SupervisorOfNodes, TheJobsRecordNamesTheRunOnceItHasBegun) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  const fs::path noted = dir_ / "noted";
+  SupervisorOptions options;
+  options.note_run = [&](const std::string& run) { write_text_durable(noted, run); };
+  options.start_patience_seconds = 0.1;
+  run::RunPast record = run::RunPast::begin();
+  record.write(dir_.path());
+  EXPECT_EQ(run(options), 0);
+  EXPECT_FALSE(fs::exists(noted));
+  words_ = {"sleep", "30"};
+  fleet_.make_reports = [&] {
+    record.loads = 1;
+    if (started_ > 1) record.write(dir_.path());
+    if (fs::exists(noted)) std::raise(SIGTERM);
+    return std::vector<NodeReport>{};
+  };
+  EXPECT_EQ(run(options), kExitTemporary);
+  EXPECT_EQ(read_text(noted), record.run);
+}
+
 TEST_F(SupervisorOfNodes, OneThatAloneDoesNotSeeTheLockAnyMoreLeavesTheRunToAnother) {
   fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", true}};
   words_ = {"sh", "-c",

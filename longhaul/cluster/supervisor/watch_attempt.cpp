@@ -11,6 +11,7 @@
 #include "longhaul/cluster/supervisor/supervisor_members.h"
 #include "longhaul/cluster/verdict/verdict.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
@@ -41,7 +42,47 @@ constexpr double kSharedPause = 0.5;
 /// Agents tell of a pause of their own within this time.
 constexpr double kPauseTellSeconds = 5.0;
 
+/// Seconds until a note in Slurm's record that failed is tried again.
+constexpr double kNoteSeconds = 60.0;
+
 }  // namespace
+
+/// Returns the run that the workers must find, wherever they look: a node that shows an
+/// empty directory must not begin the run anew. Empty: none has begun here.
+std::string Supervisor::State::run_to_find() const {
+  try {
+    const auto record = run::RunPast::read(options.run_dir);
+    if (record && record->loads > 0) return record->run;
+  } catch (const Error&) {
+    // The ranks read it too, and say what is wrong.
+  }
+  return options.run;
+}
+
+/// Has Slurm's record of the job name the run, once the run has begun: the next life of
+/// the job may not see the run's directory. Tries again until Slurm has taken it.
+void Supervisor::State::look_at_note() {
+  if (!options.note_run) return;
+  if (const auto good = writes_note ? writes_note->poll() : std::nullopt) {
+    writes_note.reset();
+    if (!*good) {
+      noting.clear();
+      if (note_again_at == 0.0) {
+        log.warning(fmt::format(
+            "Slurm has no note that job {} trains this run, and is asked again "
+            "every {:.0f} s: a requeued start that finds the run's directory "
+            "empty would begin anew",
+            options.job, kNoteSeconds));
+      }
+      note_again_at = unix_time() + kNoteSeconds;
+    }
+  }
+  if (writes_note || unix_time() < note_again_at) return;
+  const std::string run = run_to_find();
+  if (run.empty() || run == noting) return;
+  noting = run;
+  writes_note.emplace([&] { options.note_run(run); });
+}
 
 AttemptEnd Supervisor::State::watch(JobStep& step) {
   while (true) {

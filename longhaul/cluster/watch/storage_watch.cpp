@@ -2,63 +2,33 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
+#include <memory>
 #include <utility>
+
+#include "longhaul/cluster/process/background_child.h"
 
 namespace longhaul::cluster {
 namespace {
 
 /// Makes only calls that are allowed after a fork of a process with threads.
-[[noreturn]] void touch(const char* file) {
+void touch(const char* file) {
   const int fd = ::open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  if (fd >= 0) {
-    const ssize_t ignored = ::write(fd, "?", 1);
-    static_cast<void>(ignored);
-    ::close(fd);
-    ::unlink(file);
-  }
-  ::_exit(0);
+  if (fd < 0) return;
+  const ssize_t ignored = ::write(fd, "?", 1);
+  static_cast<void>(ignored);
+  ::close(fd);
+  ::unlink(file);
 }
-
-class StorageChild {
- public:
-  explicit StorageChild(const fs::path& dir) {
-    const std::string file = dir / fmt::format(".storage_probe_{}", ::getpid());
-    child_ = ::fork();
-    if (child_ != 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    touch(file.c_str());
-  }
-  ~StorageChild() {
-    if (answered()) return;
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, WNOHANG);
-  }
-  StorageChild(const StorageChild&) = delete;
-  StorageChild& operator=(const StorageChild&) = delete;
-
-  /// Returns true also where no child could be had: nothing is known against the storage.
-  bool answered() {
-    if (child_ > 0) {
-      const pid_t ended = ::waitpid(child_, nullptr, WNOHANG);
-      if (ended == child_ || (ended < 0 && errno != EINTR)) child_ = -1;
-    }
-    return child_ <= 0;
-  }
-
- private:
-  pid_t child_ = -1;
-};
 
 }  // namespace
 
 StorageQuestion ask_storage(const fs::path& dir) {
-  return [child = std::make_shared<StorageChild>(dir)] { return child->answered(); };
+  const std::string file = dir / fmt::format(".storage_probe_{}", ::getpid());
+  auto child = std::make_shared<BackgroundChild>([&] { touch(file.c_str()); });
+  // Where no child could be had, nothing is known against the storage.
+  return [child] { return child->poll().has_value(); };
 }
 
 StorageState StorageWatch::look(bool hang) {

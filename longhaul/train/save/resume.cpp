@@ -456,6 +456,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
 History load_state(Session& session, RunStart& start, RunLog& run) {
   restore_from_mirror(session, start, run);
   const Home home = look_at_home(session, start, run);
+  start.prove_expected(*session.world);
   const auto asked = session.config.checkpoint.resume.kind;
   const std::vector<fs::path> paths = home == Home::Gone
                                           ? std::vector<fs::path>()

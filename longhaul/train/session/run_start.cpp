@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
@@ -15,8 +18,8 @@
 namespace longhaul::train {
 
 RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
-                   const MirrorPast& mirror)
-    : run_dir_(run_dir) {
+                   const MirrorPast& mirror, std::string expected)
+    : run_dir_(run_dir), expected_(std::move(expected)) {
   const bool known = checkpoint::find_run(run_dir, world).has_value();
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     const auto failure = Failure::of([&] {
@@ -55,6 +58,20 @@ void RunStart::begin_anew() {
   begun_anew_ = true;
   past_ = past_.begin_anew();
   past_.write(run_dir_);
+}
+
+void RunStart::prove_expected(comm::Communicator& world) const {
+  comm::on_rank_zero(world, [&] {
+    if (expected_.empty() || past_.run == expected_ || past_.has_given_up(expected_))
+      return;
+    throw TemporaryError(
+        "run directory",
+        fmt::format("an earlier start of this job trained run {} in {}, which {} does "
+                    "not show, and its checkpoints are not found either: the run does "
+                    "not begin anew by itself. Mount the directory there and let the job "
+                    "start again; a new job begins anew",
+                    expected_, run_dir_.string(), host_name()));
+  });
 }
 
 void RunStart::keeps(std::optional<int64_t> newest, const fs::path& dir) {

@@ -25,9 +25,11 @@ class RunStart {
  public:
   /// Takes the run's directory, and makes it where it is absent. Throws InputError when
   /// another process writes the run, and TemporaryError where not all ranks see the same
-  /// directory. A run that is new here goes on as the run of `mirror`. Collective.
+  /// directory. A run that is new here goes on as the run of `mirror`. `expected` is a
+  /// run that an earlier start of the same job has trained; empty: none is known.
+  /// Collective.
   RunStart(const fs::path& run_dir, comm::Communicator& world,
-           const MirrorPast& mirror = {});
+           const MirrorPast& mirror = {}, std::string expected = {});
 
   /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }
@@ -42,6 +44,9 @@ class RunStart {
   /// Returns the run's identity. Only rank 0 sees the changes of take_over() and
   /// begin_anew().
   const std::string& run() const { return past_.run; }
+  /// Throws TemporaryError where this start would begin another run than `expected`.
+  /// Collective.
+  void prove_expected(comm::Communicator& world) const;
   /// Returns whether begin_anew() was called.
   bool has_begun_anew() const { return begun_anew_; }
   /// Returns the run's record of itself. Call it on rank 0 only.
@@ -84,6 +89,7 @@ class RunStart {
   std::optional<run::RunLock> lock_;
   std::optional<run::StartRecord> starts_;
   run::RunPast past_;
+  std::string expected_;
   std::string goes_on_from_;
   int attempt_ = 1;
   bool begun_ = false;

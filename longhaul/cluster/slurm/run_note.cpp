@@ -1,0 +1,65 @@
+#include "longhaul/cluster/slurm/run_note.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+#include "longhaul/base/error.h"
+#include "longhaul/run/run_past.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Runs of one job may write their notes at the same time.
+constexpr int kTries = 3;
+constexpr size_t kIdentityDigits = 32;
+
+/// Returns what stands before the run's identity in a comment. A job may train several
+/// runs; the directory itself may hold characters that a comment cannot.
+std::string mark_of(const fs::path& run_dir) {
+  const std::string place = fs::absolute(run_dir).lexically_normal().string();
+  uint64_t hash = 14695981039346656037ULL;  // FNV-1a: the same in every build
+  for (const unsigned char c : place) hash = (hash ^ c) * 1099511628211ULL;
+  return fmt::format("longhaul:{:016x}=", hash);
+}
+
+/// Returns the identity behind the mark; empty where there is none.
+std::string run_in(const std::string& comment, const std::string& mark) {
+  const size_t place = comment.rfind(mark);
+  if (place == std::string::npos) return {};
+  const std::string run = comment.substr(place + mark.size(), kIdentityDigits);
+  return run::is_identity(run) ? run : std::string();
+}
+
+}  // namespace
+
+void note_run(const SlurmClient& slurm, const std::string& job, const fs::path& run_dir,
+              const std::string& run) {
+  const std::string mark = mark_of(run_dir);
+  for (int i = 0; i < kTries; ++i) {
+    std::string comment = slurm.query_comment(job);
+    const std::string noted = run_in(comment, mark);
+    if (noted == run) return;
+    if (noted.empty()) {
+      comment += (comment.empty() ? "" : " ") + mark + run;
+    } else {
+      comment.replace(comment.rfind(mark) + mark.size(), noted.size(), run);
+    }
+    slurm.set_comment(job, comment);
+  }
+  if (run_in(slurm.query_comment(job), mark) == run) return;
+  throw TemporaryError("slurm", fmt::format("the comment of job {} does not keep what is "
+                                            "written there; do others write it as well?",
+                                            job));
+}
+
+std::string missing_run(const SlurmClient& slurm, const std::string& job,
+                        const fs::path& run_dir) {
+  const auto record = run::RunPast::read(run_dir);
+  if (record && record->loads > 0) return {};
+  const std::string noted = run_in(slurm.query_comment(job), mark_of(run_dir));
+  const bool here = record && (record->run == noted || record->has_given_up(noted));
+  return here ? std::string() : noted;
+}
+
+}  // namespace longhaul::cluster
