@@ -1,11 +1,13 @@
 #pragma once
 
 // The state of a supervisor, for its own sources alone: supervisor.cpp has its life and
-// its verdicts, watch_attempt.cpp how it watches one start of the workers.
+// its verdicts, judge_nodes.cpp which nodes are at fault, watch_attempt.cpp how it
+// watches one start of the workers.
 
 #include <csignal>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +40,18 @@ inline constexpr int kExitInterrupted = 128 + SIGINT;
 struct AttemptEnd {
   int exit_code = 0;
   std::optional<Fault> fault;
+};
+
+/// Thrown when this node alone does not see the run's directory any more, or cannot write
+/// there: the supervisor of another node is to go on.
+struct CutFromRun : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Thrown when this supervisor began where this node alone shows another directory in
+/// place of the run's: no agent knows of its lease.
+struct RunElsewhere : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 struct Supervisor::State {

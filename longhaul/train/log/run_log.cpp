@@ -9,6 +9,7 @@
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
@@ -55,7 +56,6 @@ RunLog::RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& 
   });
   log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
                          utc_now()));
-  lock_ = start.lock();
   if (start.lock() != nullptr) {
     for (const std::string& note : start.lock()->notes()) log_->warning(note);
   }
@@ -200,7 +200,8 @@ void RunLog::start(const Session& session, const History& history, int64_t total
 
 void RunLog::prove_held() const {
   try {
-    if (lock_ != nullptr && !lock_->is_gone()) lock_->check();
+    const run::RunLock* const lock = start_.lock();
+    if (lock != nullptr && !lock->is_gone()) lock->check();
   } catch (const TemporaryError&) {
     // Whose it is cannot be seen now; the next line is proved again.
   }
@@ -342,6 +343,7 @@ void RunLog::finish(const Session& session, const History& history,
 void RunLog::fail(const Error& error) noexcept {
   if (!metrics_) return;
   try {
+    prove_held();
     log_->to_file_only(fmt::format("error: {}", error.what()));
     if (refused_) return;
     // A run that has told its end is not opened again by a start that does not begin.
@@ -351,7 +353,8 @@ void RunLog::fail(const Error& error) noexcept {
     if (held_) begin_events();
     event(run::FailureEvent{attempt_, error.what()});
   } catch (...) {
-    // Most likely the disk is full: standard error still gets the message.
+    // Most likely the disk is full, or the run is another start's: standard error still
+    // gets the message.
   }
 }
 

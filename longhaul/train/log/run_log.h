@@ -73,6 +73,9 @@ class RunLog {
   void fail(const Error& error) noexcept;
 
  private:
+  /// Throws where another start has taken the run's lock: two starts must not write one
+  /// history. A lock that is not there is left to the next save.
+  void prove_held() const;
   void write_head(const Session& session, const History& history,
                   const std::string& hosts);
   std::string epochs_left(const Session& session, const History& history) const;
@@ -95,11 +98,6 @@ class RunLog {
   double started_ = 0.0;
   ClockWatch clock_;
   int64_t first_step_ = 0;
-
-  /// Throws where another start has taken the run's lock: two starts must not write one
-  /// history. A lock that is not there is left to the next save.
-  void prove_held() const;
-  const run::RunLock* lock_ = nullptr;  ///< rank 0's
 };
 
 }  // namespace longhaul::train
