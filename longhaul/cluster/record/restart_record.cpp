@@ -5,7 +5,7 @@
 
 namespace longhaul::cluster {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RestartCounts, restarts, same, without_progress,
-                                   furthest, on_node, left_out)
+                                   furthest, on_node)
 // These fields and the fault's kind decide whether the next fault counts as the same
 // fault.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Fault, node, step, temporary)
@@ -22,6 +22,7 @@ struct RestartRecord {
 
 void from_json(const Json& json, RestartRecord& record) {
   json.get_to(record.counts);
+  record.counts.left_out = json.value("left_out", false);  // older supervisors have none
   const Json& before = json.at("before");
   record.counts.before = before.get<Fault>();
   record.counts.before->kind = kFaultNames.find(before.at("kind").get<std::string>())
@@ -44,6 +45,7 @@ void write_restarts(const fs::path& run_dir, const std::string& job,
                     const RestartCounts& counts, system::Logger& log) {
   if (job.empty() || !counts.before) return;
   Json json = counts;
+  json["left_out"] = counts.left_out;
   json["job"] = job;
   json["before"] = *counts.before;
   json["before"]["kind"] = fault_name(counts.before->kind);
