@@ -208,6 +208,7 @@ std::optional<std::string> misspelt_before_help(const CLI::App& program,
     return word == "--help" || word == "-h";
   };
   if (std::ranges::none_of(words, asks) || words[0].starts_with('-')) return std::nullopt;
+  if (words[0] == kLaterVerb) return std::nullopt;
   if (verbs_of(program, words).empty()) return wrong_verb(program, "", words[0]);
   return words.size() > 1 && !words[1].starts_with('-') ? missing_verb(program, words)
                                                         : std::nullopt;

@@ -152,14 +152,14 @@ class Rules:
 
     def check_word(self, name, value):
         choices = CHOICES[name]
+        built = BUILT.get(name, choices)
         if value not in choices:
-            nearest = min(choices, key=lambda c: distance(value, c))
+            nearest = min(built, key=lambda c: distance(value, c))
             near = distance(value, nearest) <= min(len(value) // 3, 2)
             hint = f'; did you mean "{nearest}"?' if near else ""
             hint = OTHER_WORDS.get(value, hint)
             self.refuse("a word that is no choice", name,
-                        f'{name}: "{value}" is not one of {quoted(choices)}{hint}')
-        built = BUILT.get(name, choices)
+                        f'{name}: "{value}" is not one of {quoted(built)}{hint}')
         if value not in built:
             self.refuse("a value that is not built", name,
                         f'{name} = "{value}" is not available yet in this version; available: '
@@ -178,9 +178,11 @@ class Rules:
     def check_between(self):
         whole, micro = self.of["batch.global_size"], self.of["batch.micro_size"]
         if whole % micro:
+            below = whole // micro * micro
             self.refuse("global_size against micro_size", "batch.micro_size",
                         f"batch.global_size = {whole} does not divide into micro batches of "
-                        f"batch.micro_size = {micro}")
+                        f"batch.micro_size = {micro}; the nearest batch.global_size: "
+                        + (f"{below} or " if below else "") + str(below + micro))
         interleaved = self.of["parallel.pipeline"] == "interleaved"
         if interleaved != (self.chunks > 1):
             key = "pipeline" if interleaved else "virtual_stages"

@@ -16,6 +16,18 @@
 #include "longhaul/run/files.h"
 
 namespace longhaul::train {
+namespace {
+
+/// Returns how many numbers of starts may be used up where the lock, which counts them,
+/// was removed; 0 where the lock is there.
+int starts_without_lock(const fs::path& run_dir) {
+  std::error_code error;
+  if (fs::exists(run_dir / run::kRunLockFile, error)) return 0;
+  const auto before = run::RunPast::read(run_dir);
+  return static_cast<int>(std::min<int64_t>(before ? before->loads : 0, 1 << 30));
+}
+
+}  // namespace
 
 RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
                    const MirrorPast& mirror, std::string expected)
@@ -25,11 +37,7 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world,
     const auto failure = Failure::of([&] {
       checkpoint::refuse_dangling(run_dir);
       run::RunLockOptions options = run::run_lock_options();
-      // Each start that had its state had a number of its own, also where the lock, which
-      // counts them, was removed.
-      const auto before = run::RunPast::read(run_dir);
-      const int64_t loads = std::min<int64_t>(before ? before->loads : 0, 1 << 30);
-      options.least_attempt = std::max(mirror.attempt, static_cast<int>(loads)) + 1;
+      options.least_attempt = std::max(mirror.attempt, starts_without_lock(run_dir)) + 1;
       lock_.emplace(run::RunLock::acquire(run_dir, options));
       lock_->set_counts(false);
       starts_.emplace(run_dir);
