@@ -3,7 +3,7 @@
 namespace longhaul {
 
 // How a process ends, where it is more than 0 (done) and 1 (failed).
-inline constexpr int kExitTemporary = 75;   ///< the command may go on later
+inline constexpr int kExitTemporary = 75;  ///< the command may go on later
 /// This node does not show the run; another node is to be asked. No batch script sees it.
 inline constexpr int kExitNotHere = 76;
 inline constexpr int kExitSuperseded = 77;  ///< another supervisor has taken the run over
