@@ -193,6 +193,23 @@ def temporary_gone(run, node):
     return lambda: machine.run("mkdir", "-p", run.temporary)
 
 
+def mount_comes_late(run, choice):
+    """Between two lives of the job the run's directory goes away, on one node, some or all, and
+    comes back while the new life looks for it."""
+    cluster = run.cluster
+    cluster.scontrol("requeue", run.job)
+    cluster.wait_for_job(run.job, "PENDING", 60)
+    there = sorted(name for name, machine in cluster.nodes.items() if machine.on)
+    nodes = choice.sample(there, choice.choice([1, len(there) // 2, len(there)]))
+    for name in nodes:
+        cluster.cover(name, run.dir)
+    cluster.wait_for_job(run.job, "RUNNING", 60)
+    time.sleep(choice.uniform(2, 40))
+    for name in nodes:
+        cluster.uncover(name)
+    return set(nodes)
+
+
 def suspend_and_resume(run, choice):
     """As an administrator who needs the nodes for a while."""
     run.cluster.scontrol("suspend", run.job)
@@ -261,6 +278,6 @@ LACKS = {f"{how}_{what}": covering(f"{how}_{what}", place, how == "read_only")
          for what, place in PLACES.items() for how in ("empty", "read_only")}
 LACKS.update(memory_full=memory_full, temporary_gone=temporary_gone)
 HARD.update(LACKS, suspend_and_resume=suspend_and_resume, out_of_memory=out_of_memory,
-            hang_up=hang_up, rotate_logs=rotate_logs)
+            hang_up=hang_up, rotate_logs=rotate_logs, mount_comes_late=mount_comes_late)
 
 __all__ = ["CLOCK_SHIFT", "EMPTY_SECONDS", "HARD", "LACKS", "kill_any", "take_down_in_order"]
