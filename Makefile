@@ -14,17 +14,16 @@ help: ## list the targets
 
 .PHONY: deps
 deps: ## Debian packages and the virtual environment .venv
+	@tools/own_build.sh
 	@tools/deps.sh
 
 .PHONY: build
 build: deps ## build/bin/longhaul and the tests (preset cpu-release)
-	@tools/own_build.sh build
 	@test -f build/build.ninja || cmake --preset cpu-release
 	@cmake --build build -j $(JOBS)
 
 .PHONY: program
 program: deps ## build/bin/longhaul alone
-	@tools/own_build.sh build
 	@test -f build/build.ninja || cmake --preset cpu-release
 	@cmake --build build -j $(JOBS) --target longhaul
 
@@ -87,7 +86,6 @@ deps-cuda: deps ## a CUDA LibTorch and, where absent, nvcc, in .cache/cuda
 
 .PHONY: cuda
 cuda: deps-cuda ## build-cuda/bin/longhaul with the CUDA kernels
-	@tools/own_build.sh build-cuda
 	@cmake --preset cuda-release \
 	  -DLONGHAUL_TORCH_ROOT='$(CURDIR)/.cache/cuda/torch-$(CUDA_TORCH)/torch'
 	@cmake --build build-cuda -j $(JOBS)

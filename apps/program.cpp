@@ -34,20 +34,6 @@ namespace {
 /// A verb that a later version has.
 constexpr const char* kLaterVerb = "plan";
 
-/// "data build " of the words after the program's name.
-std::string verbs_of(const CLI::App& program, std::span<const std::string> words) {
-  std::string text;
-  const CLI::App* at = &program;
-  for (const std::string& word : words) {
-    const auto under = at->get_subcommands({});
-    const auto next = std::ranges::find(under, word, &CLI::App::get_name);
-    if (next == under.end()) break;
-    at = *next;
-    text += word + " ";
-  }
-  return text;
-}
-
 /// Returns what is meant by a value that an option does not take but a key of longhaul
 /// knows ("--dtype float16", "--device gpu"). It is the end of a message, or an empty
 /// text.
@@ -139,6 +125,10 @@ std::vector<std::string> listed_verbs(const CLI::App& program) {
 std::string wrong_verb(const CLI::App& program, const std::string& above,
                        const std::string& word) {
   const std::vector<std::string> verbs = listed_verbs(program);
+  if (above.empty() && word == kLaterVerb) {
+    return fmt::format("{} is not available yet in this version; available: {}", word,
+                       fmt::join(verbs, ", "));
+  }
   const std::string none = fmt::format("there is no verb '{}{}'", above, word);
   const auto answer = std::ranges::find_if(
       kVerbWords, [&](const VerbWord& one) { return has_word(one.names, word); });
@@ -163,17 +153,12 @@ std::string wrong_verb(const CLI::App& program, const std::string& above,
 /// nothing.
 std::optional<std::string> missing_verb(const CLI::App& program,
                                         std::span<const std::string> words) {
-  const CLI::App* group = &program;
-  std::string above;
-  while (!words.empty()) {
-    const auto under = group->get_subcommands({});
-    const auto next = std::ranges::find(under, words[0], &CLI::App::get_name);
-    if (next == under.end()) break;
-    group = *next;
-    above += words[0] + " ";
-    words = words.subspan(1);
-  }
+  const NamedVerb named = find_verb(program, words);
+  const CLI::App* group = named.app;
+  words = named.words;
   if (group == &program || group->get_subcommands({}).empty()) return std::nullopt;
+  // "data " of "longhaul data".
+  const std::string above = named.name.substr(named.name.find(' ') + 1) + " ";
   if (!words.empty() && !words[0].starts_with('-')) {
     return wrong_verb(*group, above, words[0]);
   }
@@ -184,16 +169,9 @@ std::optional<std::string> missing_verb(const CLI::App& program,
 }
 
 /// Returns ", as in longhaul train run.toml": the first example of the verb's own --help.
-std::string example_of(const CLI::App& program, std::span<const std::string> words) {
-  const CLI::App* verb = &program;
-  for (const std::string& word : words) {
-    const auto under = verb->get_subcommands({});
-    const auto next = std::ranges::find(under, word, &CLI::App::get_name);
-    if (next == under.end()) break;
-    verb = *next;
-  }
-  const std::string footer = verb->get_footer();
-  const size_t at = footer.find("longhaul " + verbs_of(program, words));
+std::string example_of(const NamedVerb& verb) {
+  const std::string footer = verb.app->get_footer();
+  const size_t at = footer.find(verb.name + " ");
   if (at == std::string::npos) return "";
   return ", as in " +
          footer.substr(at, std::min(footer.find('\n', at), footer.size()) - at);
@@ -208,8 +186,7 @@ std::optional<std::string> misspelt_before_help(const CLI::App& program,
     return word == "--help" || word == "-h";
   };
   if (std::ranges::none_of(words, asks) || words[0].starts_with('-')) return std::nullopt;
-  if (words[0] == kLaterVerb) return std::nullopt;
-  if (verbs_of(program, words).empty()) return wrong_verb(program, "", words[0]);
+  if (find_verb(program, words).app == &program) return wrong_verb(program, "", words[0]);
   return words.size() > 1 && !words[1].starts_with('-') ? missing_verb(program, words)
                                                         : std::nullopt;
 }
@@ -223,10 +200,6 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
   const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
   if (verb.empty())
     return fmt::format("no verb was given; give one of {}, or --help", list);
-  if (verb == kLaterVerb) {
-    return fmt::format("{} is not available yet in this version; available: {}", verb,
-                       list);
-  }
   if (const auto missing = missing_verb(program, words)) return *missing;
   if (const auto hint = setting_hint(program, words)) return *hint;
   if (verb.starts_with('-')) {
@@ -239,11 +212,11 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
                       list);
   }
   if (std::ranges::find(verbs, verb) != verbs.end()) {
-    const std::string named = verbs_of(program, words);
-    const std::string example =
-        error.get_name() == "RequiredError" ? example_of(program, words) : std::string();
-    return fmt::format("{}{}{}; see longhaul {}--help", error.what(), choice_hint(words),
-                       example, named);
+    const NamedVerb named = find_verb(program, words);
+    return fmt::format(
+        "{}{}{}; see {} --help", error.what(), choice_hint(words),
+        error.get_name() == "RequiredError" ? example_of(named) : std::string(),
+        named.name);
   }
   if (verb.ends_with(".toml")) {
     return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,

@@ -16,31 +16,6 @@
 namespace longhaul::apps {
 namespace {
 
-/// A verb of the command line, and the words behind it.
-struct NamedVerb {
-  const CLI::App* app = nullptr;
-  std::string name;  ///< "longhaul data build"
-  std::span<const std::string> words;
-
-  const CLI::Option* option(const std::string& word) const {
-    return app->get_option_no_throw(word);
-  }
-  bool takes_settings() const { return option("--set") != nullptr; }
-};
-
-NamedVerb find_verb(const CLI::App& program, std::span<const std::string> words) {
-  NamedVerb verb{&program, "longhaul", words};
-  while (!verb.words.empty()) {
-    const auto under = verb.app->get_subcommands({});
-    const auto next = std::ranges::find(under, verb.words[0], &CLI::App::get_name);
-    if (next == under.end()) break;
-    verb.app = *next;
-    verb.name += " " + verb.words[0];
-    verb.words = verb.words.subspan(1);
-  }
-  return verb;
-}
-
 /// "--Batch-Size=8" as "--Batch-Size", "batch_size" and "8".
 struct UnknownFlag {
   std::string word;
@@ -413,6 +388,19 @@ bool is_flag(const std::string& word) {
 }
 
 }  // namespace
+
+NamedVerb find_verb(const CLI::App& program, std::span<const std::string> words) {
+  NamedVerb verb{&program, "longhaul", words};
+  while (!verb.words.empty()) {
+    const auto under = verb.app->get_subcommands({});
+    const auto next = std::ranges::find(under, verb.words[0], &CLI::App::get_name);
+    if (next == under.end()) break;
+    verb.app = *next;
+    verb.name += " " + verb.words[0];
+    verb.words = verb.words.subspan(1);
+  }
+  return verb;
+}
 
 std::optional<std::string> setting_hint(const CLI::App& program,
                                         std::span<const std::string> words) {

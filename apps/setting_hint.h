@@ -7,6 +7,21 @@
 
 namespace longhaul::apps {
 
+/// A verb of the command line, and the words behind it.
+struct NamedVerb {
+  const CLI::App* app = nullptr;
+  std::string name;  ///< "longhaul data build"; "longhaul" alone where no verb is named
+  std::span<const std::string> words;
+
+  const CLI::Option* option(const std::string& word) const {
+    return app->get_option_no_throw(word);
+  }
+  bool takes_settings() const { return option("--set") != nullptr; }
+};
+
+/// Returns the innermost verb that the words name, from the first word on.
+NamedVerb find_verb(const CLI::App& program, std::span<const std::string> words);
+
 /// Looks for an option that the verb does not have among `words`, which begin with the
 /// verb. Returns what the first such option should be: another option of the verb, or the
 /// --set that says what is meant ("--steps 5": "--set run.steps=5"), or what longhaul has

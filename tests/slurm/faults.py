@@ -117,6 +117,19 @@ class Supervised:
             self.tail(self.state))
         return self.state
 
+    def excluded(self):
+        """The entries of the nodes that are left out."""
+        path = self.dir / "excluded_nodes.json"
+        return json.loads(path.read_text()) if path.exists() else []
+
+    def left_out(self):
+        return [entry["node"] for entry in self.excluded()]
+
+    def requeue(self):
+        """Gives the job back to the queue; returns when it waits there."""
+        self.cluster.scontrol("requeue", self.job)
+        self.cluster.wait_for_job(self.job, "PENDING", 60)
+
     def wait_for_step(self, step, seconds=90):
         wait_until(lambda: self.done() >= step or not self.alive(), seconds,
                    lambda: f"step {step}: {self.tail()}")

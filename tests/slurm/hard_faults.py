@@ -197,8 +197,7 @@ def mount_comes_late(run, choice):
     """Between two lives of the job the run's directory goes away, on one node, some or all, and
     comes back while the new life looks for it."""
     cluster = run.cluster
-    cluster.scontrol("requeue", run.job)
-    cluster.wait_for_job(run.job, "PENDING", 60)
+    run.requeue()
     there = sorted(name for name, machine in cluster.nodes.items() if machine.on)
     nodes = choice.sample(there, choice.choice([1, len(there) // 2, len(there)]))
     for name in nodes:

@@ -183,9 +183,7 @@ def check_invariants(run, harmed):
     for last, record in itertools.pairwise(records(run.dir)):
         goes_on = record["step"] == last["step"] + 1
         assert goes_on or record["step"] - 1 in starts, (last, record, sorted(starts))
-    path = run.dir / "excluded_nodes.json"
-    left_out = json.loads(path.read_text()) if path.exists() else []
-    for node in left_out:
+    for node in run.excluded():
         assert node["node"] in harmed or node.get("kind") == "faults", (node, harmed)
 
 

@@ -22,11 +22,6 @@ def undisturbed(run, tmp_path_factory):
     return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
 
 
-def left_out(run):
-    path = run.dir / "excluded_nodes.json"
-    return [node["node"] for node in json.loads(path.read_text())] if path.exists() else []
-
-
 def strike(run, name, node):
     run.wait_for_step(run.done() + 6)
     LACKS[name](run, random.Random(1), node)
@@ -43,7 +38,7 @@ def test_a_node_that_lacks_something_is_named_and_replaced(cluster, binary, fold
         assert (blamed["kind"], blamed["node"]) == ("node", node), (name, blamed, run.tail())
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    assert set(left_out(run)) <= set(struck)
+    assert set(run.left_out()) <= set(struck)
 
 
 def test_what_is_not_lacking_costs_no_node_and_a_suspension_is_a_class_of_time(
@@ -61,7 +56,7 @@ def test_what_is_not_lacking_costs_no_node_and_a_suspension_is_a_class_of_time(
     run.finish()
     assert OWN_SETTINGS in run.log()
     assert whole_curve(run.dir) == undisturbed
-    assert left_out(run) == []
+    assert run.left_out() == []
     assert {event["kind"] for event in run.events("fault")} == {"killed"}
     told = [event["seconds"] for event in run.events("suspended")]
     assert len(told) == 1 and 5 < told[0] < 30, run.tail()
@@ -81,7 +76,7 @@ def test_a_supervisor_whose_node_lacks_the_run_is_replaced_in_the_job(
     (folder / "run.toml").unlink()
     cluster.cover(node, run.dir, how == "read_only_run")
     kill_process(next(pid for name, pid in run.workers().values() if name != node))
-    wait_until(lambda: node in left_out(run), 90, lambda: run.tail(f"{node} is not left out"))
+    wait_until(lambda: node in run.left_out(), 90, lambda: run.tail(f"{node} is not left out"))
     run.wait_for_step(run.done() + 5)
     assert run.events("supervisor_start")[-1]["host"] != node  # its script waits beside it
     assert OWN_SETTINGS in run.log()

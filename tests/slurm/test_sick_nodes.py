@@ -1,7 +1,6 @@
 """A node that cannot do what the others can is the one that is judged, whoever tells of it: a
 spare takes its place, and nothing is lost."""
 
-import json
 
 import pytest
 from faults import Supervised, reference, whole_curve
@@ -12,11 +11,6 @@ STEPS = 60
 @pytest.fixture(scope="session")
 def undisturbed(run, tmp_path_factory):
     return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
-
-
-def left_out(run):
-    path = run.dir / "excluded_nodes.json"
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 def over_quota(binary, folder, node, place):
@@ -36,7 +30,7 @@ def test_the_node_that_a_failed_save_names_is_left_out_the_third_time(
     faults = run.events("fault")
     assert [(fault["kind"], fault["node"]) for fault in faults] == 3 * [("error", "n2")]
     assert all("Disk quota exceeded" in fault["cause"] for fault in faults), run.tail()
-    [entry] = left_out(run)
+    [entry] = run.excluded()
     assert (entry["node"], entry["kind"]) == ("n2", "faults")
 
 
@@ -46,7 +40,7 @@ def test_a_node_that_can_write_nothing_is_left_out_at_once(cluster, binary, fold
                      env=over_quota(binary, folder, "n2", "/"))
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    [entry] = left_out(run)
+    [entry] = run.excluded()
     assert entry["node"] == "n2" and "cannot be written: Disk quota exceeded" in entry["cause"]
     assert len(run.events("fault")) <= 1, run.tail()
 
@@ -65,7 +59,7 @@ def test_of_two_nodes_that_do_not_reach_each_other_one_is_left_out(
         cluster.nodes[one].run("ip", "neigh", "del", cluster.nodes[other].address, "dev", "eth0",
                                check=False)
     assert whole_curve(run.dir) == undisturbed
-    [entry] = left_out(run)
+    [entry] = run.excluded()
     assert entry["node"] in (one, other)
     assert f"{one} and {other} do not reach each other" in entry["cause"], entry
     [fault] = run.events("fault")

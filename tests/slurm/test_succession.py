@@ -1,7 +1,6 @@
 """Who supervises a run when its supervisor is lost, frozen, or taken down with its machine: the
 run goes on by itself, and no healthy node is left out."""
 
-import json
 import signal
 import time
 
@@ -19,11 +18,6 @@ def undisturbed(run, tmp_path_factory):
     return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
 
 
-def left_out(run):
-    path = run.dir / "excluded_nodes.json"
-    return [node["node"] for node in json.loads(path.read_text())] if path.exists() else []
-
-
 def wait_for_recovery(run, what, seconds):
     took, again = recovery(run, time.time(), run.done(), seconds=seconds)
     print(f"{what}: {took:.1f} s until the next new step, {again} made again")
@@ -39,7 +33,7 @@ def test_a_supervisor_that_stood_still_takes_its_pause_for_nobodys_silence(
     kill_process(pid, signal.SIGCONT)
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    assert left_out(run) == [], run.tail()
+    assert run.left_out() == [], run.tail()
     assert not run.events("restart"), run.tail()
     assert "this supervisor stood still for" in run.log()
 
@@ -54,7 +48,7 @@ def test_a_frozen_supervisor_is_replaced_and_a_rank_that_died_meanwhile_comes_ba
     wait_for_recovery(run, "supervisor frozen, rank killed", 90)
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    assert left_out(run) == [], run.tail()
+    assert run.left_out() == [], run.tail()
     assert machines.state_of(pid) in ("", "Z")
 
 
@@ -86,13 +80,7 @@ def test_the_supervisor_and_its_first_successor_are_lost_together(
         cluster.mend(name)
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    assert set(left_out(run)) <= {host, first}
-
-
-def requeue(run):
-    """Gives the job back to the queue; returns when it waits there."""
-    run.cluster.scontrol("requeue", run.job)
-    run.cluster.wait_for_job(run.job, "PENDING", 60)
+    assert set(run.left_out()) <= {host, first}
 
 
 def log_on(run, node):
@@ -108,7 +96,7 @@ def test_a_later_life_never_begins_anew_and_needs_no_batch_host_that_shows_the_r
     run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
     run.wait_for_step(10)
     host = run.supervisor()[0]
-    requeue(run)
+    run.requeue()
     for node in cluster.nodes:
         cluster.cover(node, run.dir)
     before = run.done()
@@ -120,11 +108,11 @@ def test_a_later_life_never_begins_anew_and_needs_no_batch_host_that_shows_the_r
     for node in cluster.nodes:
         cluster.uncover(node)
     run.wait_for_step(before + 5)
-    requeue(run)
+    run.requeue()
     cluster.cover(host, run.dir)
     run.wait_for_step(run.done() + 5)
     assert run.supervisor()[0] == host, "it waits for the other one"
-    assert left_out(run) == [host], run.tail()
+    assert run.left_out() == [host], run.tail()
     run.finish()
     assert whole_curve(run.dir) == undisturbed
     assert cluster.job(run.job)["Restarts"] == "2", run.tail()
@@ -142,7 +130,7 @@ def test_too_little_room_for_the_run_is_nobodys_fault(cluster, binary, folder, u
     kill_process(run.workers()[5][1])
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    assert left_out(run) == [], run.tail()
+    assert run.left_out() == [], run.tail()
     assert cluster.job(run.job)["Restarts"] == "0"
     shared = run.events("shared_finding")
     assert shared and "are free" in shared[0]["cause"], run.tail()
@@ -171,7 +159,7 @@ def test_storage_that_stands_still_is_waited_for_and_nobody_is_blamed(
         cluster.call("fsfreeze", "--unfreeze", disk)
     run.finish()
     assert whole_curve(run.dir) == undisturbed
-    assert left_out(run) == [], run.tail()
+    assert run.left_out() == [], run.tail()
     assert cluster.job(run.job)["Restarts"] == "0", run.tail()
 
 

@@ -141,8 +141,12 @@ void check_model_files(const SharedSource& source, const ModelDescription& model
 
 void check_model(const SharedSource& source, const ModelConfig& config,
                  comm::Communicator& group) {
-  comm::on_rank_zero(group, [&] { check_family(source, config); });
-  check_model_files(source, config.description, group);
+  try {
+    check_model_files(source, config.description, group);
+  } catch (const InputError&) {  // on all ranks
+    comm::on_rank_zero(group, [&] { check_family(source, config); });
+    throw;
+  }
   comm::on_rank_zero(group, [&] { check_tied_head(*source, config); });
 }
 

@@ -69,7 +69,7 @@ TEST(Peers, ANetworkThatRefusesSuchConnectionsBlamesNobody) {
   ASSERT_EQ(shared.size(), 1U);
   EXPECT_EQ(shared[0].find("peers: n1 and n2 do not reach each other"), 0U);
   EXPECT_TRUE(judge_health(reports).sick.empty());
-  // Of two nodes nobody can say which one it is.
+  // With two nodes nothing tells which of them is at fault.
   reports = {report("n1", {"n2"}), report("n2", {"n1"})};
   EXPECT_EQ(judge_peers(reports, {}, "n1").size(), 1U);
   EXPECT_TRUE(judge_health(reports).sick.empty());

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-
 #include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
 #include "longhaul/run/run_past.h"
 
 namespace longhaul::cluster {
@@ -18,9 +17,7 @@ constexpr size_t kIdentityDigits = 32;
 /// runs; the directory itself may hold characters that a comment cannot.
 std::string mark_of(const fs::path& run_dir) {
   const std::string place = fs::absolute(run_dir).lexically_normal().string();
-  uint64_t hash = 14695981039346656037ULL;  // FNV-1a: the same in every build
-  for (const unsigned char c : place) hash = (hash ^ c) * 1099511628211ULL;
-  return fmt::format("longhaul:{:016x}=", hash);
+  return fmt::format("longhaul:{}=", hash_hex(place).substr(0, 16));
 }
 
 /// Returns the identity behind the mark; empty where there is none.

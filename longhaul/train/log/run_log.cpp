@@ -199,11 +199,21 @@ void RunLog::start(const Session& session, const History& history, int64_t total
 }
 
 void RunLog::prove_held() const {
+  const run::RunLock* const lock = start_.lock();
+  if (lock == nullptr) return;
+  const auto is_gone = [&] {
+    try {
+      return lock->is_gone();
+    } catch (const TemporaryError&) {
+      return true;
+    }
+  };
   try {
-    const run::RunLock* const lock = start_.lock();
-    if (lock != nullptr && !lock->is_gone()) lock->check();
+    lock->check();
   } catch (const TemporaryError&) {
-    // Whose it is cannot be seen now; the next line is proved again.
+    // The lock cannot be seen now. The next line looks at it again.
+  } catch (const Error&) {
+    if (!is_gone()) throw;
   }
 }
 
