@@ -38,7 +38,9 @@ void note_run(const SlurmClient& slurm, const std::string& job, const fs::path& 
     const std::string noted = run_in(comment, mark);
     if (noted == run) return;
     if (noted.empty()) {
-      comment += (comment.empty() ? "" : " ") + mark + run;
+      if (!comment.empty()) comment += " ";
+      comment += mark;
+      comment += run;
     } else {
       comment.replace(comment.rfind(mark) + mark.size(), noted.size(), run);
     }
