@@ -29,6 +29,9 @@ constexpr auto names_of(DecayForm) {
   return std::array{"cosine", "linear", "sqrt", "exponential", "plateau", "constant"};
 }
 constexpr auto names_of(NodeLossPolicy) { return std::array{"spare", "wait", "shrink"}; }
+constexpr auto names_of(ResultsForm) {
+  return std::array{"longhaul", "nxd", "nxd-zero1", "bert"};
+}
 constexpr auto names_of(BadStepPolicy) { return std::array{"stop", "skip", "rollback"}; }
 
 using config::Fields;
@@ -93,6 +96,10 @@ Fields fields_of(RunSection& s) {
           "losses = [{ step, loss }]. The run saves and ends with 79 once a step's loss "
           "differs from them by more than tolerance; on_miss = \"warn\" only warns")
           .when_absent("no loss is compared"),
+      make_field("pass_environment", s.pass_environment, Free,
+                 "names of environment variables, with * for any text, that `longhaul "
+                 "launch` and `longhaul submit` hand on to every rank besides those of "
+                 "the network and of AWS"),
   };
 }
 
@@ -404,6 +411,12 @@ Fields fields_of(LogSection& s) {
           .within(1, 1e6),
       make_field("tensorboard", s.tensorboard, Free,
                  "write TensorBoard's event files, too"),
+      make_field("tensorboard_dir", s.tensorboard_dir, Free,
+                 "directory of TensorBoard's event files")
+          .when_absent("run.dir/tensorboard"),
+      make_field("results", s.results, Free,
+                 "longhaul | nxd | nxd-zero1 | bert: the form of results.json, ours or "
+                 "that of a script of NeuronX Distributed"),
       make_field("prompts", s.prompts, Free,
                  "texts that the model continues, greedily, for people to read"),
       make_field("prompts_every", s.prompts_every, Free,
@@ -459,6 +472,9 @@ Fields fields_of(ResilienceSection& s) {
           "steps between copies of each rank's state into its machine's memory and "
           "a neighbour's; 0: off")
           .within(0, kMaxSteps),
+      make_field("node_boot_s", s.node_boot_s, Free,
+                 "seconds that a start waits for a node that Slurm shows as powering up")
+          .within(0, 86400),
       make_field("comm_timeout_s", s.comm_timeout_s, Free,
                  "seconds that a rank waits for the others before it ends with exit 75; "
                  "must be longer than any one checkpoint part or batch takes")

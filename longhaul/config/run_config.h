@@ -60,6 +60,8 @@ struct RunSection {
   bool fused = true;
   std::optional<ExpectedRate> expect;
   std::optional<GoldenLosses> golden;
+  /// Names of variables, with * for any text, that every rank gets, too.
+  std::vector<std::string> pass_environment;
 };
 
 struct ModelSection {
@@ -319,10 +321,15 @@ struct CheckpointSection {
   std::optional<int64_t> mirror_keep;  ///< `keep` of the mirror; absent: the same number
 };
 
+/// The form of results.json: ours, or that of one of the source systems' scripts.
+enum class ResultsForm { Longhaul, Nxd, NxdZero1, Bert };
+
 struct LogSection {
   int64_t every = 1;
   int64_t window = 10;  ///< steps of the means in a line; 1: no means
   bool tensorboard = true;
+  fs::path tensorboard_dir;  ///< empty: run.dir/tensorboard
+  ResultsForm results = ResultsForm::Longhaul;
   std::vector<std::string> prompts;  ///< texts that the model continues
   int64_t prompts_every = 500;       ///< 0: only at step 0 and at the end
   int64_t prompt_tokens = 32;        ///< most tokens of a continuation
@@ -347,6 +354,7 @@ struct ResilienceSection {
   /// The default is HyperPod's file.
   fs::path unhealthy_file = "/var/run/sagemaker_healthcheck_status";
   int64_t peer_memory_every = 0;
+  double node_boot_s = 1800.0;  ///< for a node that Slurm shows as powering up
   double comm_timeout_s = 600.0;
   double signal_timeout_s = 60.0;
   BadStepPolicy on_bad_step = BadStepPolicy::Stop;
