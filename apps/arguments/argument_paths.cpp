@@ -187,7 +187,7 @@ std::string problem_of_outputs(std::span<const std::string> words) {
     }
     if (objects::is_address(word) && takes_address(verb, option)) {
       const std::string problem = problem_of_output(word);
-      if (!problem.empty()) return option + ": " + problem;
+      if (!problem.empty()) return fmt::format("{}: {}", option, problem);
       continue;
     }
     const std::string meant = as_address(word);

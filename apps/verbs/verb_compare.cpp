@@ -32,7 +32,7 @@ checkpoint::CheckpointReader open(const std::string& path,
   std::vector<std::string> skipped;
   const auto found = checkpoint::find_checkpoint(path, &skipped);
   for (const std::string& line : skipped) {
-    say_warning(objects.with_addresses(path + ": " + line));
+    say_warning(objects.with_addresses(fmt::format("{}: {}", path, line)));
   }
   if (!found && fs::exists(fs::path(path) / "config.json")) {
     throw InputError(

@@ -450,7 +450,7 @@ class StrangersCheckpoint : public ::testing::Test {
     run::write_checkpoints_marker(dir_.path(), {kOwnersRun, 0, {}});
   }
   fs::path at(int64_t step) const { return dir_ / run::step_directory_name(step); }
-  std::vector<fs::path> candidates(ResumeFrom resume) const {
+  std::vector<fs::path> candidates(const ResumeFrom& resume) const {
     return resume_candidates(resume, dir_.path());
   }
 

@@ -1,13 +1,13 @@
 #include "longhaul/cluster/process/output_relay.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <climits>
 
 #include "longhaul/system/stopwatch.h"
 
