@@ -29,6 +29,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -291,7 +292,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
     fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
                prepared.signal.why);
     fmt::print("script: {0}/{1}\nwatch: longhaul watch {0}\n",
-               cluster::shell_word(prepared.run_dir.string()), run::kBatchScriptFile);
+               system::shell_word(prepared.run_dir.string()), run::kBatchScriptFile);
   }
 }
 
