@@ -166,6 +166,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   }
   // A job that has waited for days must not end at once.
   const RunConfig& config = loaded.config;
+  refuse_foreign_start(config);
   if (fs::exists(config.model.config)) {
     check_first_weights(config,
                         load_model_config(config.model.config, config.model.override_));
