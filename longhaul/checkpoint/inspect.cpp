@@ -111,7 +111,7 @@ void add_tokenizer_files(Inspection& result, const fs::path& dir) {
   result.lines.push_back("  files: " +
                          (names.empty() ? "none besides the config" : names));
   if (!format::has_tokenizer(found))
-    result.lines.push_back("  note: there is no tokenizer, so text cannot be read");
+    result.lines.emplace_back("  note: there is no tokenizer, so text cannot be read");
 }
 
 /// Adds what a tokenizer whose files are whole says of text; `path` is a directory or a
@@ -184,9 +184,10 @@ Inspection inspect_checkpoint(const fs::path& path) {
       add_config(result, reader.hf_dir() / "config.json");
       add_tokenizer_files(result, reader.hf_dir());
     }
-    result.lines.push_back("  block hashes: not checked; `longhaul verify` checks them");
+    result.lines.emplace_back(
+        "  block hashes: not checked; `longhaul verify` checks them");
   } catch (const InputError& error) {
-    result.lines.push_back("checkpoint: NOT complete");
+    result.lines.emplace_back("checkpoint: NOT complete");
     problem(result, error.what());
   }
   return result;
@@ -254,7 +255,7 @@ SharedSource add_weights(Inspection& result, const fs::path& path) {
   for (const std::string& line : source->ignored()) {
     result.lines.push_back("  ignored: " + line);
   }
-  result.lines.push_back(
+  result.lines.emplace_back(
       "  values: not read; train, eval, generate and export refuse NaN and infinity");
   return source;
 }
