@@ -8,7 +8,6 @@
 
 #include "apps/training_data.h"
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/process/command.h"
 #include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/input/file_form.h"
@@ -18,6 +17,7 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/train/session/packed_data.h"
 
 namespace longhaul::apps {
@@ -27,7 +27,7 @@ using Paths = std::vector<fs::path>;
 
 [[noreturn]] void refuse_text(const DataQuestion& question, const std::string& found) {
   const std::string store = "data/" + name_of_data(question.path);
-  using cluster::shell_word;
+  using system::shell_word;
   throw InputError(
       "data",
       fmt::format("{}: {}; make a token store of the text first: longhaul data build {} "

@@ -16,6 +16,11 @@ std::vector<std::string> missing_inputs(const RunConfig& config);
 /// at by train". No store is asked.
 std::vector<std::string> unlooked_addresses(const RunConfig& config);
 
+/// Throws InputError where a run would begin beside the checkpoint of another program
+/// (checkpoint/foreign_forms.h). A run with checkpoints of its own or a mirror is not
+/// looked at: train knows which of these it takes.
+void refuse_foreign_start(const RunConfig& config);
+
 /// Throws InputError where the weights that a run begins with are here and are not those
 /// of its model (checkpoint/hf/model_check.h). A run that goes on from a checkpoint is
 /// not looked at.
@@ -24,7 +29,8 @@ void check_first_weights(const RunConfig& config, const ModelConfig& model);
 /// Refuses what can be refused before any rank is started. That is: missing inputs,
 /// patterns of addresses where training reads none, a
 /// model's config that cannot be used, weights that are damaged or another model's. So
-/// are directories of the run that are links to nothing, settings that do not fit the
+/// are directories of the run that are links to nothing or that another program's
+/// checkpoint is in, settings that do not fit the
 /// model, and ranks that do not fit layout and batch. Throws InputError or ConfigError
 /// for the first problem.
 void check_before_start(const RunConfig& config, int ranks);

@@ -9,7 +9,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/process/command.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -28,7 +27,7 @@ int number(const Environment& environment, const char* name, int otherwise) {
 std::string command_for(const std::vector<std::string>& words, int ranks, int each) {
   std::string rest;
   if (words.size() > 1) {
-    rest = " " + cluster::describe_command({words.begin() + 1, words.end()});
+    rest = " " + system::describe_command({words.begin() + 1, words.end()});
   }
   const std::string verb = words.empty() ? "train" : words.front();
   if (verb != "train") {

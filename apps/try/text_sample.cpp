@@ -10,12 +10,12 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/process/command.h"
 #include "longhaul/data/input/byte_stream.h"
 #include "longhaul/data/input/file_form.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/path_pattern.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -274,7 +274,7 @@ std::string prompt_of(const TextSample& sample) {
   std::string second_best = "The";
   for (size_t i = sample.documents.size() / 2; i < sample.documents.size(); ++i) {
     const std::string prompt = first_words(sample.documents[i]);
-    if (prompt.size() < 4 || cluster::has_control_characters(prompt)) continue;
+    if (prompt.size() < 4 || system::has_control_characters(prompt)) continue;
     if (is_of_words(prompt)) return prompt;
     if (second_best == "The") second_best = prompt;
   }

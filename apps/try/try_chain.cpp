@@ -23,6 +23,7 @@
 #include "longhaul/system/isa.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
@@ -51,7 +52,7 @@ ScratchPath make_directory(const fs::path& path) {
 }
 
 std::string shown(const Words& words) {
-  return "longhaul " + cluster::describe_command(words);
+  return "longhaul " + system::describe_command(words);
 }
 
 class TryChain {

@@ -139,6 +139,7 @@ void check_groups(const RunConfig& config, const ModelDescription& model,
 /// it is here.
 std::optional<ModelConfig> check_inputs(const RunConfig& config,
                                         std::vector<std::string>& warnings) {
+  refuse_foreign_start(config);
   for (const auto& lines : {missing_inputs(config), unlooked_addresses(config)}) {
     warnings.insert(warnings.end(), lines.begin(), lines.end());
   }

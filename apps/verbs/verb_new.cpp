@@ -18,7 +18,6 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/cluster/process/command.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
@@ -32,6 +31,7 @@
 #include "longhaul/measure/compute.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/memory.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/session/session.h"
@@ -67,7 +67,7 @@ bool has_weights(const fs::path& dir) {
 void refuse_run(const fs::path& path) {
   if (!fs::is_directory(path) || fs::exists(path / "config.json")) return;
   if (!checkpoint::find_checkpoint(path)) return;
-  const std::string word = cluster::shell_word(path.string());
+  const std::string word = system::shell_word(path.string());
   throw InputError(
       "new",
       fmt::format(
@@ -237,7 +237,7 @@ void run_new(const NewCall& call) {
   }
   write_new(call.out, text, "new");
   fmt::print("wrote {}\nnext: {}\n", call.out,
-             next_commands(facts.machine, cluster::shell_word(call.out)));
+             next_commands(facts.machine, system::shell_word(call.out)));
 }
 
 }  // namespace

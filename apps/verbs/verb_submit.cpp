@@ -29,6 +29,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -165,6 +166,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   }
   // A job that has waited for days must not end at once.
   const RunConfig& config = loaded.config;
+  refuse_foreign_start(config);
   if (fs::exists(config.model.config)) {
     check_first_weights(config,
                         load_model_config(config.model.config, config.model.override_));
@@ -291,7 +293,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
     fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
                prepared.signal.why);
     fmt::print("script: {0}/{1}\nwatch: longhaul watch {0}\n",
-               cluster::shell_word(prepared.run_dir.string()), run::kBatchScriptFile);
+               system::shell_word(prepared.run_dir.string()), run::kBatchScriptFile);
   }
 }
 

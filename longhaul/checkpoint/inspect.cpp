@@ -13,6 +13,7 @@
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/read/reader.h"
@@ -221,6 +222,9 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
     result.json["latest"] = newest.json;
   } else {
     result.complete = false;
+    auto foreign = find_foreign(dir);
+    if (!foreign) foreign = find_foreign(path);
+    if (foreign) problem(result, foreign_advice(*foreign));
   }
   return result;
 }
@@ -329,6 +333,7 @@ void add_vocabulary(Inspection& result, const fs::path& path, const Json& json) 
 
 /// Says which verb is for a file that inspect does not know, by the file's name.
 std::string advice_for_file(const fs::path& path) {
+  if (const auto foreign = find_foreign(path)) return foreign_advice(*foreign);
   const std::string kind = path.extension().string();
   const std::string name = path.filename().string();
   const auto is_one_of = [&](std::initializer_list<const char*> kinds) {
@@ -406,9 +411,14 @@ Inspection inspect_directory(const fs::path& path) {
     return inspect_run(path, checkpoints);
   }
   if (!list_checkpoints(path).empty()) return inspect_run(path, path);
+  const auto foreign = find_foreign(path);
+  const bool has_shards = !format::list_hf_shards(path).empty();
+  if (foreign && !has_shards) throw InputError("inspect", foreign_advice(*foreign));
   if (path.filename().string().starts_with("step_")) return inspect_checkpoint(path);
-  if (fs::exists(path / "config.json") || !format::list_hf_shards(path).empty()) {
-    return inspect_hf(path);
+  if (has_shards || fs::exists(path / "config.json")) {
+    Inspection result = inspect_hf(path);
+    if (foreign) result.lines.push_back("  note: " + foreign_advice(*foreign));
+    return result;
   }
   if (tokenizer::find_tokenizer_file(path)) {
     return inspect_tokenizer_directory(path);

@@ -21,6 +21,7 @@
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 #include "longhaul/system/owner_lock.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::drill {
 namespace {
@@ -152,7 +153,7 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
   const cluster::CommandResult result = cluster::run_command(words, options);
   if (!result.ok()) {
     throw TemporaryError(
-        "drill", fmt::format("'{}' ended with {}: {}{}", cluster::describe_command(words),
+        "drill", fmt::format("'{}' ended with {}: {}{}", system::describe_command(words),
                              result.exit_code, result.errors.substr(0, 400),
                              result.timed_out ? " (no answer in time)" : ""));
   }

@@ -6,6 +6,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/checkpoint/foreign_forms.h"
 
 namespace longhaul::imports {
 namespace {
@@ -23,13 +24,6 @@ bool take_rank(std::string_view& text, std::string_view axis, int64_t& rank) {
   text = rest;
   if (text.starts_with('_')) text.remove_prefix(1);
   return true;
-}
-
-// Returns the number at the end of "step_100", or nothing.
-std::optional<int64_t> trailing_number(const std::string& name) {
-  size_t begin = name.size();
-  while (begin > 0 && name[begin - 1] >= '0' && name[begin - 1] <= '9') --begin;
-  return whole_number<int64_t>(std::string_view(name).substr(begin));
 }
 
 std::map<NxdRank, fs::path> rank_files(const fs::path& dir) {
@@ -121,7 +115,7 @@ std::optional<NxdLayout> layout_of(const fs::path& dir) {
       throw InputError("import", dir.string() + ": model and optim have different ranks");
     }
   }
-  layout.step = trailing_number(name);
+  layout.step = checkpoint::step_in_name(name);
   return layout;
 }
 
@@ -155,7 +149,7 @@ std::optional<NxdLayout> find_nxd_layout(const fs::path& path) {
   // The path is a directory of steps. Take the newest step that is done.
   std::vector<std::pair<int64_t, fs::path>> steps;
   for (const auto& entry : fs::directory_iterator(path)) {
-    const auto number = trailing_number(entry.path().filename().string());
+    const auto number = checkpoint::step_in_name(entry.path().filename().string());
     if (!number || !entry.is_directory() || !fs::is_directory(entry.path() / "model")) {
       continue;
     }

@@ -55,7 +55,8 @@ std::optional<int64_t> step_of(const fs::path& step_dir) {
   // One that was set aside has more behind its number.
   const auto step =
       whole_number<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
-  return step >= 0 ? step : std::nullopt;
+  // Other programs write step_5.
+  return step >= 0 && name == step_directory_name(*step) ? step : std::nullopt;
 }
 
 }  // namespace longhaul::run

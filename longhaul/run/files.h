@@ -69,7 +69,8 @@ std::string runs_below(const fs::path& dir);
 
 /// Returns the name of a checkpoint's or a capture's directory: "step_00000005".
 std::string step_directory_name(int64_t step);
-/// Returns the step of such a name or path; nothing for any other name.
+/// Returns the step of such a name or path; nothing for any other name, such as "step_5",
+/// which is another program's.
 std::optional<int64_t> step_of(const fs::path& step_dir);
 
 }  // namespace longhaul::run

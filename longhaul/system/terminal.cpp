@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include "longhaul/base/error.h"
 
 namespace longhaul::system {
 namespace {
@@ -23,6 +26,16 @@ bool parent_has_terminal(int fd) {
 std::string painted(std::string_view text, const char* colour, int fd) {
   if (!wants_colour(fd)) return std::string(text);
   return fmt::format("\033[{}m{}\033[0m", colour, text);
+}
+
+/// Returns the word as it is where a shell leaves it alone, else in single quotes.
+std::string quoted(const std::string& word) {
+  constexpr const char* kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=+./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
 }
 
 }  // namespace
@@ -67,5 +80,28 @@ std::string warning_text(std::string_view text, int fd) {
 }
 
 std::string error_text(std::string_view text, int fd) { return painted(text, "31", fd); }
+
+std::string describe_command(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += ' ';
+    text += quoted(word);
+  }
+  return text;
+}
+
+bool has_control_characters(std::string_view text) {
+  return std::ranges::any_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::string shell_word(const std::string& word) {
+  if (has_control_characters(word)) {
+    throw InputError("command", fmt::format("'{}' has a line break or another control "
+                                            "character; choose another name",
+                                            word.substr(0, 200)));
+  }
+  return quoted(word);
+}
 
 }  // namespace longhaul::system

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace longhaul::system {
 
@@ -22,5 +23,16 @@ std::string printable(std::string_view text);
 /// Returns the text in yellow or red where wants_colour(fd), else as it is.
 std::string warning_text(std::string_view text, int fd);
 std::string error_text(std::string_view text, int fd);
+
+/// Returns the command as a person would type it, for messages.
+std::string describe_command(const std::vector<std::string>& words);
+
+/// Returns a word for a shell: as it is where that is safe, else in single quotes. Throws
+/// InputError for control characters.
+std::string shell_word(const std::string& word);
+
+/// Returns whether the text has control characters, such as line breaks, which scripts
+/// and lists cannot hold.
+bool has_control_characters(std::string_view text);
 
 }  // namespace longhaul::system

@@ -100,5 +100,10 @@ TEST(Terminal, WarningsAndErrorsAreColouredOnOneAndUnlessNoColorIsSet) {
   ::close(file);
 }
 
+TEST(DescribeCommand, IsWrittenAsAPersonWouldTypeIt) {
+  EXPECT_EQ(describe_command({"srun", "-N4", "a b", "it's", ""}),
+            "srun -N4 'a b' 'it'\\''s' ''");
+}
+
 }  // namespace
 }  // namespace longhaul::system

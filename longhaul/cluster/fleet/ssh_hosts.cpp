@@ -8,7 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/cluster/control/socket.h"
-#include "longhaul/cluster/process/command.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -70,7 +70,7 @@ JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
     command = std::move(words);
   } else {
     // The shell of the other host reads one line.
-    for (std::string& word : words) word = shell_word(word);
+    for (std::string& word : words) word = system::shell_word(word);
     command = {"ssh", "-T",
                "-o",  "BatchMode=yes",
                "-o",  "ConnectTimeout=15",

@@ -174,16 +174,6 @@ class RunningCommand {
   CommandResult result_;
 };
 
-/// Returns the word as it is where a shell leaves it alone, else in single quotes.
-std::string quoted(const std::string& word) {
-  constexpr const char* kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=+./:,@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
 }  // namespace
 
 CommandResult run_command(const std::vector<std::string>& words,
@@ -213,29 +203,6 @@ void require_program(const std::string& name, const std::string& area,
                      const std::string& advice) {
   if (has_program(name)) return;
   throw InputError(area, fmt::format("there is no {} in PATH; {}", name, advice));
-}
-
-std::string describe_command(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += ' ';
-    text += quoted(word);
-  }
-  return text;
-}
-
-bool has_control_characters(std::string_view text) {
-  return std::ranges::any_of(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-}
-
-std::string shell_word(const std::string& word) {
-  if (has_control_characters(word)) {
-    throw InputError("command", fmt::format("'{}' has a line break or another control "
-                                            "character; choose another name",
-                                            word.substr(0, 200)));
-  }
-  return quoted(word);
 }
 
 }  // namespace longhaul::cluster

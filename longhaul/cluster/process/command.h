@@ -48,15 +48,4 @@ bool has_program(const std::string& name);
 void require_program(const std::string& name, const std::string& area,
                      const std::string& advice);
 
-/// Returns the command as a person would type it, for messages.
-std::string describe_command(const std::vector<std::string>& words);
-
-/// Returns a word for a shell: as it is where that is safe, else in single quotes. Throws
-/// InputError for control characters.
-std::string shell_word(const std::string& word);
-
-/// Returns whether the text has control characters, such as line breaks, which scripts
-/// and lists cannot hold.
-bool has_control_characters(std::string_view text);
-
 }  // namespace longhaul::cluster

@@ -112,11 +112,6 @@ TEST(Command, AProgramThatIsNotThereIsNamed) {
   EXPECT_HAS(message, "longhaul-no-such-program cannot be run");
 }
 
-TEST(Command, IsDescribedAsAPersonWouldTypeIt) {
-  EXPECT_EQ(describe_command({"srun", "-N4", "a b", "it's", ""}),
-            "srun -N4 'a b' 'it'\\''s' ''");
-}
-
 TEST(RequireProgram, OneThatIsNotInPathIsNamedWithWhatToDo) {
   EXPECT_TRUE(has_program("sh"));
   EXPECT_FALSE(has_program("no-such-mpirun"));

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/slurm/job.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 /// Returns an #SBATCH line. Slurm reads quotes and backslashes in such a line by rules of
 /// its own. Throws InputError for an option that would need quotes or backslashes.
 std::string directive(const std::string& option, const std::string& what) {
-  if (option.empty() || has_control_characters(option) ||
+  if (option.empty() || system::has_control_characters(option) ||
       option.find_first_of("\"'\\#`$") != std::string::npos) {
     throw InputError("submit",
                      fmt::format("{} '{}' cannot be written into a batch script: use no "
@@ -87,7 +87,7 @@ std::string array_of(const std::string& name, const std::vector<std::string>& wo
   std::string text = name + "=(";
   size_t column = text.size();
   for (const std::string& word : words) {
-    const std::string quoted = shell_word(word);
+    const std::string quoted = system::shell_word(word);
     if (column > name.size() + 2 && column + quoted.size() > 88) {
       text += "\n  ";
       column = 2;

@@ -7,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/cluster/process/command.h"
+#include "longhaul/system/terminal.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::cluster {
@@ -127,7 +128,7 @@ TEST(BatchScript, AnyWordPassesThroughTheShell) {
   for (const char* word : {"plain", "a b", "it's", "$HOME", "`id`", "a\"b", "\\", "*",
                            "!x", "~", "", "-n", "\xc3\xa4;&|<>(){}[]?#"}) {
     const std::string said =
-        run_command({"bash", "-c", "printf %s " + shell_word(word)}).output;
+        run_command({"bash", "-c", "printf %s " + system::shell_word(word)}).output;
     if (std::string(word) != "-n") {
       EXPECT_EQ(said, word);
     }

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/process/command.h"
 #include "longhaul/objects/address.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -73,7 +73,8 @@ void add_with_links(const fs::path& named, std::vector<fs::path>& found) {
 
 void check_for_list(const fs::path& path) {
   const std::string& text = path.native();
-  if (text.find_first_of(",:") == std::string::npos && !has_control_characters(text)) {
+  if (text.find_first_of(",:") == std::string::npos &&
+      !system::has_control_characters(text)) {
     return;
   }
   throw InputError(

@@ -16,6 +16,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/slurm/host_list.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -201,15 +202,15 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
     CommandResult result = call_once(words);
     if (!is_away(result) || watch.seconds() >= patience_.seconds) {
       if (!result.timed_out) return result;
-      throw TemporaryError("slurm",
-                           fmt::format("'{}' did not end within {} s; is slurmctld down?",
-                                       describe_command(words), deadline_seconds_));
+      throw TemporaryError(
+          "slurm", fmt::format("'{}' did not end within {} s; is slurmctld down?",
+                               system::describe_command(words), deadline_seconds_));
     }
     if (patience_.tell && !std::exchange(told, true)) {
-      patience_.tell(
-          fmt::format("Slurm's controller does not answer '{}' ({}); longhaul waits for "
-                      "it, at most {:.0f} s",
-                      describe_command(words), last_words(result), patience_.seconds));
+      patience_.tell(fmt::format(
+          "Slurm's controller does not answer '{}' ({}); longhaul waits for "
+          "it, at most {:.0f} s",
+          system::describe_command(words), last_words(result), patience_.seconds));
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(patience_.pause_seconds));
     if (patience_.turn) patience_.turn();
@@ -231,9 +232,9 @@ CommandResult SlurmClient::call_once(const std::vector<std::string>& words) cons
 std::string SlurmClient::answer(const std::vector<std::string>& words) const {
   const CommandResult result = call(words);
   if (!result.ok() || result.cut_short) {
-    throw TemporaryError("slurm",
-                         fmt::format("'{}' ended with {}: {}", describe_command(words),
-                                     result.exit_code, last_words(result)));
+    throw TemporaryError(
+        "slurm", fmt::format("'{}' ended with {}: {}", system::describe_command(words),
+                             result.exit_code, last_words(result)));
   }
   return result.output;
 }

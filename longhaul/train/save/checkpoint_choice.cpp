@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/run/files.h"
 #include "longhaul/train/save/checkpoint_home.h"
@@ -78,6 +79,7 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
                     asked.path.string(), dir.string()));
     asked = {};
   }
+  if (!goes_on) checkpoint::refuse_foreign(config);
   std::vector<std::string> skipped;
   auto found = checkpoint::resume_candidates(asked, dir, &skipped);
   for (const std::string& line : skipped) run.log().warning(line);
