@@ -161,13 +161,39 @@ def test_what_came_in_wrong_is_not_kept(tool, server):
 
 def test_another_object_in_the_place_of_one_is_refused_unless_etags_say_nothing(tool):
     other = DATA[::-1]
-    tool.proxy.rules = [Rule("other", content=other)]
+    tool.store.put("requests/beside", b"1")
+    tool.proxy.rules = [Rule("other", keys="b.bin", content=other)]
     result = tool("fetch", PLACE, tool.folder / "back")
     assert result.returncode == WRONG and PLACE in result.stderr, result.stderr
     assert "LONGHAUL_OBJECTS_ETAGS" in result.stderr and not (tool.folder / "back").exists()
     tool.env["LONGHAUL_OBJECTS_ETAGS"] = "opaque"
     assert tool("fetch", PLACE, tool.folder / "back").returncode == 0
     assert (tool.folder / "back").read_bytes() == other
+
+
+@pytest.mark.parametrize("server", ["rclone", *later("moto")])
+def test_etags_that_are_no_md5s_are_found_out_from_objects_beside(tool, server):
+    """Where nothing lies beside an object, or it is the bytes of what does, nothing says so."""
+    opaque = Rule("opaque", methods=("GET", "HEAD"))
+    for name in ("a", "b", "c"):
+        tool.store.put(f"strange/{name}", name.encode() * 1000)
+    tool.proxy.rules = [opaque]
+    copied = tool("copy", "s3://corpus/strange", tool.folder / "copies", 1 << 30)
+    assert copied.returncode == 0, copied.stderr
+    assert [path.read_text() for path in sorted((tool.folder / "copies").rglob("strange/?"))] == [
+        name * 1000 for name in "abc"]
+    assert copied.stderr.count("its ETags are no MD5s") == 1, copied.stderr
+    tool.env["LONGHAUL_OBJECTS_ETAGS"] = "md5"
+    assert tool("fetch", "s3://corpus/strange/a", tool.folder / "back").returncode == WRONG
+    del tool.env["LONGHAUL_OBJECTS_ETAGS"]
+    tool.store.put("strange/alone/a", b"a" * 1000)
+    assert tool("fetch", "s3://corpus/strange/alone/a", tool.folder / "back").returncode == WRONG
+    # Two objects in each other's place: their ETags are MD5s, though neither fits.
+    tool.store.remove("strange/c")
+    tool.proxy.rules = [Rule("other", keys="strange/a", content=b"b" * 1000),
+                        Rule("other", keys="strange/b", content=b"a" * 1000)]
+    result = tool("fetch", "s3://corpus/strange/a", tool.folder / "back")
+    assert result.returncode == WRONG and not (tool.folder / "back").exists(), result.stderr
 
 
 @pytest.mark.parametrize("fault", ["SlowDown", "reset", "cut_upload", *later("InternalError")])
