@@ -197,9 +197,9 @@ def test_the_batch_host_is_lost_while_another_node_supervises_in_its_place(
     run.wait_for_step(run.done() + 5)
     there = next(name for name, _ in cluster.find("longhaul", "supervise") if name != host)
     cluster.power_off(host)
-    machines.wait_until(lambda: "lost" in log_on(run, there), 180, lambda: log_on(run, there))
+    told = f"{host}, which runs the job's script, is lost"
+    machines.wait_until(lambda: told in log_on(run, there), 180, lambda: log_on(run, there))
     cluster.mend(host)
     run.finish()
-    assert f"{host}, which runs the job's script, is lost" in log_on(run, there)
     assert whole_curve(run.dir) == undisturbed
     assert cluster.job(run.job)["Restarts"] == "2", run.tail()
