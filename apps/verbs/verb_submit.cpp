@@ -22,6 +22,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
@@ -267,7 +268,7 @@ std::string submitted(const Prepared& prepared, bool is_verb) {
   const cluster::SlurmClient slurm(60);
   try {
     if (is_verb) return slurm.submit(PassingFile(prepared.script).path().string());
-    make_directories_durable(prepared.run_dir);
+    make_setting_directory("run.dir", prepared.run_dir);
     const fs::path script = prepared.run_dir / run::kBatchScriptFile;
     write_text_atomic(script, prepared.script);
     return slurm.submit(script.string());

@@ -350,6 +350,14 @@ int supervise(const SuperviseArguments& arguments) {
     lease.emplace(std::move(std::get<system::OwnerLock>(taken)));
   }
   const int exit_code = supervise_here(arguments, *job, loaded, std::move(*lease));
+  if (!arguments.moved_from.empty() && exit_code != kExitNotHere &&
+      exit_code != kExitSuperseded) {
+    cluster::StandInOptions script;
+    script.job = job->id;
+    script.words = cluster::supervise_words(this_program(), command);
+    script.log = fmt::format("{}/slurm-{}.log", loaded.config.run.dir.string(), job->id);
+    cluster::end_for_lost_script(script, cluster::SlurmClient(), exit_code);
+  }
   if (exit_code != kExitNotHere || !may_move(arguments, *job)) return exit_code;
   return supervise_elsewhere(arguments, *job).value_or(kExitTemporary);
 }
@@ -380,8 +388,8 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   std::vector<std::string> given = job.nodes;
   if (const auto now = slurm.query_job(job.id)) {
     given = now->nodes;
-    // The signal before the time limit goes to the batch script, which is lost.
-    if (!arguments.stands_in.empty()) {
+    // The signal before the time limit goes to the batch script, which is or may be lost.
+    if (!arguments.stands_in.empty() || !arguments.moved_from.empty()) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
   }

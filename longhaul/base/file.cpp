@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +25,7 @@ namespace {
 
 /// A file that cannot be mapped is copied into memory up to this size.
 constexpr uint64_t kMostCopied = uint64_t{64} << 20;
+constexpr std::string_view kMakeDirectory = "mkdir";
 
 /// Returns whether an error passes by itself, or by a hand on the file system, also
 /// before a run's first step.
@@ -69,13 +72,43 @@ std::string advice(int error, std::string_view call = {}) {
   return "";
 }
 
+/// Returns the nearest directory above a path that is there where it lies in a file
+/// system of the kernel's own, in which nobody makes a directory; an empty path
+/// elsewhere.
+fs::path kernel_directory(const fs::path& path) {
+  constexpr std::array kKernels = {
+      PROC_SUPER_MAGIC, SYSFS_MAGIC,   CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+      DEBUGFS_MAGIC,    TRACEFS_MAGIC, DEVPTS_SUPER_MAGIC, SECURITYFS_MAGIC};
+  struct statfs found{};
+  fs::path above = path.parent_path();
+  while (::statfs(above.c_str(), &found) != 0) {
+    if (!above.has_relative_path()) return {};
+    above = above.parent_path();
+  }
+  return std::ranges::find(kKernels, found.f_type) == kKernels.end() ? fs::path() : above;
+}
+
+/// Returns why a directory could not be made, and what to do.
+std::string no_directory(const fs::path& path, int error) {
+  const fs::path kernel = is_temporary(error) ? fs::path() : kernel_directory(path);
+  return fmt::format("the directory cannot be made: {}{}", std::strerror(error),
+                     kernel.empty()
+                         ? advice(error, kMakeDirectory)
+                         : fmt::format("; {} shows what the kernel knows and keeps no "
+                                       "directory of anybody's: choose a place on a disk",
+                                       kernel.string()));
+}
+
 [[noreturn]] void fail(const fs::path& path, std::string_view call, int error) {
   if (error == ENOENT) {
     const std::string link = dangling_link(path);
     if (!link.empty()) throw InputError("file", path.string() + ": " + link);
   }
-  const std::string message = fmt::format("{}: {} failed: {}{}", path.string(), call,
-                                          std::strerror(error), advice(error, call));
+  const std::string message = fmt::format(
+      "{}: {}", path.string(),
+      call == kMakeDirectory ? no_directory(path, error)
+                             : fmt::format("{} failed: {}{}", call, std::strerror(error),
+                                           advice(error, call)));
   if (is_temporary(error)) throw TemporaryError("file", message);
   throw InputError("file", message);
 }
@@ -91,9 +124,13 @@ int open_or_fail(const fs::path& path, int flags) {
 Error to_error(const fs::filesystem_error& problem) {
   const int error = problem.code().value();
   const std::string path = problem.path1().string();
+  // The library's words: "cannot create directory", "cannot create directories".
+  const bool makes =
+      std::string_view(problem.what()).find("create director") != std::string_view::npos;
   return {is_temporary(error) ? ErrorKind::Temporary : ErrorKind::Input, "file",
-          fmt::format("{}{}{}{}", path, path.empty() ? "" : ": ",
-                      problem.code().message(), advice(error))};
+          fmt::format("{}{}{}", path, path.empty() ? "" : ": ",
+                      makes ? no_directory(problem.path1(), error)
+                            : problem.code().message() + advice(error))};
 }
 
 // A pipe or a device in a file's place would hold its reader for ever.
@@ -291,12 +328,12 @@ void make_directories_durable(const fs::path& dir) {
       const int error = errno;
       // Read-only or foreign parents say so before they say that they exist.
       if (part.empty() || error == EEXIST || fs::is_directory(path)) continue;
-      fail(path, "mkdir", error);
+      fail(path, kMakeDirectory, error);
     }
     sync_directory(parent);
     made = true;
   }
-  if (!fs::is_directory(whole)) fail(whole, "mkdir", ENOTDIR);
+  if (!fs::is_directory(whole)) fail(whole, kMakeDirectory, ENOTDIR);
   if (made) return;
   try {
     // Who made it may have been killed before its name was durable.

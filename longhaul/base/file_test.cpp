@@ -53,6 +53,26 @@ TEST(File, NewFilesAndDirectoriesHaveWhatTheUmaskLeaves) {
   }
 }
 
+TEST(File, ADirectoryThatCannotBeMadeIsNamedWithWhatToDo) {
+  const TestDirectory dir;
+  write_file(dir / "file", "");
+  const auto refused = [](const fs::path& path) {
+    return message_of<InputError>([&] { make_directories_durable(path); });
+  };
+  EXPECT_HAS(refused("/proc/x"),
+             "/proc/x: the directory cannot be made: No such file or directory; "
+             "/proc shows what the kernel knows");
+  EXPECT_HAS(refused("/proc/self/x/y"), "/proc/self/x: ");
+  EXPECT_HAS(refused("/sys/kernel/x"), "; /sys/kernel shows what the kernel knows");
+  EXPECT_HAS(refused(dir / "file/x"), "Not a directory; a file stands where");
+  EXPECT_HAS(refused(dir / "file"), "a file stands where");
+  try {
+    fs::create_directories("/proc/x/y");
+  } catch (const fs::filesystem_error& problem) {
+    EXPECT_HAS(std::string(to_error(problem).what()), "choose a place on a disk");
+  }
+}
+
 TEST(File, ReadPastTheEndNamesOffsetAndMissingBytes) {
   const TestDirectory dir;
   write_file(dir / "short", "12345");
@@ -105,11 +125,12 @@ TEST(File, AFailureOfTheStandardLibraryReadsAsOurOwn) {
   const Error full = told(std::errc::no_space_on_device);
   EXPECT_EQ(full.kind(), ErrorKind::Temporary);
   EXPECT_HAS(std::string(full.what()),
-             "[file] /data/run: No space left on device; free space");
+             "[file] /data/run: the directory cannot be made: No space left on device; "
+             "free space");
   const Error frozen = told(std::errc::read_only_file_system);
   EXPECT_EQ(frozen.kind(), ErrorKind::Input);
   EXPECT_HAS(std::string(frozen.what()),
-             "/data/run: Read-only file system; choose a place that can be written");
+             "/data/run: the directory cannot be made: Read-only file system; choose a place that can be written");
 }
 
 TEST(File, MovingHandsTheDescriptorOver) {

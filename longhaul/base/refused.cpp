@@ -135,4 +135,13 @@ TemporaryError refused(std::string area, std::string_view what, int error,
                                  : advice)};
 }
 
+void make_setting_directory(std::string_view setting, const fs::path& dir) {
+  try {
+    make_directories_durable(dir);
+  } catch (const Error& problem) {
+    throw Error(problem.kind(), problem.area(),
+                fmt::format("{}: {}", setting, problem.message()));
+  }
+}
+
 }  // namespace longhaul

@@ -25,4 +25,8 @@ std::string warning_of_limits();
 TemporaryError refused(std::string area, std::string_view what, int error,
                        std::string_view advice = {});
 
+/// Calls make_directories_durable() for a directory that a setting names ("run.dir").
+/// Where the system refuses it, the message of the error begins with the setting.
+void make_setting_directory(std::string_view setting, const fs::path& dir);
+
 }  // namespace longhaul

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <limits>
 
 #include "longhaul/base/numbers.h"
@@ -15,7 +16,33 @@ namespace {
 constexpr size_t kDigits = 32;
 /// The sizes of parts that programs send, in MiB: aws and boto3, this program, rclone,
 /// and others.
-constexpr uint64_t kPartMegabytes[] = {8, 10, 5, 16, 15, 50, 64, 100, 128};
+constexpr uint64_t kPartMegabytes[] = {8,  10, 5,  16,  15,  20,  25,
+                                       32, 50, 64, 100, 128, 256, 512};
+/// Sizes of parts that are tried where an object may have any of them: each of them costs
+/// an MD5 of all its bytes.
+constexpr uint64_t kMostSizes = 4;
+constexpr uint64_t kMegabyte = uint64_t{1} << 20;
+
+/// Returns the sizes of parts, in MiB, of which an object may have this many: all whole
+/// ones where these are few, as they are of many parts, else the usual ones.
+std::vector<uint64_t> part_megabytes(uint64_t size, uint64_t parts) {
+  if (parts == 0 || parts > size / kMegabyte + 1) return {};
+  const auto count = [&](uint64_t megabytes) {
+    return (size + megabytes * kMegabyte - 1) / (megabytes * kMegabyte);
+  };
+  std::vector<uint64_t> all;
+  const uint64_t smallest =
+      std::max<uint64_t>((size + parts * kMegabyte - 1) / (parts * kMegabyte), 1);
+  for (uint64_t n = smallest; all.size() <= kMostSizes && count(n) == parts; ++n) {
+    all.push_back(n);
+    if (parts == 1) break;  // any larger one is the same
+  }
+  if (all.size() <= kMostSizes) return all;
+  all.clear();
+  std::ranges::copy_if(kPartMegabytes, std::back_inserter(all),
+                       [&](uint64_t n) { return count(n) == parts; });
+  return all;
+}
 
 std::string hex(const Md5::Digest& digest) {
   std::string text;
@@ -43,10 +70,9 @@ EtagProof::EtagProof(const std::string& version, uint64_t size) {
   if (!text.starts_with('-')) return;
   text.remove_prefix(1);
   parts_ = take_number<uint64_t>(text).value_or(0);
-  if (parts_ == 0 || !text.empty()) return;
-  for (const uint64_t megabytes : kPartMegabytes) {
-    const uint64_t bytes = megabytes << 20;
-    if ((size + bytes - 1) / bytes == parts_) sums_.push_back({bytes, bytes});
+  if (!text.empty()) return;
+  for (const uint64_t megabytes : part_megabytes(size, parts_)) {
+    sums_.push_back({megabytes << 20, megabytes << 20});
   }
 }
 

@@ -46,10 +46,20 @@ TEST(EtagProof, OfPartsItIsMadeOfTheirMd5sWhereTheirSizeIsAUsualOne) {
   EXPECT_TRUE(fits("\"c55b7fbf89487843a8a8484ada99a79b-2\"", text, 1 << 20));  // 5 MiB
 }
 
+TEST(EtagProof, OfManyPartsAnyWholeSizeIsTried) {
+  const std::string text((40 << 20) + 5, 'a');
+  EXPECT_TRUE(fits("\"4e4d8a2bb6a4c647ffc59820dab06110-6\"", text, 1 << 20));  // 7 MiB
+  EXPECT_FALSE(
+      fits("\"4e4d8a2bb6a4c647ffc59820dab06110-6\"", "b" + text.substr(1), 1 << 20));
+  EXPECT_TRUE(fits("\"70f738170acfbb0513b42a6c4cc25359-1\"", std::string(100, 'a'), 7));
+}
+
 TEST(EtagProof, AnotherEtagSaysNothing) {
-  for (const char* etag : {"", "\"v1\"", "\"d41d8cd98f00b204e9800998ecf8427e-1x\"",
-                           "\"D41D8CD98F00B204E9800998ECF8427E\"",
-                           "\"d41d8cd98f00b204e9800998ecf8427e-7\""}) {
+  for (const char* etag :
+       {"", "\"v1\"", "\"d41d8cd98f00b204e9800998ecf8427e-1x\"",
+        "\"D41D8CD98F00B204E9800998ECF8427E\"", "\"d41d8cd98f00b204e9800998ecf8427e-7\"",
+        "\"d41d8cd98f00b204e9800998ecf8427e-0\"",
+        "\"d41d8cd98f00b204e9800998ecf8427e-17592186044416\""}) {
     EXPECT_FALSE(EtagProof(etag, 100).compares()) << etag;
     EXPECT_TRUE(fits(etag, "text", 1)) << etag;
   }

@@ -8,12 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <climits>
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <set>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,9 +21,12 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/json_fields.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/copy_content.h"
 #include "longhaul/objects/etag.h"
 #include "longhaul/objects/file_lock.h"
+#include "longhaul/objects/recorded_hashes.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::objects {
@@ -39,13 +39,14 @@ namespace {
 // DIR/ID.part      a copy that is being fetched; `planned` in it says how large it gets,
 //                  which counts while ID.lock is locked
 // DIR/room.lock    locked by who looks for room and takes it
-constexpr const char* kContent = "content";
 constexpr const char* kRecord = "copy.json";
 constexpr const char* kProved = "proved";
 constexpr const char* kByEtag = "by_etag";  ///< whether fetch() has compared the ETags
 constexpr const char* kPlanned = "planned";
 constexpr const char* kRoom = "room";
 constexpr int kFilesAtOnce = 4;
+/// How often an object is fetched that comes with another wrong hash each time.
+constexpr int kMostFetches = 4;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
 /// What copies without a limit leave free of a disk, on which checkpoints may lie as
@@ -56,78 +57,6 @@ constexpr uint64_t kMostFree = 20'000'000'000;
 constexpr auto kRoomWait = std::chrono::seconds(60);
 
 std::string boot_of_machine() { return first_line("/proc/sys/kernel/random/boot_id"); }
-
-std::string last_name(const Address& address) {
-  return address.key.empty() ? address.bucket
-                             : address.key.substr(address.key.rfind('/') + 1);
-}
-
-/// What one copy consists of.
-struct Content {
-  std::string id;
-  std::string name;
-  bool one_object = false;
-  std::vector<ObjectInfo> objects;
-  std::vector<Address> passed_over;  ///< objects whose keys are no paths
-  uint64_t bytes = 0;
-
-  /// Returns the path of an object's copy, relative to DIR/ID.
-  fs::path file(const ObjectInfo& object, const Address& root) const {
-    if (one_object) return name;
-    const size_t skip = root.key.empty() ? 0 : root.key.size() + 1;
-    return fs::path(name) / join_inside("", object.address.key.substr(skip), "objects");
-  }
-};
-
-/// Throws InputError where objects below a prefix cannot all be files. `skip` bytes of
-/// their keys are the prefix and its slash.
-void check_names(const std::vector<ObjectInfo>& objects, size_t skip) {
-  std::set<std::string_view> keys;
-  for (const ObjectInfo& object : objects) keys.insert(object.address.key);
-  for (const ObjectInfo& object : objects) {
-    const std::string_view key = object.address.key;
-    for (size_t begin = skip, end = 0; begin < key.size(); begin = end + 1) {
-      end = std::min(key.find('/', begin), key.size());
-      if (end - begin > NAME_MAX) {
-        fail_input("objects",
-                   "{}: a part of the key has {} bytes, and the name of a file {} at "
-                   "most; copy the object to a key with shorter parts",
-                   object.address.text(), end - begin, NAME_MAX);
-      }
-      if (end < key.size() && keys.contains(key.substr(0, end))) {
-        fail_input(
-            "objects",
-            "{}: lies below {}, which is an object itself, so no directory can "
-            "hold copies of both; move one of the two",
-            object.address.text(),
-            Address{object.address.bucket, std::string(key.substr(0, end))}.text());
-      }
-    }
-  }
-}
-
-Content content_of(const Address& address, std::vector<ObjectInfo> objects,
-                   bool one_object) {
-  Content content;
-  content.name = (fs::path(kContent) / last_name(address)).string();
-  content.one_object = one_object;
-  for (const ObjectInfo& object : objects) {
-    if (!is_path(object.address.key)) content.passed_over.push_back(object.address);
-  }
-  std::erase_if(objects, [](const ObjectInfo& one) { return !is_path(one.address.key); });
-  // A copy of one object has the last part of the key for its name.
-  const size_t dir = one_object ? address.key.rfind('/') + 1 : address.key.size() + 1;
-  check_names(objects, address.key.empty() ? 0 : dir);
-  content.objects = std::move(objects);
-  std::string identity = address.text();
-  for (const ObjectInfo& object : content.objects) {
-    identity +=
-        fmt::format("\n{} {} {}", object.address.key, object.version, object.size);
-    content.bytes += object.size;
-  }
-  content.id = hash_hex(identity);
-  return content;
-}
 
 /// A copy that may be deleted when its lock can be taken.
 struct Unused {
@@ -171,6 +100,7 @@ struct LocalCopies::State {
   std::function<void(const std::string&)> tell;
   std::shared_ptr<CopyPaths> paths;  ///< may be null
   std::atomic<bool> prove_anew = false;
+  RecordedHashes recorded;
   std::mutex mutex;  ///< guards what follows; nobody fetches under it
   std::map<std::string, Held> held;
   std::map<std::string, fs::path> got;  ///< by address
@@ -185,13 +115,13 @@ struct LocalCopies::State {
     std::this_thread::sleep_for(kLockWait);
   }
 
-  Content look(const Address& address) const {
+  CopyContent look(const Address& address) const {
     if (!address.key.empty()) {
       if (const auto object = requests.look(address)) {
         return content_of(address, {*object}, true);
       }
     }
-    Content content = content_of(address, requests.list(address), false);
+    CopyContent content = content_of(address, requests.list(address), false);
     if (!content.objects.empty()) return content;
     fail_input("objects",
                "{}: there is neither such an object nor one below it{}; correct the "
@@ -204,7 +134,7 @@ struct LocalCopies::State {
   }
 
   /// Tells of the objects that a copy will lack.
-  void tell_of_passed_over(const Content& content) const {
+  void tell_of_passed_over(const CopyContent& content) const {
     if (content.passed_over.empty()) return;
     say(
         fmt::format("passed over {} with a part of the key that is empty, \".\" or "
@@ -214,7 +144,7 @@ struct LocalCopies::State {
   }
 
   /// Returns the path of a copy that is there.
-  fs::path path_of(const Content& content, const Address& address) const {
+  fs::path path_of(const CopyContent& content, const Address& address) const {
     fs::path path = copy_dir(content.id) / content.name;
     if (paths) paths->note(path, address);
     return path;
@@ -223,12 +153,20 @@ struct LocalCopies::State {
   fs::path copy_dir(const std::string& id) const { return dir / id; }
   fs::path lock_file(const std::string& id) const { return dir / (id + ".lock"); }
 
+  /// Learns what the records of this program in a copy say of hashes.
+  void learn(const CopyContent& content, const Address& address, const fs::path& copy) {
+    for (const ObjectInfo& object : content.objects) {
+      recorded.learn(copy / content.file(object, address), object.address);
+    }
+  }
+
   /// Throws where the files have not the sizes of the record, and where a file has not
   /// its hash that this boot has not compared since it was written. The hash is that of
-  /// what came: where nobody compared that with the ETag, as earlier versions of this
-  /// program did not, the file is.
-  void prove(const Content& content) const {
+  /// what came: where nobody compared that with the ETag or with the hash that a store
+  /// records, as earlier versions of this program did not, this does.
+  void prove(const CopyContent& content, const Address& address) {
     const fs::path copy = copy_dir(content.id);
+    learn(content, address, copy);
     const Json record = read_json(copy / kRecord);
     const bool proved = !prove_anew && first_line(copy / kProved) == boot_of_machine();
     const auto proved_at =
@@ -243,6 +181,12 @@ struct LocalCopies::State {
           if (fs::file_size(path) != file.at("size").get<uint64_t>()) {
             fail_input("objects", "{}: has another size", path.string());
           }
+          const ObjectInfo& object = content.objects.at(static_cast<size_t>(index));
+          if (const auto known = recorded.of(object.address);
+              known && known->hash != file.at("hash").get<std::string>()) {
+            fail_input("objects", "{}: came with another hash than {} says",
+                       path.string(), known->record);
+          }
           if (fs::last_write_time(path) <= proved_at) return;
           const MappedFile mapped(path);
           BlockHasher hasher;
@@ -251,7 +195,6 @@ struct LocalCopies::State {
             fail_input("objects", "{}: has another hash", path.string());
           }
           if (by_etag) return;
-          const ObjectInfo& object = content.objects.at(static_cast<size_t>(index));
           EtagProof proof(object.version, object.size);
           proof.update(mapped.bytes());
           if (proof.fits()) return;
@@ -262,14 +205,14 @@ struct LocalCopies::State {
   }
 
   /// Returns whether a copy is there and sound. One that is not is deleted.
-  bool is_good(const Content& content, const Address& address) const {
+  bool is_good(const CopyContent& content, const Address& address) {
     const std::string& id = content.id;
     std::error_code absent;
     if (!fs::exists(copy_dir(id) / kRecord, absent)) {
       fs::remove_all(copy_dir(id), absent);
       return false;
     }
-    const auto broken = Failure::of([&] { prove(content); });
+    const auto broken = Failure::of([&] { prove(content, address); });
     if (!broken) return true;
     say(fmt::format("the copy of {} is damaged and is fetched again: {}", address.text(),
                     broken->message));
@@ -278,8 +221,8 @@ struct LocalCopies::State {
   }
 
   /// Proves a copy that other processes use as well, so that it cannot be fetched again.
-  void prove_beside_others(const Content& content, const Address& address) const {
-    const auto broken = Failure::of([&] { prove(content); });
+  void prove_beside_others(const CopyContent& content, const Address& address) {
+    const auto broken = Failure::of([&] { prove(content, address); });
     if (!broken) return;
     fail_input("objects",
                "{}: its copy on this machine is damaged, and another process uses it: "
@@ -300,7 +243,7 @@ struct LocalCopies::State {
           fs::remove_all(part);
         } else {
           // The part may become a copy now. Then its plan is gone, and it counts below.
-          const uint64_t come = bytes_on_disk(part / kContent);
+          const uint64_t come = bytes_on_disk(part / kCopyContent);
           const uint64_t planned =
               std::strtoull(first_line(part / kPlanned).c_str(), nullptr, 10);
           all.bytes += planned;
@@ -374,7 +317,7 @@ struct LocalCopies::State {
 
   /// Makes room for a copy and its directory, so that others count it. The caller has the
   /// copy's lock.
-  void take_room(const Content& content, const Address& address, bool waits) const {
+  void take_room(const CopyContent& content, const Address& address, bool waits) const {
     const fs::path part = part_dir(content.id);
     fs::remove_all(part);
     const auto limit = std::chrono::steady_clock::now() + kRoomWait;
@@ -410,7 +353,40 @@ struct LocalCopies::State {
                                        human_bytes(left)));
   }
 
-  void fetch(const Content& content, const Address& address, bool waits) const {
+  /// Returns the hash of an object's file that must have the one of a record. Fetches the
+  /// object again where it came with another hash. Where that comes again, the object is
+  /// damaged in the store, which is an InputError. Where the record is one of several
+  /// below the address, as of the steps of a run, a reader may want another one: then it
+  /// is only told.
+  std::string prove_recorded(const ObjectInfo& object, const Address& address,
+                             const fs::path& file, std::string came) const {
+    const auto known = recorded.of(object.address);
+    if (!known) return came;
+    for (int fetches = 1; came != known->hash; ++fetches) {
+      fs::remove(file);
+      const std::string before = std::exchange(came, requests.fetch(object, file));
+      if (came == known->hash) break;
+      if (came != before && fetches < kMostFetches) continue;
+      if (came != before) {
+        throw TemporaryError(
+            "objects", fmt::format("{}: its bytes have come {} times, each time with "
+                                   "a hash that is not the one of {}; start again "
+                                   "later",
+                                   object.address.text(), fetches + 1, known->record));
+      }
+      const std::string damage = fmt::format(
+          "{}: its bytes have come {} times, now with hash {}, and {} says {}: the "
+          "object "
+          "in the store is damaged. Put it there again",
+          object.address.text(), fetches + 1, came, known->record, known->hash);
+      if (known->dir == address) throw InputError("objects", damage);
+      say(damage);
+      break;
+    }
+    return known->hash;
+  }
+
+  void fetch(const CopyContent& content, const Address& address, bool waits) {
     take_room(content, address, waits);
     const fs::path part = part_dir(content.id);
     Json files = Json::array();
@@ -440,6 +416,13 @@ struct LocalCopies::State {
           say(fmt::format("fetched {} of {} of {}", human_bytes(done.load()),
                           human_bytes(content.bytes), address.text()));
         });
+    learn(content, address, part);
+    for (size_t i = 0; i < content.objects.size(); ++i) {
+      const ObjectInfo& object = content.objects[i];
+      Json& hash = files[i]["hash"];
+      hash = prove_recorded(object, address, part / content.file(object, address),
+                            hash.get<std::string>());
+    }
     const Json record = {{"address", address.text()},
                          {"bytes", content.bytes},
                          {"files", files},
@@ -453,7 +436,7 @@ struct LocalCopies::State {
   }
 
   /// Has a copy here, and holds it once more.
-  void take(const Content& content, const Address& address, bool waits) {
+  void take(const CopyContent& content, const Address& address, bool waits) {
     {
       const std::lock_guard guard(mutex);
       if (const auto found = held.find(content.id); found != held.end()) {
@@ -461,7 +444,7 @@ struct LocalCopies::State {
         return;
       }
     }
-    make_directories_durable(dir);
+    make_setting_directory("data.cache (else XDG_CACHE_HOME)", dir);
     FileLock lock(lock_file(content.id));
     auto told = std::chrono::steady_clock::now();
     bool shared = false;
@@ -480,6 +463,7 @@ struct LocalCopies::State {
       say(fmt::format("waiting for another process that fetches {}", address.text()));
     }
     if (shared && prove_anew) prove_beside_others(content, address);
+    if (shared && !prove_anew) learn(content, address, copy_dir(content.id));
     if (!shared && !is_good(content, address)) fetch(content, address, waits);
     lock.touch();
     while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
@@ -539,7 +523,7 @@ fs::path LocalCopies::get(const Address& address) {
       return known->second;
     }
   }
-  const Content content = state_->look(address);
+  const CopyContent content = state_->look(address);
   state_->tell_of_passed_over(content);
   state_->take(content, address, /*waits=*/false);
   const fs::path path = state_->path_of(content, address);
@@ -550,7 +534,7 @@ fs::path LocalCopies::get(const Address& address) {
 std::shared_ptr<const fs::path> LocalCopies::hold(const Address& prefix,
                                                   std::vector<ObjectInfo> objects,
                                                   bool waits) {
-  const Content content = content_of(prefix, std::move(objects), false);
+  const CopyContent content = content_of(prefix, std::move(objects), false);
   state_->tell_of_passed_over(content);
   state_->take(content, prefix, waits);
   return {new fs::path(state_->path_of(content, prefix)),

@@ -13,6 +13,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::objects {
@@ -29,13 +30,17 @@ class LocalCopiesTest : public testing::Test {
     requests.space = [this] { return fs::space_info{capacity_, free_, free_}; };
     requests.fetch = [this](const ObjectInfo& object, const fs::path& to) {
       if (before_fetch_) std::exchange(before_fetch_, {})();
-      const std::string content(object.size, 'x');
+      const std::string name = fs::path(object.address.key).filename();
+      std::string content(object.size, 'x');
+      if (name == "store.json") content = record_;
+      if (std::erase(wrong_, name) > 0)
+        content.back() = static_cast<char>('a' + fetches_);
+      if (always_wrong_ == name) content.back() = 'z';
+      ++fetches_;
       write_text_durable(to, content);
       free_ -= object.size;
       if (after_fetch_) std::exchange(after_fetch_, {})();
-      BlockHasher hasher;
-      hasher.update(std::as_bytes(std::span(content)));
-      return combine_hashes(hasher.finish());
+      return hash_of(content);
     };
     return {requests, dir_ / "cache", 0, {}, paths_};
   }
@@ -43,6 +48,25 @@ class LocalCopiesTest : public testing::Test {
                                               bool waits = false) {
     const Address prefix{"bucket", "store"};
     return of.hold(prefix, {{prefix / name, kSize, "version"}}, waits);
+  }
+  static std::string hash_of(const std::string& content) {
+    BlockHasher hasher;
+    hasher.update(std::as_bytes(std::span(content)));
+    return combine_hashes(hasher.finish());
+  }
+  /// Makes a store whose record knows the hash of "a" and of "tokenizer/b". Returns the
+  /// objects.
+  std::vector<ObjectInfo> recorded_store(const Address& prefix) {
+    const std::string hash = hash_of(std::string(kSize, 'x'));
+    record_ =
+        json_text(Json{{"format", "longhaul token store"},
+                       {"tokenizer", {{"files", {{{"name", "b"}, {"hash", hash}}}}}},
+                       {"shards", {{{"token_file", {{"name", "a"}, {"hash", hash}}}}}}});
+    free_ = 100 * kSize;
+    return {{prefix / "store.json", record_.size(), "version"},
+            {prefix / "a", kSize, "version"},
+            {prefix / "tokenizer/b", kSize, "version"},
+            {prefix / "c", kSize, "version"}};
   }
   /// Makes a copy of "a" and changes its bytes, but not its time, as a disk does.
   fs::path damaged_copy() {
@@ -56,6 +80,10 @@ class LocalCopiesTest : public testing::Test {
 
   TestDirectory dir_;
   std::shared_ptr<CopyPaths> paths_ = std::make_shared<CopyPaths>();
+  std::string record_;
+  std::vector<std::string> wrong_ = {};  ///< names whose next fetches give other bytes
+  std::string always_wrong_;
+  int fetches_ = 0;
   uint64_t free_ = 0;
   uint64_t capacity_ = 0;
   std::function<void()> before_fetch_;
@@ -102,6 +130,66 @@ TEST_F(LocalCopiesTest, FetchesAgainWhatIsDamaged) {
   LocalCopies proving = copies();
   proving.prove_anew();
   EXPECT_EQ(read_text(*hold(proving, "a") / "a").front(), 'x');
+}
+
+TEST_F(LocalCopiesTest, FetchesAgainWhatIsNotWhatARecordBesideItSays) {
+  const Address prefix{"bucket", "store"};
+  const auto objects = recorded_store(prefix);
+  LocalCopies one = copies();
+  wrong_ = {"a", "b", "c"};
+  const fs::path dir = *one.hold(prefix, objects, false);
+  EXPECT_EQ(read_text(dir / "a").back(), 'x');
+  EXPECT_EQ(read_text(dir / "tokenizer/b").back(), 'x');
+  EXPECT_NE(read_text(dir / "c").back(), 'x') << "no record knows it";
+  EXPECT_EQ(fetches_, 6);
+}
+
+TEST_F(LocalCopiesTest, KeepsNoCopyOfWhatIsDamagedInTheStoreAndNamesIt) {
+  const Address prefix{"bucket", "store"};
+  const auto objects = recorded_store(prefix);
+  LocalCopies one = copies();
+  // The record comes first, and the shard later.
+  const auto record = one.hold(prefix, {objects[0]}, false);
+  const auto shard = [&] { return one.hold(prefix, {objects[1]}, false); };
+  always_wrong_ = "a";
+  const std::string refused = message_of<InputError>([&] { (void)shard(); });
+  EXPECT_HAS(refused, "s3://bucket/store/a: its bytes have come 2 times, now with hash " +
+                          hash_of(std::string(kSize - 1, 'x') + "z"));
+  EXPECT_HAS(refused, "store.json says " + hash_of(std::string(kSize, 'x')));
+  EXPECT_HAS(refused, "the object in the store is damaged");
+  always_wrong_.clear();
+  EXPECT_EQ(read_text(*shard() / "a").back(), 'x');
+  // One of several stores below an address: a reader may want another one.
+  always_wrong_ = "a";
+  const fs::path runs = *one.hold({"bucket", ""}, objects, false);
+  EXPECT_EQ(read_text(runs / "store/a").back(), 'z');
+  always_wrong_.clear();
+  LocalCopies later = copies();
+  later.prove_anew();
+  EXPECT_EQ(read_text(*later.hold({"bucket", ""}, objects, false) / "store/a").back(),
+            'x');
+}
+
+TEST_F(LocalCopiesTest, AnEarlierCopyThatIsNotWhatTheRecordSaysIsFetchedAgain) {
+  const Address prefix{"bucket", "store"};
+  const auto objects = recorded_store(prefix);
+  const std::string record = std::exchange(record_, std::string(record_.size(), ' '));
+  wrong_ = {"a"};
+  fs::path dir = *copies().hold(prefix, objects, false);
+  EXPECT_NE(read_text(dir / "a").back(), 'x');
+  // As an earlier version kept it, which did not ask the record.
+  write_text_durable(dir / "store.json", record);
+  fs::path own = dir.parent_path().parent_path() / "copy.json";
+  Json kept = read_json(own);
+  for (Json& file : kept.at("files")) {
+    if (file.at("name").get<std::string>().ends_with("store.json")) {
+      file["hash"] = hash_of(record);
+    }
+  }
+  write_text_durable(own, json_text(kept));
+  record_ = record;
+  dir = *copies().hold(prefix, objects, false);
+  EXPECT_EQ(read_text(dir / "a").back(), 'x');
 }
 
 TEST_F(LocalCopiesTest, LeavesAShareOfTheDiskFree) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::run {
@@ -26,6 +27,7 @@ RunLockOptions run_lock_options() {
 }
 
 RunLock RunLock::acquire(const fs::path& run_dir, const RunLockOptions& options) {
+  make_setting_directory("run.dir", run_dir);
   return RunLock(system::OwnerLock::acquire(run_dir / kRunLockFile, options));
 }
 

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
 
 namespace longhaul::run {
 namespace {
@@ -72,12 +73,7 @@ std::string field_float(int number, float value) {
 }
 
 fs::path new_file(const fs::path& dir) {
-  std::error_code failed;
-  fs::create_directories(dir, failed);
-  if (failed) {
-    throw InputError(
-        "file", fmt::format("{}: cannot be made: {}", dir.string(), failed.message()));
-  }
+  make_setting_directory("log.tensorboard_dir", dir);
   for (int n = 0;; ++n) {
     const fs::path path = dir / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}",
                                             unix_time(), host_name(), ::getpid(), n);

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 import http.client
 import http.server
 import ipaddress
@@ -54,7 +55,8 @@ class Rule:
     is reset when `bytes` of the request's body have come), "call" (`call` runs between the
     server's sound answer and its end at the client), "flip" (one bit of the body is wrong, each time
     another one), "other" (the bytes `content` come in place of those of the object), "again" (the
-    first answer comes again), or "elsewhere" (the bucket is in another region).
+    first answer comes again), "opaque" (the ETag is `content` and another MD5 than that of the bytes), or "elsewhere"
+    (the bucket is in another region).
     """
     fault: str
     methods: tuple = ("GET",)
@@ -224,6 +226,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for name, value in reply.getheaders():
             if name.lower() not in ("connection", "transfer-encoding", "keep-alive",
                                     "content-length"):
+                if name.lower() == "etag" and rule and rule.fault == "opaque":
+                    value = f'"{rule.content.decode()}{hashlib.md5(value.encode()).hexdigest()}"'
                 self.send_header(name, value)
         if rule and rule.fault in ("call", "flip", "other", "again"):
             content = self.changed(request, rule, reply.read())

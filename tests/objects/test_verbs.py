@@ -97,6 +97,24 @@ def test_a_copy_that_was_damaged_is_named_by_its_address_and_mended_by_verify(ru
         assert copy.read_bytes() == sound
 
 
+@pytest.mark.parametrize("name", ["store/tokens_00000.bin", *later(
+    "store/tokenizer/tokenizer.json", "run/checkpoints/step_00000004/a1_rank_00000.safetensors")])
+def test_what_came_in_wrong_is_found_by_the_hashes_of_the_store_itself(run, filled, proxy, proxied,
+                                                                       name):
+    """The ETags say nothing. What comes wrong once is fetched again, and no wrong copy is kept."""
+    flip = Rule("flip", keys=name)
+    proxy.rules = [flip, Rule("opaque", methods=("GET", "HEAD"), content=b"v1-")]
+    of = address(str(pathlib.PurePath(name).parent).removesuffix("/tokenizer"))
+    wrong = run("longhaul", "verify", of, env=proxied(), check=False)
+    assert wrong.returncode == 75 and address(name) in wrong.stderr, wrong.stderr
+    flip.times = flip.done + 2
+    run("longhaul", "verify", of, env=proxied())
+    assert proxy.faults()["flip"] == flip.times
+    proxy.requests.clear()
+    run("longhaul", "verify", of, env=proxied())
+    assert proxy.count("GET", keys=name) == 0
+
+
 def test_import(run, local, filled, env, tmp_path):
     for where, root in (("here", str(local)), ("there", "s3://corpus")):
         run("longhaul", "import", f"{root}/state.pt", "--config", f"{root}/model", "--out",

@@ -183,3 +183,23 @@ def test_a_stand_in_is_lost_while_the_script_waits_beside_it(cluster, binary, fo
     cluster.mend(stand_in)
     run.finish()
     assert whole_curve(run.dir) == undisturbed
+
+
+@pytest.mark.soak
+def test_the_batch_host_is_lost_while_another_node_supervises_in_its_place(
+        cluster, binary, folder, undisturbed):
+    """Nobody on that host takes the supervisor's end, so that the supervisor ends the job itself."""
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
+    run.wait_for_step(10)
+    host = run.supervisor()[0]
+    run.requeue()
+    cluster.cover(host, run.dir)
+    run.wait_for_step(run.done() + 5)
+    there = next(name for name, _ in cluster.find("longhaul", "supervise") if name != host)
+    cluster.power_off(host)
+    told = f"{host}, which runs the job's script, is lost"
+    machines.wait_until(lambda: told in log_on(run, there), 180, lambda: log_on(run, there))
+    cluster.mend(host)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert cluster.job(run.job)["Restarts"] == "2", run.tail()

@@ -17,7 +17,7 @@ namespace {
 /// Makes a directory of this user alone, or checks that it is one.
 void make_own(const fs::path& dir) {
   if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw to_error(fs::filesystem_error("mkdir", dir,
+    throw to_error(fs::filesystem_error("cannot create directory", dir,
                                         std::error_code(errno, std::generic_category())));
   }
   struct stat info{};

@@ -113,13 +113,48 @@ void insist(const StandInOptions& options, const std::function<void()>& ask) {
   }
 }
 
+bool is_running(const std::optional<JobStatus>& job) {
+  return job && job->state == "RUNNING";
+}
+
 /// Calls `ask` as insist() does, but only while the job runs: a requeue would bring a
 /// cancelled job back.
 void insist_while_it_runs(const StandInOptions& options, const SlurmClient& slurm,
                           const std::function<void()>& ask) {
   insist(options, [&] {
     const auto job = slurm.query_job(options.job);
-    if (job && job->state == "RUNNING") ask();
+    if (is_running(job)) ask();
+  });
+}
+
+/// Returns the machine of a running job's batch script where Slurm has lost it.
+std::optional<std::string> lost_host(const JobStatus& job, const SlurmClient& slurm) {
+  const auto hosts = slurm.query_nodes({job.batch_host});
+  if (!hosts.empty() && hosts.front().usable()) return std::nullopt;
+  return job.batch_host;
+}
+
+/// Returns whether a run that has ended so is not to be trained on.
+bool has_failed(int status) {
+  return status == 1 || status == kExitSettings || status == kExitStopped;
+}
+
+/// Ends a job without a script whose supervisor has ended.
+void end_job(const StandInOptions& options, const SlurmClient& slurm, int status) {
+  // A requeued job would train on, which it must not do after STOP either.
+  if (has_failed(status)) {
+    say(fmt::format("the supervisor ended with {}; the job is cancelled", status));
+    insist(options, [&] { slurm.cancel(options.job); });
+    return;
+  }
+  say(status == 0 ? "the run is done; the job, which lost its script, is requeued to "
+                    "end as completed"
+                  : "requeue: the supervisor asks for it");
+  insist(options, [&] {
+    requeue(options, slurm,
+            status == 0                ? std::optional(RequeueReason::Done)
+            : status == kExitTemporary ? std::nullopt
+                                       : std::optional(RequeueReason::Crash));
   });
 }
 
@@ -161,14 +196,13 @@ void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm) {
   while (watch.seconds() < options.retry_limit_seconds) {
     try {
       const auto job = slurm.query_job(options.job);
-      if (!job || job->state != "RUNNING") return;
-      const auto hosts = slurm.query_nodes({job->batch_host});
-      if (hosts.empty() || !hosts.front().usable()) {
+      if (!is_running(job)) return;
+      if (const auto lost = lost_host(*job, slurm)) {
         write_to(log_of(options, slurm));
         say(
             fmt::format("the supervisor has ended, and {}, which runs the job's script, "
                         "is lost: the job is requeued",
-                        job->batch_host));
+                        *lost));
         return requeue(options, slurm, RequeueReason::Host);
       }
     } catch (const TemporaryError&) {
@@ -182,32 +216,31 @@ void requeue_without_storage(const StandInOptions& options, const SlurmClient& s
   insist_while_it_runs(options, slurm, [&] { slurm.requeue(options.job); });
 }
 
+void end_for_lost_script(const StandInOptions& options, const SlurmClient& slurm,
+                         int status) {
+  std::optional<std::string> lost;
+  insist(options, [&] {
+    const auto job = slurm.query_job(options.job);
+    if (is_running(job)) lost = lost_host(*job, slurm);
+  });
+  if (!lost) return;
+  write_to(log_of(options, slurm));
+  say(fmt::format("{}, which runs the job's script, is lost", *lost));
+  end_job(options, slurm, status);
+}
+
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
   write_to(log_of(options, slurm));
   forget_step_environment();
   for (int crashes = 0;; sleep_for(crashes)) {
     const int status = supervise(options);
     if (options.raised() == SIGTERM || status == kExitSuperseded) return status;
-    // A requeued job would train on, which it must not do after STOP either.
-    const bool failed = status == 1 || status == kExitSettings || status == kExitStopped;
-    if (!failed && status != 0 && status != kExitTemporary && ++crashes <= kMostCrashes) {
+    if (!has_failed(status) && status != 0 && status != kExitTemporary &&
+        ++crashes <= kMostCrashes) {
       say(fmt::format("the supervisor ended with {}; starts again", status));
       continue;
     }
-    if (failed) {
-      say(fmt::format("the supervisor ended with {}; the job is cancelled", status));
-      insist(options, [&] { slurm.cancel(options.job); });
-    } else {
-      say(status == 0 ? "the run is done; the job, which lost its script, is requeued to "
-                        "end as completed"
-                      : "requeue: the supervisor asks for it");
-      insist(options, [&] {
-        requeue(options, slurm,
-                status == 0                ? std::optional(RequeueReason::Done)
-                : status == kExitTemporary ? std::nullopt
-                                           : std::optional(RequeueReason::Crash));
-      });
-    }
+    end_job(options, slurm, status);
     return status;
   }
 }

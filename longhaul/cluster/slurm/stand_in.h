@@ -38,6 +38,12 @@ void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm);
 /// minutes.
 void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm);
 
+/// Ends the job of a supervisor that has ended with `status` on another node than that of
+/// the batch script, as stand_in_for_script() does, where the job runs and Slurm has lost
+/// the script's machine. Else the script gets that status, and this does nothing.
+void end_for_lost_script(const StandInOptions& options, const SlurmClient& slurm,
+                         int status);
+
 /// Requeues a job that runs, where the run's storage does not answer: touches no file of
 /// the run, so that this requeue is not counted and excludes no node.
 void requeue_without_storage(const StandInOptions& options, const SlurmClient& slurm);

@@ -126,6 +126,7 @@ struct Answers {
   std::vector<std::pair<std::string, std::string>>
       of;  ///< state of the job, state of its host
   size_t asked = 0;
+  fs::path note = {};  ///< where a cancelled job is noted
 
   SlurmClient client() {
     return SlurmClient(
@@ -135,12 +136,17 @@ struct Answers {
           if (words[0] == "squeue") result.output = job + "|n[1-2]|n1|1:00:00|None\n";
           if (words[0] == "sinfo") result.output = "n1|" + host + "\n", ++asked;
           if (words[0] == "scontrol") result.exit_code = 1;  // this Slurm knows no log
+          if (words[0] == "scancel") write_text_durable(note, "cancelled\n");
           return result;
         });
   }
 };
 
-TEST(StandIn, AJobWhoseScriptsMachineIsLostIsRequeuedAndNoOtherOne) {
+/// Returns what is asked of such a Slurm by `work`, in a child process, whose streams go
+/// to the log.
+std::string asked_by(
+    Answers answers,
+    const std::function<void(const StandInOptions&, const SlurmClient&)>& work) {
   const TestDirectory dir;
   StandInOptions options;
   options.job = "7";
@@ -148,20 +154,37 @@ TEST(StandIn, AJobWhoseScriptsMachineIsLostIsRequeuedAndNoOtherOne) {
   options.words = {"bash", "-c", "echo $* >> " + (dir / "asked").string(), "x"};
   options.retry_seconds = 0.01;
   options.retry_limit_seconds = 0.2;
-  const auto asked = [&](Answers answers) {
-    fs::remove(dir / "asked");
-    const pid_t child = ::fork();  // the child's streams go to the log
-    if (child == 0) {
-      requeue_deserted(options, answers.client());
-      ::_exit(0);
-    }
-    ::waitpid(child, nullptr, 0);
-    return fs::exists(dir / "asked") ? read_text(dir / "asked") : "";
+  answers.note = dir / "asked";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work(options, answers.client());
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  return fs::exists(dir / "asked") ? read_text(dir / "asked") : "";
+}
+
+TEST(StandIn, AJobWhoseScriptsMachineIsLostIsRequeuedAndNoOtherOne) {
+  const auto asked = [](Answers answers) {
+    return asked_by(std::move(answers), requeue_deserted);
   };
   EXPECT_EQ(asked({{{"RUNNING", "allocated"}, {"RUNNING", "down*"}}}),
             "--requeue --because host\n");
   EXPECT_EQ(asked({{{"RUNNING", "allocated"}}}), "");
   EXPECT_EQ(asked({{{"RUNNING", "allocated"}, {"COMPLETING", "down*"}}}), "");
+}
+
+TEST(StandIn, ASupervisorOnAnotherNodeEndsTheJobOnlyWhereTheScriptsMachineIsLost) {
+  const auto asked = [](const char* job, const char* host, int status) {
+    return asked_by({{{job, host}}}, [&](const auto& options, const SlurmClient& slurm) {
+      end_for_lost_script(options, slurm, status);
+    });
+  };
+  EXPECT_EQ(asked("RUNNING", "down*", kExitTemporary), "--requeue\n");
+  EXPECT_EQ(asked("RUNNING", "allocated*", 0), "--requeue --because done\n");
+  EXPECT_EQ(asked("RUNNING", "down*", kExitSettings), "cancelled\n");
+  EXPECT_EQ(asked("RUNNING", "allocated", kExitTemporary), "");
+  EXPECT_EQ(asked("COMPLETING", "down*", kExitTemporary), "");
 }
 
 TEST(StandIn, StepsOfASupervisorDoNotInheritWhatIsOfItsOwnStep) {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "longhaul/base/failure.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
 #include "longhaul/system/terminal.h"
@@ -35,7 +36,7 @@ system::OwnerLockOptions supervisor_lease() {
 }  // namespace
 
 system::OwnerLock take_supervision(const fs::path& run_dir) {
-  make_directories_durable(run_dir);
+  make_setting_directory("run.dir", run_dir);
   return system::OwnerLock::acquire(run_dir / run::kSupervisorLockFile,
                                     supervisor_lease());
 }

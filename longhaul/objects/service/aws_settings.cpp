@@ -118,7 +118,7 @@ AwsSettings aws_settings() {
   const std::string host = settings.endpoint.substr(0, settings.endpoint.find(':'));
   const bool at_aws = host.empty() || host.ends_with(".amazonaws.com") ||
                       host.ends_with(".amazonaws.com.cn");
-  settings.has_other_etags = etags.empty() ? at_aws : etags == "opaque";
+  if (at_aws || !etags.empty()) settings.has_other_etags = etags != "md5";
   settings.anonymous = is_true(variable({"AWS_NO_SIGN_REQUEST"}));
   if (settings.scheme == "https") settings.certificates = certificate_file();
   return settings;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "longhaul/base/file.h"
@@ -19,8 +20,8 @@ struct AwsSettings {
   bool checksums = true;
   /// Whether the ETag of an object that was sent at once need not be the MD5 of its
   /// bytes: at AWS, which may encrypt with keys of the user, and where
-  /// LONGHAUL_OBJECTS_ETAGS is "opaque".
-  bool has_other_etags = true;
+  /// LONGHAUL_OBJECTS_ETAGS is "opaque". It is nothing where the ETags have to show it.
+  std::optional<bool> has_other_etags;
   std::string certificates;  ///< file of the authorities' certificates
 };
 

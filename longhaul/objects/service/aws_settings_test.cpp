@@ -88,14 +88,17 @@ TEST_F(AwsSettingsTest, AStoreComparesNothingWhereNoChecksumsAreSent) {
   EXPECT_FALSE(aws_settings().checksums);
 }
 
-TEST_F(AwsSettingsTest, EtagsAreMd5sBehindAnEndpointUnlessTheUserSaysOtherwise) {
-  EXPECT_TRUE(aws_settings().has_other_etags);
+TEST_F(AwsSettingsTest,
+       EtagsAreOpaqueAtAwsAndShowBehindAnEndpointUnlessTheUserSaysWhatTheyAre) {
+  EXPECT_EQ(aws_settings().has_other_etags, true);
   set("AWS_ENDPOINT_URL_S3", "https://bucket.vpce-1.s3.eu-west-1.vpce.amazonaws.com");
-  EXPECT_TRUE(aws_settings().has_other_etags);
+  EXPECT_EQ(aws_settings().has_other_etags, true);
   set("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000");
-  EXPECT_FALSE(aws_settings().has_other_etags);
+  EXPECT_EQ(aws_settings().has_other_etags, std::nullopt);
   set("LONGHAUL_OBJECTS_ETAGS", "opaque");
-  EXPECT_TRUE(aws_settings().has_other_etags);
+  EXPECT_EQ(aws_settings().has_other_etags, true);
+  set("LONGHAUL_OBJECTS_ETAGS", "md5");
+  EXPECT_EQ(aws_settings().has_other_etags, false);
   set("LONGHAUL_OBJECTS_ETAGS", "none");
   EXPECT_HAS(message_of<InputError>([] { (void)aws_settings(); }),
              "LONGHAUL_OBJECTS_ETAGS is 'none'");

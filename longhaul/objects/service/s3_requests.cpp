@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <iterator>
 #include <random>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/objects/service/aws_settings.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::objects {
 namespace {
@@ -29,6 +31,10 @@ constexpr size_t kTailBytes = 16;
 /// Bytes that one request reads of an object that is read whole: whole blocks of the
 /// hash.
 constexpr uint64_t kWholeBytes = 8 * kHashBlockBytes;
+/// Objects that are read to find out what the ETags of a bucket are, and how large they
+/// may be.
+constexpr size_t kMostBeside = 3;
+constexpr int64_t kLargestBeside = int64_t{64} << 20;
 /// What Arrow's client says of an object that is absent.
 const arrow::Status kAbsent = arrow::Status::IOError("Path does not exist");
 
@@ -155,10 +161,10 @@ void S3Requests::remember(const ObjectInfo& one) {
   }
 }
 
-std::vector<af::FileInfo> S3Requests::list(const Address& prefix) {
+std::vector<af::FileInfo> S3Requests::list(const Address& prefix, bool deep) {
   af::FileSelector below;
   below.base_dir = path_of(prefix);
-  below.recursive = true;
+  below.recursive = deep;
   below.allow_not_found = true;
   return with_patience([&] {
     using Pages = std::vector<af::FileInfo>;
@@ -290,18 +296,71 @@ std::optional<EtagProof> S3Requests::proof_of(const ObjectInfo& one) {
   return proof;
 }
 
+/// Returns the smallest objects that lie beside one and whose ETags are like MD5s.
+std::vector<ObjectInfo> S3Requests::small_ones_beside(const ObjectInfo& one) {
+  const size_t slash = one.address.key.rfind('/');
+  const Address dir{one.address.bucket,
+                    slash == std::string::npos ? "" : one.address.key.substr(0, slash)};
+  std::vector<af::FileInfo> found = list(dir, /*deep=*/false);
+  std::erase_if(found, [&](const af::FileInfo& file) {
+    return !file.IsFile() || file.size() == 0 || file.size() > kLargestBeside ||
+           file.path() == path_of(one.address);
+  });
+  std::ranges::sort(found, {}, &af::FileInfo::size);
+  std::vector<ObjectInfo> objects;
+  for (const af::FileInfo& file : found) {
+    if (objects.size() == kMostBeside) break;
+    const Address address{dir.bucket, file.path().substr(dir.bucket.size() + 1)};
+    std::optional<ObjectInfo> object;
+    if (is_path(address.key)) object = look(address);
+    if (!object) continue;
+    const EtagProof proof(object->version, object->size);
+    if (proof.compares() && proof.is_plain()) objects.push_back(*std::move(object));
+  }
+  return objects;
+}
+
+/// Returns whether there are objects beside one, none of them has the ETag that its bytes
+/// say, and none has the ETag that the bytes of that one say, whose MD5 is `digest`.
+bool S3Requests::none_beside_fits(const ObjectInfo& one, const std::string& digest) {
+  std::vector<ObjectInfo> beside;
+  try {
+    beside = small_ones_beside(one);
+  } catch (const InputError&) {
+    return false;  // who may read an object need not be allowed to list others
+  }
+  return !beside.empty() && std::ranges::none_of(beside, [&](const ObjectInfo& object) {
+    EtagProof proof(object.version, object.size);
+    read_whole(object, [&](std::span<const std::byte> bytes) { proof.update(bytes); });
+    return proof.fits() || trimmed(object.version, "\"") == digest;
+  });
+}
+
 void S3Requests::note_other_etag(const ObjectInfo& one, const EtagProof& proof) {
-  if (proof.is_plain() && !aws_settings().has_other_etags) {
-    fail_input(
-        "objects",
-        "{}: its bytes have come twice alike, with the MD5 {}, and its ETag is {}: "
-        "the store, or a cache before it, gives the bytes of another object. Look "
-        "at the store. If its ETags are no MD5s, set "
-        "LONGHAUL_OBJECTS_ETAGS=opaque",
-        one.address.text(), proof.digest(), one.version);
+  const std::string& bucket = one.address.bucket;
+  const std::lock_guard deciding(deciding_);
+  if (!proof_of(one)) return;  // another thread has found it out
+  if (proof.is_plain()) {
+    const std::optional<bool> others = aws_settings().has_other_etags;
+    if (!others.value_or(true) || (!others && !none_beside_fits(one, proof.digest()))) {
+      fail_input(
+          "objects",
+          "{}: its bytes have come twice alike, with the MD5 {}, and its ETag is {}: "
+          "the store, or a cache before it, gives the bytes of another object. Look "
+          "at the store. If its ETags are no MD5s, set "
+          "LONGHAUL_OBJECTS_ETAGS=opaque",
+          one.address.text(), proof.digest(), one.version);
+    }
+    if (!others) {
+      fmt::print(
+          stderr,
+          "longhaul: warning: [objects] s3://{}: its ETags are no MD5s, neither of "
+          "{} nor of others beside it: bytes are not compared with them\n",
+          bucket, system::printable(one.address.text()));
+    }
   }
   const std::lock_guard lock(mutex_);
-  other_etags_[proof.is_plain()].insert(one.address.bucket);
+  other_etags_[proof.is_plain()].insert(bucket);
 }
 
 bool S3Requests::came_right(const ObjectInfo& one, const std::string& digest) {

@@ -95,8 +95,9 @@ class S3Requests {
   ObjectInfo wanted(const ObjectInfo& object);
   /// Keeps what the store said about an object for the reads that follow.
   void remember(const ObjectInfo& one);
-  /// Lists what lies below a prefix, page by page. Fails where a page comes again.
-  std::vector<arrow::fs::FileInfo> list(const Address& prefix);
+  /// Lists what lies below a prefix, at any depth or just below it, page by page. Fails
+  /// where a page comes again.
+  std::vector<arrow::fs::FileInfo> list(const Address& prefix, bool deep = true);
   /// Throws InputError where the bucket of a listing that was empty is not there.
   void require_bucket(const Address& address);
 
@@ -108,7 +109,8 @@ class S3Requests {
   /// Returns how the bytes of an object are compared with its ETag; nothing where they
   /// are not.
   std::optional<EtagProof> proof_of(const ObjectInfo& one);
-  /// Takes note that an object's bytes have come twice alike, and do not fit its ETag.
+  /// Takes note that an object's bytes have come twice alike, and do not fit its ETag:
+  /// the ETags of its bucket are not made of MD5s, as those of no object beside it are.
   /// Throws InputError where that may be another object's bytes.
   void note_other_etag(const ObjectInfo& one, const EtagProof& proof);
   /// Does what ObjectStore::came_right() promises.
@@ -123,12 +125,15 @@ class S3Requests {
   arrow::Status reason(const Address& address, const arrow::Status& told);
   template <typename Take>
   void read_whole(const ObjectInfo& one, Take take);
+  std::vector<ObjectInfo> small_ones_beside(const ObjectInfo& one);
+  bool none_beside_fits(const ObjectInfo& one, const std::string& digest);
   arrow::Result<bool> read_once(const ObjectInfo& one, uint64_t offset,
                                 std::span<std::byte> to, std::byte last);
   arrow::Result<bool> read_proved(const ObjectInfo& one, uint64_t offset,
                                   std::span<std::byte> to);
 
   std::counting_semaphore<> places_{kRequestsInFlight};
+  std::mutex deciding_;                 ///< held while it is found out what ETags are
   std::mutex mutex_;                    ///< guards what follows
   std::set<std::string> seen_;          ///< buckets that exist
   std::map<std::string, Known> known_;  ///< by path

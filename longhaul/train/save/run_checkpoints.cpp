@@ -16,6 +16,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
@@ -71,7 +72,7 @@ run::CheckpointsMarker ready_directory(const Session& session, const RunStart& s
   const fs::path dir = checkpoint_dir(session.config);
   run::CheckpointsMarker marker;
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
-    make_directories_durable(dir);
+    make_setting_directory("checkpoint.dir", dir);
     require_writable(dir);
     checkpoint::prove_durable(dir, host_name());
     const bool marked = run::read_checkpoints_owner(dir) == start.run();
