@@ -17,8 +17,6 @@
 namespace longhaul::train {
 namespace {
 
-constexpr const char* kTimeToTrain = "Time to train";
-
 std::function<void(const std::string&)> warn(system::Logger& log) {
   return [&log](const std::string& line) { log.warning(line); };
 }
@@ -63,17 +61,16 @@ Throughput throughput_of(const monitor::Records& records, bool with_first) {
 }
 
 Json metric(const char* name, const Json& value, const char* units, Json more) {
-  return {{"MetricName", name},
-          {"MeasuredValue", value},
-          {"Units", units},
-          {"Timestamp", utc_now()},
-          {"AdditionalData", std::move(more)}};
+  return results_metric(name, value, units, utc_now(), std::move(more));
 }
 
-/// Returns the wall time by classes, from the ledger that `report` shows.
-Json time_to_train(const monitor::RunFiles& run) {
-  const monitor::Ledger ledger =
-      monitor::make_ledger(run.records(), run.events(), std::nullopt);
+/// Returns the ledger of the wall time that `report` shows.
+monitor::Ledger ledger_of(const monitor::RunFiles& run) {
+  return monitor::make_ledger(run.records(), run.events(), std::nullopt);
+}
+
+/// Returns the wall time by classes.
+Json time_to_train(const monitor::Ledger& ledger) {
   Json seconds = Json::object();
   for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
     const auto kind = static_cast<monitor::TimeClass>(i);
@@ -118,7 +115,7 @@ Json metrics_of(const monitor::RunFiles& run, const Json& accumulation) {
   }
   const Json steps = {{"Steps", speed.steps}};
   metrics.push_back(metric("Final loss", last->loss, "", std::move(at)));
-  metrics.push_back(time_to_train(run));
+  metrics.push_back(time_to_train(ledger_of(run)));
   metrics.push_back(metric("Average throughput", speed.average, "seq/s", steps));
   metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
   metrics.push_back(metric("Average token throughput", speed.tokens, "tok/s", steps));
@@ -226,13 +223,21 @@ void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {
 
 void MetricsWriter::event(const Json& line) { events_.append(line); }
 
-int64_t write_results(const fs::path& run_dir, const Json& parameters) {
+int64_t write_results(const fs::path& run_dir, const Json& parameters,
+                      const ResultsFacts& facts) {
   monitor::RunFiles run(run_dir);
   run.refresh();
-  const Json results = {
-      {"results",
-       {{"parameters", parameters},
-        {"metrics", metrics_of(run, parameters.value(kAccumulationParameter, Json()))}}}};
+  Json said;
+  if (facts.config.log.results == ResultsForm::Longhaul) {
+    said = {
+        {"parameters", parameters},
+        {"metrics", metrics_of(run, parameters.value(kAccumulationParameter, Json()))}};
+  } else {
+    said = {{"parameters", other_parameters(facts, parameters)},
+            {"metrics", other_metrics(facts, parameters, run.records(),
+                                      ledger_of(run).total_seconds())}};
+  }
+  const Json results = {{"results", std::move(said)}};
   write_text_atomic(run_dir / run::kResultsFile, json_text(results, 2) + "\n");
   return run.records().unreadable();
 }
@@ -260,12 +265,16 @@ void settle_time_to_train(const fs::path& run_dir) {
   run.refresh();
   const Json before = results;
   for (Json& one : results.at(place)) {
-    if (one.is_object() && one.value("MetricName", Json()) == kTimeToTrain) {
-      Json now = time_to_train(run);
-      const auto same = [&](const char* key) {
-        return one.value(key, Json()) == now[key];
-      };
-      if (!same("MeasuredValue") || !same("AdditionalData")) one = std::move(now);
+    if (!one.is_object() || !is_time_to_train(one.value("MetricName", Json()))) continue;
+    const Json more = one.value("AdditionalData", Json());
+    if (!more.contains("Seconds")) {
+      one["MeasuredValue"] = minutes_to_train(ledger.total_seconds());
+      continue;
+    }
+    Json now = time_to_train(ledger);
+    if (one.value("MeasuredValue", Json()) != now["MeasuredValue"] ||
+        more != now["AdditionalData"]) {
+      one = std::move(now);
     }
   }
   if (results == before) return;
@@ -273,3 +282,4 @@ void settle_time_to_train(const fs::path& run_dir) {
 }
 
 }  // namespace longhaul::train
+  const monitor::Ledger ledger = ledger_of(run);

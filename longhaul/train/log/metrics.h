@@ -13,6 +13,7 @@
 #include "longhaul/train/history/running_means.h"
 
 namespace longhaul::train {
+#include "longhaul/train/log/other_results.h"
 
 /// Returns the line of a step in log.txt, with the means of the last steps where these
 /// are several.
@@ -54,17 +55,16 @@ class MetricsWriter {
   std::chrono::steady_clock::time_point started_;
 };
 
-/// The parameter of results.json that says how many micro batches a step has.
-inline constexpr const char* kAccumulationParameter = "Gradient accumulation microsteps";
-
-/// Writes results.json in the fields of the systems that the run is compared with.
-/// `parameters` are the run's parameters. The metrics come from all of metrics.jsonl and
-/// events.jsonl, so that a restart loses nothing. The time to train is the wall time from
-/// the first start on, by classes, as `report` has it. The throughput counts each step
-/// once and leaves out the first step of a start, which warms up; MFU and TFLOP/s are
-/// means over the same steps' time. Returns the number of lines of metrics.jsonl that
-/// cannot be read and were passed over; only a damaged disk makes such lines.
-int64_t write_results(const fs::path& run_dir, const Json& parameters);
+/// Writes results.json in the form that log.results of the facts names. `parameters` are
+/// the run's parameters in our form (run_parameters.h). The metrics come from all of
+/// metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to train is
+/// the wall time from the first start on, in our form by classes, as `report` has it. Our
+/// throughput counts each step once and leaves out the first step of a start, which warms
+/// up; MFU and TFLOP/s are means over the same steps' time. Returns the number of lines
+/// of metrics.jsonl that cannot be read and were passed over; only a damaged disk makes
+/// such lines.
+int64_t write_results(const fs::path& run_dir, const Json& parameters,
+                      const ResultsFacts& facts = {});
 
 /// Returns the newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);

@@ -238,6 +238,21 @@ TEST_F(Results, AreBroughtUpToWhatTheSupervisorDidAfterwards) {
   EXPECT_DOUBLE_EQ(value(json, "Final loss"), 1.9);
 }
 
+TEST_F(Results, InAnotherFormAreBroughtUpInThatForm) {
+  write({step_of(1, 1, 90.5, 1090.5)});
+  const Json written = {{"results",
+                         {{"metrics",
+                           {{{"MetricName", "TimeToTrain"},
+                             {"MeasuredValue", 1.0},
+                             {"Units", "minutes"},
+                             {"AdditionalData", {{"Epoch", 0}}}}}}}}};
+  write_file(dir_ / "results.json", json_text(written));
+  settle_time_to_train(dir_.path());
+  Json wanted = written;
+  wanted["results"]["metrics"][0]["MeasuredValue"] = 1.5083;
+  EXPECT_EQ(read_json(dir_ / "results.json"), wanted);
+}
+
 TEST_F(Results, OfASingleStepHaveAThroughput) {
   write({step_of(1, 1, 2.0)});
   EXPECT_DOUBLE_EQ(value(results(), "Average throughput"), 5.0);

@@ -311,8 +311,8 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
 }
 
 void RunLog::write_results_file(const Session& session) {
-  const int64_t unreadable =
-      write_results(config_.run.dir, run_parameters(session, total_steps_));
+  const int64_t unreadable = write_results(
+      config_.run.dir, run_parameters(session, total_steps_), results_facts(session));
   if (unreadable > 0) {
     log_->warning(
         fmt::format("{} lacks {} lines of {} that cannot be read; look at the disk",
