@@ -142,11 +142,10 @@ std::string log_line(const run::StepRecord& record, const RunningMeans& means) {
 }
 
 MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
-                             int64_t log_every, bool tensorboard, int64_t log_window)
-    : run_dir_(run_dir),
-      log_(log),
+                             int64_t log_every, fs::path tensorboard, int64_t log_window)
+    : log_(log),
       log_every_(log_every),
-      with_tensorboard_(tensorboard),
+      tensorboard_dir_(std::move(tensorboard)),
       means_(log_window),
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
@@ -156,9 +155,9 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
   }
 }
 
-void MetricsWriter::step(const run::StepRecord& record,
-                         const run::SourceTokens& sources) {
-  const Json json = to_json(record, sources);
+void MetricsWriter::step(const run::StepRecord& record, const run::SourceTokens& sources,
+                         const run::PhaseMemory& memory) {
+  const Json json = to_json(record, sources, memory);
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
@@ -167,10 +166,8 @@ void MetricsWriter::step(const run::StepRecord& record,
       if (key != run::kStepKey && key != run::kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }
-    for (const auto& [name, count] : sources) {
-      tensorboard_->scalar(fmt::format("{}/{}", run::kSourceTokensKey, name), record.step,
-                           static_cast<double>(count));
-    }
+    scalars(run::kSourceTokensKey, record.step, sources);
+    scalars(run::kPhaseMemoryKey, record.step, memory);
   }
   means_.add(record);
   if (record.step % log_every_ == 0) log_.info(log_line(record, means_));
@@ -182,15 +179,36 @@ void MetricsWriter::step(const run::StepRecord& record,
   }
 }
 
+void MetricsWriter::scalars(const char* key, int64_t step,
+                            const std::vector<std::pair<std::string, int64_t>>& numbers) {
+  for (const auto& [name, number] : numbers) {
+    tensorboard_->scalar(fmt::format("{}/{}", key, name), step,
+                         static_cast<double>(number));
+  }
+}
+
+void MetricsWriter::phase_memory(int64_t step, int attempt,
+                                 const run::PhaseMemory& memory) {
+  Json bytes;
+  for (const auto& [name, number] : memory) bytes[name] = number;
+  event(run::event_line(
+      run::kPhaseMemoryEvent,
+      {{"attempt", attempt}, {"step", step}, {run::kPhaseMemoryKey, std::move(bytes)}}));
+  if (tensorboard_) scalars(run::kPhaseMemoryKey, step, memory);
+}
+
 void MetricsWriter::begin(int64_t step, int64_t last_step) {
-  if (with_tensorboard_) {
+  if (!tensorboard_dir_.empty()) {
     // A run that begins validates at step 0; a run that goes on has done its first step.
-    tensorboard_.emplace(run_dir_ / run::kTensorBoardDir, step == 0 ? 0 : step + 1,
-                         warn(log_));
+    tensorboard_.emplace(tensorboard_dir_, step == 0 ? 0 : step + 1, warn(log_));
   }
   steps_before_ = step;
   last_step_ = last_step;
   started_ = std::chrono::steady_clock::now();
+}
+
+void MetricsWriter::text(const char* name, const std::string& lines) {
+  if (tensorboard_) tensorboard_->text(name, steps_before_, lines);
 }
 
 void MetricsWriter::go_back(int64_t step) {
@@ -264,6 +282,7 @@ void settle_time_to_train(const fs::path& run_dir) {
   monitor::RunFiles run(run_dir);
   run.refresh();
   const Json before = results;
+  const monitor::Ledger ledger = ledger_of(run);
   for (Json& one : results.at(place)) {
     if (!one.is_object() || !is_time_to_train(one.value("MetricName", Json()))) continue;
     const Json more = one.value("AdditionalData", Json());
@@ -282,4 +301,3 @@ void settle_time_to_train(const fs::path& run_dir) {
 }
 
 }  // namespace longhaul::train
-  const monitor::Ledger ledger = ledger_of(run);

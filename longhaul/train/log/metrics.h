@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "longhaul/base/jsonl.h"
 #include "longhaul/run/events.h"
@@ -11,9 +13,9 @@
 #include "longhaul/run/tensorboard.h"
 #include "longhaul/system/log.h"
 #include "longhaul/train/history/running_means.h"
+#include "longhaul/train/log/other_results.h"
 
 namespace longhaul::train {
-#include "longhaul/train/log/other_results.h"
 
 /// Returns the line of a step in log.txt, with the means of the last steps where these
 /// are several.
@@ -24,16 +26,22 @@ std::string log_line(const run::StepRecord& record, const RunningMeans& means);
 class MetricsWriter {
  public:
   /// `log_every` thins out the lines of log.txt only; `log_window` is the number of steps
-  /// whose means they have.
+  /// whose means they have. `tensorboard` is the directory of TensorBoard's files; empty:
+  /// there are none.
   MetricsWriter(const fs::path& run_dir, system::Logger& log, int64_t log_every,
-                bool tensorboard, int64_t log_window = 1);
+                fs::path tensorboard, int64_t log_window = 1);
 
   /// Begins TensorBoard's file. Says that the start goes on from `step`, up to the last
   /// step.
   void begin(int64_t step, int64_t last_step);
+  /// Gives TensorBoard lines for people about the start, under this name.
+  void text(const char* name, const std::string& lines);
   /// Says that the run has gone back to `step`.
   void go_back(int64_t step);
-  void step(const run::StepRecord& record, const run::SourceTokens& sources);
+  void step(const run::StepRecord& record, const run::SourceTokens& sources,
+            const run::PhaseMemory& memory = {});
+  /// Appends the event of what no step's line follows, and gives it to TensorBoard.
+  void phase_memory(int64_t step, int attempt, const run::PhaseMemory& memory);
   void validation(const run::ValidationRecord& record);
   /// Appends the event, and gives TensorBoard the use of experts and the entropy by
   /// layer.
@@ -42,10 +50,13 @@ class MetricsWriter {
   void event(const Json& line);
 
  private:
-  fs::path run_dir_;
+  /// Gives TensorBoard numbers by their names under one key.
+  void scalars(const char* key, int64_t step,
+               const std::vector<std::pair<std::string, int64_t>>& numbers);
+
   system::Logger& log_;
   int64_t log_every_;
-  bool with_tensorboard_;
+  fs::path tensorboard_dir_;
   RunningMeans means_;
   JsonLines metrics_;
   JsonLines events_;
