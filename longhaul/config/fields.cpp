@@ -415,8 +415,8 @@ Fields fields_of(LogSection& s) {
                  "directory of TensorBoard's event files")
           .when_absent("run.dir/tensorboard"),
       make_field("results", s.results, Free,
-                 "longhaul | nxd | nxd-zero1 | bert: the form of results.json, ours or "
-                 "that of a script of NeuronX Distributed"),
+                 std::string("longhaul | nxd | nxd-zero1 | bert: the form of ") +
+                     run::kResultsFile + ", ours or that of a script of another system"),
       make_field("prompts", s.prompts, Free,
                  "texts that the model continues, greedily, for people to read"),
       make_field("prompts_every", s.prompts_every, Free,

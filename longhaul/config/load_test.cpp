@@ -382,7 +382,8 @@ TEST(LoadRefuses, AKeyOfAnotherSectionNamingIt) {
 TEST(LoadRefuses, AnUnknownKeyWithoutNeighbourListingTheValidOnes) {
   EXPECT_EQ(refused("[log]\nxylophone = 1\n"),
             "[config] run.toml:14:1: unknown key log.xylophone; valid here: every, "
-            "window, tensorboard, prompts, prompts_every, prompt_tokens, "
+            "window, tensorboard, tensorboard_dir, results, prompts, prompts_every, "
+            "prompt_tokens, "
             "layer_norms_every");
 }
 

@@ -404,9 +404,10 @@ constexpr OtherWord kCommon[] = {
     {"logging_steps logging_interval log_interval log_freq log_steps log_every "
      "log_every_n_steps print_every print_freq",
      Copy, "log.every"},
-    {"report_to wandb use_wandb wandb_* mlflow comet trackio swanlab tb_dir logdir "
-     "tensorboard_dir tensorboard_log_dir logging_dir log_dir log_file",
+    {"report_to wandb use_wandb wandb_* mlflow comet trackio swanlab log_dir log_file",
      None, "", kTracked},
+    {"tb_dir logdir tensorboard_dir tensorboard_log_dir logging_dir", Copy,
+     "log.tensorboard_dir"},
     {"log_level_replica remove_unused_columns save_on_each_node prediction_loss_only "
      "include_num_input_tokens_seen jit_mode_eval ray_scope "
      "logging_strategy logging_first_step logging_nan_inf_filter log_level "

@@ -10,7 +10,6 @@ constexpr std::string_view kHeads =
     "several ranks hold the same key head where there are more tp ranks than key heads";
 constexpr std::string_view kPipeline = "how a pipeline moves tensors is no setting";
 constexpr std::string_view kAttention = "no form of attention holds s x s";
-constexpr std::string_view kResults = "run.dir has the results, with the same fields";
 constexpr std::string_view kMasters =
     "masters are always saved, bf16 copies of them never";
 constexpr std::string_view kPrecision =
@@ -57,8 +56,8 @@ constexpr OtherWord kNxdPipeline[] = {
     {"async_checkpoint_saving", Rule, "checkpoint.async"},
     {"use_master_weight_in_ckpt avoid_saving_lower_precision_weights", None, "",
      kMasters},
-    {"tb_dir", None, "", "event files lie in run.dir and are kept over restarts"},
-    {"metrics_file", None, "", kResults},
+    {"tb_dir", Rule, "log.tensorboard_dir"},
+    {"metrics_file", Rule, "log.results"},
     {"logging_interval", Copy, "log.every"},
     {"trace_file_path", Rule, "profile.steps"},
 };
@@ -67,7 +66,7 @@ constexpr OtherWord kNxdZero[] = {
     {"model_path", Copy, "model.config"},
     {"data_dir", Copy, "data.train"},
     {"output_dir", Copy, "run.dir"},
-    {"metrics_file", None, "", kResults},
+    {"metrics_file", Rule, "log.results"},
     {"batch_size", Rule, "batch.micro_size"},
     {"grad_accum_usteps", Rule, "batch.global_size"},
     {"max_steps", Copy, "run.steps"},
@@ -104,7 +103,7 @@ constexpr OtherWord kBert[] = {
     {"data_dir", Copy, "data.train"},
     {"max_pred_len", Rule, "data.train", "the number of predictions comes from the file"},
     {"output_dir", Copy, "run.dir"},
-    {"metrics_file", Rule, "run.dir", kResults},
+    {"metrics_file", Rule, "log.results"},
     {"optimizer", Rule, "optimizer.kind"},
     {"batch_size grad_accum_usteps", Rule, "batch.micro_size batch.global_size"},
     {"max_steps", Copy, "run.steps"},

@@ -194,15 +194,29 @@ std::optional<Memory> memory(at::Device device) {
   });
 }
 
-int64_t peak_bytes(at::Device device) {
+namespace {
+
+/// Returns one of the counts of the bytes that tensors have on the device; 0 where nobody
+/// counts them.
+int64_t count_of_bytes(at::Device device, int64_t c10::CachingAllocator::Stat::* count) {
   c10::DeviceAllocator* const allocator = allocator_of(device);
   if (allocator == nullptr || !allocator->initialized()) return 0;
   const c10::DeviceIndex index = device.has_index() ? device.index() : 0;
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return told<int64_t>([&] {
-           return allocator->getDeviceStats(index).allocated_bytes.at(kAll).peak;
+           return allocator->getDeviceStats(index).allocated_bytes.at(kAll).*count;
          })
       .value_or(0);
+}
+
+}  // namespace
+
+int64_t peak_bytes(at::Device device) {
+  return count_of_bytes(device, &c10::CachingAllocator::Stat::peak);
+}
+
+int64_t used_bytes(at::Device device) {
+  return count_of_bytes(device, &c10::CachingAllocator::Stat::current);
 }
 
 void check_side_streams(at::Device device, const std::string& setting) {

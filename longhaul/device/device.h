@@ -69,6 +69,10 @@ std::optional<Memory> memory(at::Device device);
 /// a CPU and where the device does not count them.
 int64_t peak_bytes(at::Device device);
 
+/// Returns the bytes of the device's memory that tensors have now; 0 as peak_bytes does.
+/// Does not wait for the device.
+int64_t used_bytes(at::Device device);
+
 /// Throws ConfigError where the device is a plug-in's and lacks streams beside the
 /// current stream, which `setting` needs.
 void check_side_streams(at::Device device, const std::string& setting);

@@ -39,6 +39,7 @@ inline constexpr const char* kHangEvent = "hang";
 inline constexpr const char* kRestartEvent = "restart";
 inline constexpr const char* kResumedEvent = "resumed";  ///< after a PAUSE
 inline constexpr const char* kTrafficEvent = "traffic";
+inline constexpr const char* kPhaseMemoryEvent = "phase_memory";
 inline constexpr const char* kBadSaveEvent = "checkpoint_failed";
 inline constexpr const char* kMirroredEvent = "mirrored";
 inline constexpr const char* kMirrorBehindEvent = "mirror_behind";

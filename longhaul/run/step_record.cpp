@@ -136,7 +136,8 @@ std::optional<Line> parse(std::string_view text) {
 
 double ValidationRecord::perplexity() const { return std::exp(loss); }
 
-Json to_json(const StepRecord& record, const SourceTokens& sources) {
+Json to_json(const StepRecord& record, const SourceTokens& sources,
+             const PhaseMemory& memory) {
   Json of_sources = Json::object();
   for (const auto& [name, count] : sources) of_sources[name] = count;
   Json json = {{kStepKey, record.step},
@@ -151,6 +152,7 @@ Json to_json(const StepRecord& record, const SourceTokens& sources) {
         whole ? Json(static_cast<int64_t>(value)) : Json(value);
   }
   for (const auto& [name, value] : record.losses) json[kLossesKey][name] = value;
+  for (const auto& [name, bytes] : memory) json[kPhaseMemoryKey][name] = bytes;
   if (!record.applied) json[kAppliedKey] = false;
   return json;
 }

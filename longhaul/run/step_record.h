@@ -58,6 +58,9 @@ struct StepRecord {
 /// back.
 using SourceTokens = std::vector<std::pair<std::string, int64_t>>;
 
+/// Bytes of memory in use at points of a start, by their names, for people.
+using PhaseMemory = std::vector<std::pair<std::string, int64_t>>;
+
 struct ValidationRecord {
   int64_t step = 0;
   int attempt = 1;
@@ -68,7 +71,9 @@ struct ValidationRecord {
   double perplexity() const;
 };
 
-Json to_json(const StepRecord& record, const SourceTokens& sources);
+/// `memory` is what a step's line has of it besides; most lines have nothing.
+Json to_json(const StepRecord& record, const SourceTokens& sources,
+             const PhaseMemory& memory = {});
 Json to_json(const ValidationRecord& record);
 
 // Names of figures in a line, for whoever shows the same figure elsewhere.
@@ -86,6 +91,7 @@ inline constexpr const char* kExpertUseKey = "expert_use";
 inline constexpr const char* kExpertBusiestKey = "expert_busiest";
 inline constexpr const char* kRouterEntropyKey = "router_entropy";
 inline constexpr const char* kSourceTokensKey = "source_tokens";
+inline constexpr const char* kPhaseMemoryKey = "phase_memory_bytes";
 inline constexpr const char* kValidationKey = "validation";
 
 /// Bytes behind a line that may be read, for a parser that looks ahead.

@@ -11,10 +11,12 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::run {
 namespace {
 
+constexpr const char* kFileBegin = "events.out.tfevents.";
 constexpr auto kFlushEvery = std::chrono::seconds(5);
 
 /// Returns the CRC-32C (Castagnoli) of the bytes, by the reflected polynomial 0x82F63B78.
@@ -75,13 +77,22 @@ std::string field_float(int number, float value) {
 fs::path new_file(const fs::path& dir) {
   make_setting_directory("log.tensorboard_dir", dir);
   for (int n = 0;; ++n) {
-    const fs::path path = dir / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}",
-                                            unix_time(), host_name(), ::getpid(), n);
+    const fs::path path = dir / fmt::format("{}{:.0f}.{}.{}.{}", kFileBegin, unix_time(),
+                                            host_name(), ::getpid(), n);
     if (!fs::exists(path)) return path;
   }
 }
 
 }  // namespace
+
+bool holds_event_files(const fs::path& dir) {
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().filename().string().starts_with(kFileBegin)) return true;
+  }
+  return false;
+}
 
 TensorBoardWriter::TensorBoardWriter(const fs::path& dir, int64_t step,
                                      std::function<void(const std::string& line)> tell)
@@ -105,12 +116,37 @@ void TensorBoardWriter::begin_session(int64_t step) {
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {
-  // Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1, simple_value = 2
-  // } } }
-  const std::string summary =
-      field_bytes(1, field_bytes(1, tag) + field_float(2, static_cast<float>(value)));
+  // Value { simple_value = 2 }
+  summary(tag, step, field_float(2, static_cast<float>(value)));
+}
+
+void TensorBoardWriter::text(std::string_view tag, int64_t step, std::string_view lines) {
+  // The plugin shows Markdown, in which an indented line stands as it is. No line can end
+  // that.
+  if (lines.ends_with('\n')) lines.remove_suffix(1);
+  std::string shown = "    ";
+  for (const char c : lines) {
+    shown += c;
+    if (c == '\n') shown += "    ";
+  }
+  // The plugin fails for other bytes, such as those of a variable's value.
+  while (const auto wrong = find_invalid_utf8(shown)) shown[*wrong] = '?';
+  // Value { metadata = 9 { plugin_data = 1 { plugin_name = 1 } },
+  //         tensor = 8 { dtype = 1: STRING = 7, tensor_shape = 2 { dim = 2 { size = 1 }
+  //         },
+  //                      string_val = 8 } }
+  const std::string shape = field_bytes(2, field_varint(1, 1));
+  summary(tag, step,
+          field_bytes(9, field_bytes(1, field_bytes(1, "text"))) +
+              field_bytes(
+                  8, field_varint(1, 7) + field_bytes(2, shape) + field_bytes(8, shown)));
+}
+
+void TensorBoardWriter::summary(std::string_view tag, int64_t step,
+                                const std::string& value) {
+  // Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1, ... } } }
   record(field_double(1, unix_time()) + field_varint(2, static_cast<uint64_t>(step)) +
-         field_bytes(5, summary));
+         field_bytes(5, field_bytes(1, field_bytes(1, tag) + value)));
   if (std::chrono::steady_clock::now() - flushed_ > kFlushEvery) flush();
 }
 

@@ -10,7 +10,11 @@
 
 namespace longhaul::run {
 
-/// Writes scalars as TensorBoard event files (TFRecord framing of the Event message).
+/// Returns whether a directory has event files, of whatever run.
+bool holds_event_files(const fs::path& dir);
+
+/// Writes scalars and texts as TensorBoard event files (TFRecord framing of the Event
+/// message).
 /// Each start of a run opens a file of its own in the directory, so that what earlier
 /// starts wrote survives. What cannot be written, for a full disk say, is left out.
 /// Not thread-safe.
@@ -27,10 +31,13 @@ class TensorBoardWriter {
   /// no more.
   void begin_session(int64_t step);
   void scalar(std::string_view tag, int64_t step, double value);
+  /// Writes lines that TensorBoard's text plugin shows as they are.
+  void text(std::string_view tag, int64_t step, std::string_view lines);
   /// Hands what is buffered to the file; also done every few seconds.
   void flush();
 
  private:
+  void summary(std::string_view tag, int64_t step, const std::string& value);
   void record(const std::string& event);
 
   AppendFile file_;

@@ -85,11 +85,6 @@ History start_history(Session& session, RunStart& start, RunLog& run) {
   return history;
 }
 
-std::vector<double> times(std::vector<double> values, double factor) {
-  for (double& value : values) value *= factor;
-  return values;
-}
-
 /// Returns what judges the steps; only rank 0 has it, and only where the settings ask for
 /// it. Throws on all ranks where rank 0 throws. Collective.
 std::optional<Expectations> expectations_of(const Session& session) {
@@ -117,11 +112,12 @@ class Trainer {
         schedule_(*history_.schedule),
         plan_(session_.layout.training_plan()),
         hooks_(session_, start_.attempt(), run_.log()),
+        figures_(session_),
         runner_(session_.chunks, *session_.replicas,
-                stage_options(session_, &hooks_.capture(), &hooks_.profile())),
+                stage_options(session_, &hooks_.capture(), &hooks_.profile(),
+                              [this] { figures_.note(MemoryPhase::Forward); })),
         data_check_(unproven_sources(session_)),
         memory_(session_, history_, start_, run_),
-        figures_(session_),
         router_log_(run_, config(), last_step_),
         guard_(config().resilience),
         expectations_(expectations_of(session_)),
@@ -134,6 +130,7 @@ class Trainer {
             config().checkpoint.every_minutes),
         checkpoints_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
+    figures_.note(MemoryPhase::Weights);
     data_check_.settle(kDataCheckSeconds);
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
@@ -160,7 +157,7 @@ class Trainer {
       figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
       checkpoints_.reached(history_.step);
-      run_.record(outcome.record, history_.sources);
+      run_.record(outcome.record, history_.sources, figures_.phase_memory());
       if (rolls_back(outcome)) {
         tell_profile();
         continue;
@@ -221,6 +218,7 @@ class Trainer {
     session_.flat->zero_grads();
     runner_.begin_step(batch.micro_batches, loss.scales(fault.gradient));
     run_plan(session_, plan_, runner_, hooks_.before_passes(step));
+    figures_.note(MemoryPhase::Backward);
     hooks_.after_passes(step);
 
     // 6. Clip. Without ep this is the step's one wait for a device: all values that
@@ -229,7 +227,8 @@ class Trainer {
         {runner_.device_loss_sums(),
          session_.optimizer->gradient_squares(session_.parameter_names),
          runner_.device_router_loads()});
-    loss.add_up(session_, times(std::move(sums[0]), fault.loss));
+    for (double& sum : sums[0]) sum *= fault.loss;
+    loss.add_up(session_, std::move(sums[0]));
     const double norm = optim::norm_over(*session_.world, sums[1]);
     const ExpertLoads loads = sum_router_loads(session_, sums[2], totals.positions);
     const Verdict verdict =
@@ -265,8 +264,7 @@ class Trainer {
     return StepOutcome{record, verdict};
   }
 
-  /// Does what comes after the last step of a run that ends while it waits for the next
-  /// one's batch.
+  /// Ends a run that still waits for its next batch.
   void end_before_step() {
     ask();
     save(/*ends=*/true, checkpoints_.settle());
@@ -284,6 +282,7 @@ class Trainer {
     session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
                              *session_.layout.everyone);
     session_.replicas->share_weights();
+    figures_.note(MemoryPhase::Update);
     hooks_.updated(history_.step + 1);
   }
 
@@ -299,8 +298,7 @@ class Trainer {
     }
   }
 
-  /// Decides whether the run ends because the step is not what run.expect or run.golden
-  /// says. All ranks take rank 0's decision. Collective.
+  /// Lets rank 0 end a run that misses run.expect or run.golden. Collective.
   void judge_step(const run::StepRecord& record, bool last) {
     if (!config().run.expect && !config().run.golden) return;
     const char* stops = nullptr;
@@ -424,6 +422,7 @@ class Trainer {
         !held.empty()) {
       run_.log().info(held);
     }
+    run_.record_memory(history_.step, figures_.last_phase_memory(session_));
     run_.finish(session_, history_, stopped, checkpoints_.words_at(history_.step));
     checkpoints_.end_mirror();
   }
@@ -494,8 +493,7 @@ class Trainer {
     }
   }
 
-  /// Returns the loss sums of some micro batches of validation, which all ranks share.
-  /// Collective.
+  /// Returns the loss sums of micro batches of validation over all ranks. Collective.
   std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
     end_if_asked(*session_.world);
     hooks_.phase("validation batch");
@@ -522,7 +520,9 @@ class Trainer {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(run::kSavePhase, history_.step);
+    figures_.note(MemoryPhase::BeforeSave);
     checkpoints_.save(history_, capture_.capture(session_.state()), ends);
+    figures_.note(MemoryPhase::AfterSave);
     saved_step_ = history_.step;
     control_.saved();
   }
@@ -541,10 +541,10 @@ class Trainer {
   optim::RunSchedule schedule_;
   layout::PipelinePlan plan_;
   StepHooks hooks_;
+  StepFigures figures_;
   StageRunner runner_;
   DataCheck data_check_;
   PeerMemory memory_;
-  StepFigures figures_;
   RouterLog router_log_;
   StepGuard guard_;
   std::optional<Expectations> expectations_;  ///< rank 0's, where it is asked for

@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::translate {
 namespace {
@@ -251,6 +252,26 @@ void Job::put_betas(const std::string& name1, const std::string& name2, double b
   draft_.put("optimizer.betas",
              {config::Array{{*first.value, ""}, {*second.value, ""}}, ""},
              fmt::format("{}, {}", first.from, second.from));
+}
+
+void Job::put_tensorboard(const std::string& name) const {
+  const Said* const said = find(name);
+  if (said == nullptr) return;
+  if (said->variable || said->text().empty()) {
+    return leave(name, "event files lie in run.dir, or where log.tensorboard_dir says");
+  }
+  draft_.put("log.tensorboard_dir", text_value(said->text()), said->shown);
+  if (said->values.size() > 1) {
+    draft_.leave("{}: event files lie in the first directory alone", said->as_written());
+  }
+}
+
+void Job::put_results(const std::string& name, const char* form) const {
+  const Said* const said = find(name);
+  if (said == nullptr) return;
+  draft_.put("log.results", text_value(form),
+             fmt::format("{}: {} in run.dir has their form", said->as_written(),
+                         run::kResultsFile));
 }
 
 void Job::override_whole(const std::string& name, const std::string& field,

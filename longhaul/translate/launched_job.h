@@ -88,6 +88,11 @@ class Job {
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
+  /// Puts log.tensorboard_dir, the first of several directories. Notes a directory that
+  /// only a shell knows as not carried over: the run has one of its own.
+  void put_tensorboard(const std::string& name) const;
+  /// Puts log.results where the user names a file for results.
+  void put_results(const std::string& name, const char* form) const;
   /// Puts the setting, or the other system's default, as a field of config.json. Notes a
   /// setting with an unknown value as not carried over. Does nothing if there is neither
   /// setting nor default.

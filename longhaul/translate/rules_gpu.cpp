@@ -16,12 +16,6 @@ namespace {
 
 using config::Value;
 
-void put_tensorboard(const Job& job) {
-  if (const Said* const dir = job.find("tensorboard_dir")) {
-    job.draft().put("log.tensorboard", {true, ""}, dir->shown);
-  }
-}
-
 /// Puts parallel.zero and parallel.shard_group by the name of FSDP's strategy.
 void put_strategy(const Job& job, const std::string& strategy, const std::string& from) {
   struct Form {
@@ -490,7 +484,7 @@ void translate_smp(const Job& job) {
       "resume_from_checkpoint",
       "longhaul import it with --format checkpoint, then checkpoint.resume, goes on "
       "from it; a restart finds its own newest checkpoint by itself");
-  put_tensorboard(job);
+  job.put_tensorboard("tensorboard_dir");
   const Known<bool> finetune = job.on("finetune");
   if (finetune.value.value_or(finetune.given)) {
     draft.fill("init.weights",
@@ -578,7 +572,7 @@ void translate_megatron(const Job& job) {
     draft.put("resilience.comm_timeout_s",
               {static_cast<double>(*minutes.value) * 60.0, ""}, minutes.from);
   }
-  put_tensorboard(job);
+  job.put_tensorboard("tensorboard_dir");
   job.put("checkpoint.async", job.on("async_save"));
   put_megatron_profile(job);
 }

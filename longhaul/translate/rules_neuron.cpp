@@ -171,6 +171,8 @@ void put_linear(const Job& job, int64_t warmup) {
 
 void translate_nxd_pipeline(const Job& job) {
   Draft& draft = job.draft();
+  job.put_tensorboard("tb_dir");
+  job.put_results("metrics_file", "nxd");
   draft.put_default("data.seq_len", {int64_t{4096}, ""});
   draft.put_default("run.steps", {int64_t{100}, ""});
   job.put("parallel.tp", job.whole("tensor_parallel_size", 8));
@@ -214,6 +216,7 @@ void translate_nxd_pipeline(const Job& job) {
 
 void translate_nxd_zero(const Job& job) {
   Draft& draft = job.draft();
+  job.put_results("metrics_file", "nxd-zero1");
   const std::string& script = job.source().script;
   const bool neox = script.find("gpt_neox") != std::string::npos;
   // Arcee's script is an older one of NxD.
@@ -279,6 +282,7 @@ void put_expected_rate(const Job& job) {
 
 void translate_bert(const Job& job) {
   Draft& draft = job.draft();
+  job.put_results("metrics_file", "bert");
   const bool phase2 = job.on("phase2", false).value.value_or(false);
   draft.put_default("run.seed", {int64_t{12349}, ""});
   draft.put_default("run.steps", {int64_t{28125}, ""});

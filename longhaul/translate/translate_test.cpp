@@ -41,10 +41,28 @@ TEST(Translate, EachLineSaysWhereItIsFrom) {
 }
 
 TEST(Translate, WhatHasNoKeyIsNamedWithTheReason) {
-  const Translation made = translate(kNxd + "--save_load_xser 1 --tb_dir x", {});
+  const Translation made = translate(kNxd + "--save_load_xser 1 --tb_dir $X", {});
   EXPECT_TRUE(holds(made.text, "#   --save_load_xser 1: checkpoints are safetensors\n"));
-  EXPECT_TRUE(holds(made.text, "#   --tb_dir x: event files lie in run.dir"));
+  EXPECT_TRUE(holds(made.text, "#   --tb_dir $X: event files lie in run.dir"));
   EXPECT_EQ(made.without_key, 2);
+}
+
+TEST(Translate, PlacesAndFormsOfRecordsAreCarriedOver) {
+  const Translation made = translate(kNxd + "--tb_dir out/tb --metrics_file r.json", {});
+  const RunConfig config = parse_run_config(made.text, "run.toml").config;
+  EXPECT_EQ(config.log.tensorboard_dir, "out/tb");
+  EXPECT_EQ(config.log.results, ResultsForm::Nxd);
+  EXPECT_TRUE(holds(made.text, "# --metrics_file r.json: results.json in run.dir"));
+  EXPECT_EQ(made.without_key, 0);
+}
+
+TEST(Translate, TheFirstOfSeveralTensorBoardDirectoriesIsTaken) {
+  const Translation made =
+      translate("torchrun train_external.py --tensorboard_dir /a /b", {});
+  EXPECT_TRUE(holds(made.text, "tensorboard_dir = \"/a\""));
+  EXPECT_TRUE(holds(made.text,
+                    "#   --tensorboard_dir /a /b: event files lie in the "
+                    "first directory alone\n"));
 }
 
 TEST(Translate, AnUnknownFlagIsNamedLoudly) {

@@ -118,6 +118,16 @@ def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained
     assert tensors(step_dir(staged, STEPS)) == tensors(step_dir(own, STEPS))
 
 
+def test_memory_by_phase_is_what_tensors_have_on_the_device(trained):
+    run = trained(LAYOUTS["tp2_sequence"], *FP32, *DEVICE)
+    first = json.loads((run / "metrics.jsonl").open().readline())
+    used = first["phase_memory_bytes"]
+    # Inputs are kept between forward and backward, and nothing of a pass after it.
+    assert 0 < used["weights"] < used["forward"] <= first["memory_peak_bytes"]
+    assert used["backward"] == pytest.approx(used["weights"], rel=0.1)
+    assert used["update"] == pytest.approx(used["weights"], rel=0.1)
+
+
 @pytest.mark.soak
 def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_path, monkeypatch):
     """Two on each: four ranks on one machine have devices 0 to 3, these 0 and 1 twice."""

@@ -1,6 +1,7 @@
 """BERT from text to a directory that transformers loads: examples, phase 1, a kill, phase 2."""
 
 import json
+import math
 import pathlib
 import subprocess
 import time
@@ -68,7 +69,7 @@ def phases(run, data, tmp_path_factory):
     """Phase 1 is killed and goes on; phase 2 begins from its weights."""
     folder = tmp_path_factory.mktemp("runs")
     first = recipe("bert-large-phase1", folder / "one", data[32], 32, "run.steps=24",
-                   "checkpoint.every=8", "checkpoint.keep=2")
+                   "checkpoint.every=8", "checkpoint.keep=2", 'log.results="bert"')
     kill_after(first, folder / "one/checkpoints/step_00000008/manifest.json")
     run("longhaul", *first)
     run("longhaul", *recipe("bert-large-phase2", folder / "two", data[64], 64, "run.steps=8",
@@ -82,6 +83,18 @@ def test_a_killed_phase_is_the_one_that_was_not(run, data, phases, tmp_path):
     whole = records(tmp_path / "whole")
     assert records(phases / "one") == whole and len(whole) == 24
     assert whole[0][0] - whole[-1][0] > 0.2
+
+
+def test_results_have_an_entry_for_each_shard(phases):
+    """A shard is a quarter of the data, and an epoch of the script has three."""
+    metrics = json.loads((phases / "one/results.json").read_text())["results"]["metrics"]
+    at = [one["AdditionalData"] for one in metrics if one["MetricName"] == "Loss"]
+    places = [(one["Epoch"], one["File index"]) for one in at]
+    assert places == [(n // 3, 1 + n % 3) for n in range(len(at))] and len(at) >= 3
+    ends = [json.loads(line)["epoch"] for line in (phases / "one/metrics.jsonl").open()][-24:]
+    assert len(at) == math.ceil(4 * ends[-1] - 1e-9)
+    assert metrics[-4]["MetricName"] == "FinalLoss"
+    assert at[-1]["Global step"] == metrics[-1]["AdditionalData"]["Global step"] == 24
 
 
 def test_phase_2_begins_where_phase_1_has_ended(phases):

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/run/files.h"
 #include "longhaul/train/log/metrics.h"
 
 int main(int argc, char** argv) {
@@ -17,7 +18,8 @@ int main(int argc, char** argv) {
   }
   try {
     system::Logger silent;
-    train::MetricsWriter writer(argv[1], silent, 1, true);
+    const fs::path dir = argv[1];
+    train::MetricsWriter writer(dir, silent, 1, dir / run::kTensorBoardDir);
     const int64_t steps = std::atoll(argv[2]);
     const int64_t first = argc == 5 ? std::atoll(argv[4]) : 1;
     writer.begin(first - 1, steps);

@@ -29,8 +29,9 @@ def as_float(value):
 def figures(record):
     """A record of metrics.jsonl by tag; step and time are an event's own."""
     flat = {key: value for key, value in record.items() if key not in ("step", "time")}
-    sources = flat.pop("source_tokens")
-    return flat | {f"source_tokens/{name}": tokens for name, tokens in sources.items()}
+    for key in ("source_tokens", "phase_memory_bytes"):
+        flat |= {f"{key}/{name}": count for name, count in flat.pop(key, {}).items()}
+    return flat
 
 
 def test_every_step_and_figure_is_read_back(run, tmp_path):
@@ -94,14 +95,96 @@ def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
     assert records == 2 + 5 * 19 + 2
 
 
-def test_a_training_and_its_restart_read_back_as_metrics_jsonl(run, tmp_path):
-    config = write_config(tmp_path)
+@pytest.fixture(scope="module")
+def trained(run, tmp_path_factory):
+    """A training of eight steps in two starts, which saves after steps 4 and 8."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = write_config(folder)
     run("longhaul", "train", config, "--set", "run.stop_after=4")
-    run("longhaul", "train", config)
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    run("longhaul", "train", config, "--set", "checkpoint.every=2")
+    return folder / "run"
+
+
+def records_of(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").open()]
+
+
+def test_a_training_and_its_restart_read_back_as_metrics_jsonl(trained):
+    records = records_of(trained)
     assert [r["step"] for r in records] == list(range(1, 9))
-    events = read(tmp_path / "run")
-    for key in figures(records[0]):
-        assert [(e.step, e.value) for e in events.Scalars(key)] == \
-            [(r["step"], as_float(figures(r)[key])) for r in records], key
+    events = read(trained)
+    for key in {key for r in records for key in figures(r)}:
+        told = {r["step"]: as_float(figures(r)[key]) for r in records if key in figures(r)}
+        assert {e.step: e.value for e in events.Scalars(key) if e.step in told} == told, key
     assert [e.value for e in events.Scalars("attempt")] == [1.0] * 4 + [2.0] * 4
+
+
+def test_memory_is_told_by_phase(trained):
+    """Of the first step of each start, and of each save with the next line."""
+    first, save = ["weights", "forward", "backward", "update"], ["before_save", "after_save"]
+    told = {r["step"]: list(r["phase_memory_bytes"]) for r in records_of(trained)
+            if "phase_memory_bytes" in r}
+    assert {step: set(names) for step, names in told.items()} == \
+        {1: set(first), 5: set(first), 7: set(save)}
+    of_end = [json.loads(line) for line in (trained / "events.jsonl").open()]
+    of_end = [e for e in of_end if e["event"] == "phase_memory"]
+    assert [(e["step"], set(e["phase_memory_bytes"])) for e in of_end] == \
+        [(4, set(save)), (8, set(save))]
+    resident = records_of(trained)[0]["host_memory_bytes"]
+    for record in records_of(trained):
+        for name, used in record.get("phase_memory_bytes", {}).items():
+            assert resident / 2 < used < resident * 2, name
+    saved = read(trained).Scalars("phase_memory_bytes/before_save")
+    assert [(e.step, e.value) for e in saved] == [
+        (step, as_float(used["before_save"])) for step, used in
+        ((4, of_end[0]["phase_memory_bytes"]), (7, records_of(trained)[6]["phase_memory_bytes"]),
+         (8, of_end[1]["phase_memory_bytes"]))]
+
+
+def text_of(events, tag):
+    assert events.SummaryMetadata(tag).plugin_data.plugin_name == "text"
+    found = events.Tensors(tag)
+    lines = [e.tensor_proto.string_val[0].decode().splitlines() for e in found]
+    assert all(line.startswith("    ") for text in lines for line in text)  # shown as it is
+    return [(e.step, [line[4:] for line in text]) for e, text in zip(found, lines)]
+
+
+def test_settings_and_facts_of_each_start_are_texts(trained):
+    events = read(trained)
+    assert set(events.Tags()["tensors"]) == {"settings", "start"}
+    settings, facts = text_of(events, "settings"), text_of(events, "start")
+    assert [step for step, _ in settings] == [step for step, _ in facts] == [0, 4]
+    assert settings[1][1] == (trained / "config.toml").read_text().splitlines()
+    log = (trained / "log.txt").read_text()
+    assert "stop_after = 4" in settings[0][1] and "stop_after = 4" not in settings[1][1]
+    for attempt, (_, lines) in enumerate(facts, 1):
+        assert f" attempt {attempt}" in lines[0]
+        assert any(line.startswith("batch 8 sequences of 32 tokens") for line in lines)
+        assert all(line in log for line in lines)
+
+
+def test_a_variable_of_any_bytes_leaves_texts_readable_and_secrets_stay_out(run, tmp_path):
+    config = write_config(tmp_path)
+    run("longhaul", "train", config, "--set", "run.stop_after=1",
+        env={"NEURON_NAME": "caf\udce9", "NEURON_TOKEN": "hidden"},
+        errors="replace")
+    ((_, lines),) = text_of(read(tmp_path / "run"), "start")
+    assert "environment NEURON_NAME=caf?" in lines
+    for file in (tmp_path / "run/tensorboard").iterdir():
+        assert b"hidden" not in file.read_bytes()
+
+
+def test_event_files_lie_where_the_settings_say(run, tmp_path):
+    config = write_config(tmp_path)
+    place = ["--set", f"log.tensorboard_dir={tmp_path / 'all/curves'}", "--set", "run.stop_after=1"]
+    run("longhaul", "train", config, *place)
+    assert not (tmp_path / "run/tensorboard").exists()
+    events = accumulator.EventAccumulator(str(tmp_path / "all/curves"))
+    events.Reload()
+    assert [e.step for e in events.Scalars("loss")] == [1]
+    assert "of another run" not in (tmp_path / "run/log.txt").read_text()
+    run("longhaul", "train", config, *place, "--set", "run.stop_after=2")
+    assert "of another run" not in (tmp_path / "run/log.txt").read_text()
+    run("longhaul", "train", config, *place, "--set", f"run.dir={tmp_path / 'other'}")
+    assert f"{tmp_path / 'all/curves'} has TensorBoard's files of another run" in \
+        (tmp_path / "other/log.txt").read_text()

@@ -17,13 +17,13 @@ constexpr std::array<std::string_view, 9> kLoggedNames = {
 
 /// Beginnings of the names of whole families. Open MPI's settings are named by component:
 /// among the others are its addresses and keys.
-constexpr std::array<std::string_view, 28> kLoggedFamilies = {
+constexpr std::array<std::string_view, 29> kLoggedFamilies = {
     "AOTI_",        "ATEN_",         "CCOM_",         "CUDA_",        "EFA_",
     "FI_",          "GOMP_",         "KMP_",          "LONGHAUL_",    "MALLOC_",
     "MKL_",         "NCCL_",         "NEURON_",       "OFI_",         "OMPI_COMM_WORLD_",
     "OMPI_MCA_btl", "OMPI_MCA_coll", "OMPI_MCA_mpi_", "OMPI_MCA_mtl", "OMPI_MCA_osc",
     "OMPI_MCA_pml", "OMP_",          "ONEDNN_",       "PYTORCH_",     "RDMAV_",
-    "SLURM_",       "TORCH_",        "UCX_"};
+    "SLURM_",       "TORCH_",        "UCX_",          "XLA_"};
 
 constexpr std::array<std::string_view, 9> kSecretWords = {
     "AUTH", "CRED", "JWT", "KEY", "MUNGE", "PASS", "SECRET", "SIGNATURE", "TOKEN"};

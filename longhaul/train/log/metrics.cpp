@@ -17,8 +17,6 @@
 namespace longhaul::train {
 namespace {
 
-constexpr const char* kTimeToTrain = "Time to train";
-
 std::function<void(const std::string&)> warn(system::Logger& log) {
   return [&log](const std::string& line) { log.warning(line); };
 }
@@ -63,17 +61,16 @@ Throughput throughput_of(const monitor::Records& records, bool with_first) {
 }
 
 Json metric(const char* name, const Json& value, const char* units, Json more) {
-  return {{"MetricName", name},
-          {"MeasuredValue", value},
-          {"Units", units},
-          {"Timestamp", utc_now()},
-          {"AdditionalData", std::move(more)}};
+  return results_metric(name, value, units, utc_now(), std::move(more));
 }
 
-/// Returns the wall time by classes, from the ledger that `report` shows.
-Json time_to_train(const monitor::RunFiles& run) {
-  const monitor::Ledger ledger =
-      monitor::make_ledger(run.records(), run.events(), std::nullopt);
+/// Returns the ledger of the wall time that `report` shows.
+monitor::Ledger ledger_of(const monitor::RunFiles& run) {
+  return monitor::make_ledger(run.records(), run.events(), std::nullopt);
+}
+
+/// Returns the wall time by classes.
+Json time_to_train(const monitor::Ledger& ledger) {
   Json seconds = Json::object();
   for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
     const auto kind = static_cast<monitor::TimeClass>(i);
@@ -118,7 +115,7 @@ Json metrics_of(const monitor::RunFiles& run, const Json& accumulation) {
   }
   const Json steps = {{"Steps", speed.steps}};
   metrics.push_back(metric("Final loss", last->loss, "", std::move(at)));
-  metrics.push_back(time_to_train(run));
+  metrics.push_back(time_to_train(ledger_of(run)));
   metrics.push_back(metric("Average throughput", speed.average, "seq/s", steps));
   metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
   metrics.push_back(metric("Average token throughput", speed.tokens, "tok/s", steps));
@@ -145,11 +142,10 @@ std::string log_line(const run::StepRecord& record, const RunningMeans& means) {
 }
 
 MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
-                             int64_t log_every, bool tensorboard, int64_t log_window)
-    : run_dir_(run_dir),
-      log_(log),
+                             int64_t log_every, fs::path tensorboard, int64_t log_window)
+    : log_(log),
       log_every_(log_every),
-      with_tensorboard_(tensorboard),
+      tensorboard_dir_(std::move(tensorboard)),
       means_(log_window),
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
@@ -159,9 +155,9 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
   }
 }
 
-void MetricsWriter::step(const run::StepRecord& record,
-                         const run::SourceTokens& sources) {
-  const Json json = to_json(record, sources);
+void MetricsWriter::step(const run::StepRecord& record, const run::SourceTokens& sources,
+                         const run::PhaseMemory& memory) {
+  const Json json = to_json(record, sources, memory);
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
@@ -170,10 +166,8 @@ void MetricsWriter::step(const run::StepRecord& record,
       if (key != run::kStepKey && key != run::kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }
-    for (const auto& [name, count] : sources) {
-      tensorboard_->scalar(fmt::format("{}/{}", run::kSourceTokensKey, name), record.step,
-                           static_cast<double>(count));
-    }
+    scalars(run::kSourceTokensKey, record.step, sources);
+    scalars(run::kPhaseMemoryKey, record.step, memory);
   }
   means_.add(record);
   if (record.step % log_every_ == 0) log_.info(log_line(record, means_));
@@ -185,15 +179,36 @@ void MetricsWriter::step(const run::StepRecord& record,
   }
 }
 
+void MetricsWriter::scalars(const char* key, int64_t step,
+                            const std::vector<std::pair<std::string, int64_t>>& numbers) {
+  for (const auto& [name, number] : numbers) {
+    tensorboard_->scalar(fmt::format("{}/{}", key, name), step,
+                         static_cast<double>(number));
+  }
+}
+
+void MetricsWriter::phase_memory(int64_t step, int attempt,
+                                 const run::PhaseMemory& memory) {
+  Json bytes;
+  for (const auto& [name, number] : memory) bytes[name] = number;
+  event(run::event_line(
+      run::kPhaseMemoryEvent,
+      {{"attempt", attempt}, {"step", step}, {run::kPhaseMemoryKey, std::move(bytes)}}));
+  if (tensorboard_) scalars(run::kPhaseMemoryKey, step, memory);
+}
+
 void MetricsWriter::begin(int64_t step, int64_t last_step) {
-  if (with_tensorboard_) {
+  if (!tensorboard_dir_.empty()) {
     // A run that begins validates at step 0; a run that goes on has done its first step.
-    tensorboard_.emplace(run_dir_ / run::kTensorBoardDir, step == 0 ? 0 : step + 1,
-                         warn(log_));
+    tensorboard_.emplace(tensorboard_dir_, step == 0 ? 0 : step + 1, warn(log_));
   }
   steps_before_ = step;
   last_step_ = last_step;
   started_ = std::chrono::steady_clock::now();
+}
+
+void MetricsWriter::text(const char* name, const std::string& lines) {
+  if (tensorboard_) tensorboard_->text(name, steps_before_, lines);
 }
 
 void MetricsWriter::go_back(int64_t step) {
@@ -226,13 +241,21 @@ void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {
 
 void MetricsWriter::event(const Json& line) { events_.append(line); }
 
-int64_t write_results(const fs::path& run_dir, const Json& parameters) {
+int64_t write_results(const fs::path& run_dir, const Json& parameters,
+                      const ResultsFacts& facts) {
   monitor::RunFiles run(run_dir);
   run.refresh();
-  const Json results = {
-      {"results",
-       {{"parameters", parameters},
-        {"metrics", metrics_of(run, parameters.value(kAccumulationParameter, Json()))}}}};
+  Json said;
+  if (facts.config.log.results == ResultsForm::Longhaul) {
+    said = {
+        {"parameters", parameters},
+        {"metrics", metrics_of(run, parameters.value(kAccumulationParameter, Json()))}};
+  } else {
+    said = {{"parameters", other_parameters(facts, parameters)},
+            {"metrics", other_metrics(facts, parameters, run.records(),
+                                      ledger_of(run).total_seconds())}};
+  }
+  const Json results = {{"results", std::move(said)}};
   write_text_atomic(run_dir / run::kResultsFile, json_text(results, 2) + "\n");
   return run.records().unreadable();
 }
@@ -259,13 +282,18 @@ void settle_time_to_train(const fs::path& run_dir) {
   monitor::RunFiles run(run_dir);
   run.refresh();
   const Json before = results;
+  const monitor::Ledger ledger = ledger_of(run);
   for (Json& one : results.at(place)) {
-    if (one.is_object() && one.value("MetricName", Json()) == kTimeToTrain) {
-      Json now = time_to_train(run);
-      const auto same = [&](const char* key) {
-        return one.value(key, Json()) == now[key];
-      };
-      if (!same("MeasuredValue") || !same("AdditionalData")) one = std::move(now);
+    if (!one.is_object() || !is_time_to_train(one.value("MetricName", Json()))) continue;
+    const Json more = one.value("AdditionalData", Json());
+    if (!more.contains("Seconds")) {
+      one["MeasuredValue"] = minutes_to_train(ledger.total_seconds());
+      continue;
+    }
+    Json now = time_to_train(ledger);
+    if (one.value("MeasuredValue", Json()) != now["MeasuredValue"] ||
+        more != now["AdditionalData"]) {
+      one = std::move(now);
     }
   }
   if (results == before) return;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "longhaul/base/jsonl.h"
 #include "longhaul/run/events.h"
@@ -11,6 +13,7 @@
 #include "longhaul/run/tensorboard.h"
 #include "longhaul/system/log.h"
 #include "longhaul/train/history/running_means.h"
+#include "longhaul/train/log/other_results.h"
 
 namespace longhaul::train {
 
@@ -23,16 +26,22 @@ std::string log_line(const run::StepRecord& record, const RunningMeans& means);
 class MetricsWriter {
  public:
   /// `log_every` thins out the lines of log.txt only; `log_window` is the number of steps
-  /// whose means they have.
+  /// whose means they have. `tensorboard` is the directory of TensorBoard's files; empty:
+  /// there are none.
   MetricsWriter(const fs::path& run_dir, system::Logger& log, int64_t log_every,
-                bool tensorboard, int64_t log_window = 1);
+                fs::path tensorboard, int64_t log_window = 1);
 
   /// Begins TensorBoard's file. Says that the start goes on from `step`, up to the last
   /// step.
   void begin(int64_t step, int64_t last_step);
+  /// Gives TensorBoard lines for people about the start, under this name.
+  void text(const char* name, const std::string& lines);
   /// Says that the run has gone back to `step`.
   void go_back(int64_t step);
-  void step(const run::StepRecord& record, const run::SourceTokens& sources);
+  void step(const run::StepRecord& record, const run::SourceTokens& sources,
+            const run::PhaseMemory& memory = {});
+  /// Appends the event of what no step's line follows, and gives it to TensorBoard.
+  void phase_memory(int64_t step, int attempt, const run::PhaseMemory& memory);
   void validation(const run::ValidationRecord& record);
   /// Appends the event, and gives TensorBoard the use of experts and the entropy by
   /// layer.
@@ -41,10 +50,13 @@ class MetricsWriter {
   void event(const Json& line);
 
  private:
-  fs::path run_dir_;
+  /// Gives TensorBoard numbers by their names under one key.
+  void scalars(const char* key, int64_t step,
+               const std::vector<std::pair<std::string, int64_t>>& numbers);
+
   system::Logger& log_;
   int64_t log_every_;
-  bool with_tensorboard_;
+  fs::path tensorboard_dir_;
   RunningMeans means_;
   JsonLines metrics_;
   JsonLines events_;
@@ -54,17 +66,16 @@ class MetricsWriter {
   std::chrono::steady_clock::time_point started_;
 };
 
-/// The parameter of results.json that says how many micro batches a step has.
-inline constexpr const char* kAccumulationParameter = "Gradient accumulation microsteps";
-
-/// Writes results.json in the fields of the systems that the run is compared with.
-/// `parameters` are the run's parameters. The metrics come from all of metrics.jsonl and
-/// events.jsonl, so that a restart loses nothing. The time to train is the wall time from
-/// the first start on, by classes, as `report` has it. The throughput counts each step
-/// once and leaves out the first step of a start, which warms up; MFU and TFLOP/s are
-/// means over the same steps' time. Returns the number of lines of metrics.jsonl that
-/// cannot be read and were passed over; only a damaged disk makes such lines.
-int64_t write_results(const fs::path& run_dir, const Json& parameters);
+/// Writes results.json in the form that log.results of the facts names. `parameters` are
+/// the run's parameters in our form (run_parameters.h). The metrics come from all of
+/// metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to train is
+/// the wall time from the first start on, in our form by classes, as `report` has it. Our
+/// throughput counts each step once and leaves out the first step of a start, which warms
+/// up; MFU and TFLOP/s are means over the same steps' time. Returns the number of lines
+/// of metrics.jsonl that cannot be read and were passed over; only a damaged disk makes
+/// such lines.
+int64_t write_results(const fs::path& run_dir, const Json& parameters,
+                      const ResultsFacts& facts = {});
 
 /// Returns the newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);

@@ -60,7 +60,7 @@ TEST(MetricsWriter, LogEveryThinsTheLogOnly) {
   ::testing::internal::CaptureStdout();
   {
     system::Logger log = system::Logger::to_file(dir / "log.txt");
-    MetricsWriter writer(dir.path(), log, 10, false);
+    MetricsWriter writer(dir.path(), log, 10, {});
     for (int64_t step = 1; step <= 20; ++step) writer.step(step_of(step, 1, 1.0), {});
   }
   ::testing::internal::GetCapturedStdout();
@@ -77,7 +77,7 @@ TEST(MetricsWriter, ALineHasTheMeansOfItsWindow) {
   ::testing::internal::CaptureStdout();
   {
     system::Logger log = system::Logger::to_file(dir / "log.txt");
-    MetricsWriter writer(dir.path(), log, 5, false, 4);
+    MetricsWriter writer(dir.path(), log, 5, {}, 4);
     for (int64_t step = 1; step <= 10; ++step) writer.step(step_of(step, 1, 2.0), {});
   }
   // The losses of steps 7 to 10 are 1.3 to 1.0.
@@ -91,7 +91,7 @@ TEST(MetricsWriter, ValidationAndEventsHaveLinesOfTheirOwn) {
   ::testing::internal::CaptureStdout();
   {
     system::Logger log = system::Logger::to_file(dir / "log.txt");
-    MetricsWriter writer(dir.path(), log, 1, true);
+    MetricsWriter writer(dir.path(), log, 1, dir / "tensorboard");
     writer.begin(0, 200);
     writer.validation({200, 1, 1000.0, 3.5, 1.652, "wiki"});
     writer.event(run::event_line("checkpoint", {{"step", 5}, {"seconds", 61.2}}));
@@ -111,7 +111,7 @@ TEST(MetricsWriter, LoadsOfExpertsAreAnEventAndScalarsByLayer) {
   const TestDirectory dir;
   {
     system::Logger silent;
-    MetricsWriter writer(dir.path(), silent, 1, true);
+    MetricsWriter writer(dir.path(), silent, 1, dir / "tensorboard");
     writer.begin(0, 4);
     run::StepRecord record = step_of(4, 1, 1.0);
     record.expert_use = 0.5;
@@ -137,7 +137,7 @@ TEST(MetricsWriter, ATornLineOfACrashIsSaidInTheLog) {
   write_file(dir / "metrics.jsonl", "{\"step\":1}\n{\"st");
   ::testing::internal::CaptureStdout();
   system::Logger log = system::Logger::to_file(dir / "log.txt");
-  const MetricsWriter writer(dir.path(), log, 1, false);
+  const MetricsWriter writer(dir.path(), log, 1, {});
   EXPECT_HAS(::testing::internal::GetCapturedStdout(), "torn line of 4 bytes");
 }
 
@@ -145,7 +145,7 @@ class Results : public ::testing::Test {
  protected:
   void write(const std::vector<run::StepRecord>& steps) {
     system::Logger silent;
-    MetricsWriter writer(dir_.path(), silent, 1, false);
+    MetricsWriter writer(dir_.path(), silent, 1, {});
     for (const run::StepRecord& step : steps) writer.step(step, {});
   }
   Json results(int64_t unreadable = 0) {
@@ -207,7 +207,7 @@ TEST_F(Results, HaveTheRatesTheMemoryAndWhatWasValidated) {
   third.epoch = 0.5;
   write({first, second, third});
   system::Logger silent;
-  MetricsWriter writer(dir_.path(), silent, 1, false);
+  MetricsWriter writer(dir_.path(), silent, 1, {});
   writer.validation({2, 1, 1000.0, 3.5, 1.9, "wiki"});
   writer.validation({3, 1, 1000.0, 3.5, 1.7, "wiki"});
   const Json json = results();
@@ -236,6 +236,21 @@ TEST_F(Results, AreBroughtUpToWhatTheSupervisorDidAfterwards) {
   const Json json = read_json(dir_ / "results.json")["results"];
   EXPECT_DOUBLE_EQ(value(json, "Time to train"), 1.5);
   EXPECT_DOUBLE_EQ(value(json, "Final loss"), 1.9);
+}
+
+TEST_F(Results, InAnotherFormAreBroughtUpInThatForm) {
+  write({step_of(1, 1, 90.5, 1090.5)});
+  const Json written = {{"results",
+                         {{"metrics",
+                           {{{"MetricName", "TimeToTrain"},
+                             {"MeasuredValue", 1.0},
+                             {"Units", "minutes"},
+                             {"AdditionalData", {{"Epoch", 0}}}}}}}}};
+  write_file(dir_ / "results.json", json_text(written));
+  settle_time_to_train(dir_.path());
+  Json wanted = written;
+  wanted["results"]["metrics"][0]["MeasuredValue"] = 1.5083;
+  EXPECT_EQ(read_json(dir_ / "results.json"), wanted);
 }
 
 TEST_F(Results, OfASingleStepHaveAThroughput) {

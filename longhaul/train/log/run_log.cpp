@@ -40,6 +40,13 @@ Json traffic_of(comm::Ledger& ledger) {
   return groups;
 }
 
+/// Returns the directory of TensorBoard's files; empty where none are wanted.
+fs::path tensorboard_dir(const RunConfig& config) {
+  if (!config.log.tensorboard) return {};
+  return config.log.tensorboard_dir.empty() ? config.run.dir / run::kTensorBoardDir
+                                            : config.log.tensorboard_dir;
+}
+
 }  // namespace
 
 RunLog::RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& world)
@@ -51,7 +58,7 @@ RunLog::RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& 
   const fs::path& dir = config_.run.dir;
   comm::on_rank_zero(world, [&] {
     *log_ = system::Logger::to_file(dir / run::kLogFile);
-    metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard,
+    metrics_.emplace(dir, *log_, config_.log.every, tensorboard_dir(config_),
                      config_.log.window);
   });
   log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
@@ -107,26 +114,31 @@ std::string RunLog::epochs_left(const Session& session, const History& history) 
 
 void RunLog::write_head(const Session& session, const History& history,
                         const std::string& hosts) {
-  log_->info(fmt::format("config {} hash {}",
-                         (config_.run.dir / run::kConfigFile).string(),
-                         config_hash(config_)));
-  log_->info("ranks " + hosts);
-  log_->info(session.threads);
+  std::string facts =
+      fmt::format("longhaul {} attempt {}\n", build_info().one_line(), attempt_);
+  const auto tell = [&](const std::string& line) {
+    log_->info(line);
+    facts += line + '\n';
+  };
+  tell(fmt::format("config {} hash {}", (config_.run.dir / run::kConfigFile).string(),
+                   config_hash(config_)));
+  tell("ranks " + hosts);
+  tell(session.threads);
   const auto whose = [&](const char* what) {
     const Json& value = session.fingerprint.at(what);
     return value.is_string() ? value.get<std::string>() : json_text(value);
   };
-  log_->info(fmt::format("products in {}: {}", format::dtype_name(session.policy.compute),
-                         whose("products")));
-  if (!session.device.is_cpu()) log_->info("attention: " + whose("attention"));
+  tell(fmt::format("products in {}: {}", format::dtype_name(session.policy.compute),
+                   whose("products")));
+  if (!session.device.is_cpu()) tell("attention: " + whose("attention"));
   if (const char* why = system::amx_refusal()) {
     log_->warning(fmt::format("AMX is not used: {}", why));
   }
   for (const auto& [name, value] : logged_environment()) {
-    log_->info(fmt::format("environment {}={}", name, value));
+    tell(fmt::format("environment {}={}", name, value));
   }
   const ModelDescription& model = session.model_config.description;
-  log_->info(fmt::format(
+  tell(fmt::format(
       "model {} ({} without the embedding{}), {} of weights and gradients, {} of "
       "optimizer state per rank",
       model.parameters_text(), grouped(model.num_parameters_without_embedding()),
@@ -134,12 +146,12 @@ void RunLog::write_head(const Session& session, const History& history,
       human_bytes(static_cast<double>(session.flat->bytes())),
       human_bytes(static_cast<double>(session.optimizer->bytes()))));
   const std::string kinds = families::layer_kinds(session.model_config.network);
-  if (!kinds.empty()) log_->info("attention of the model: " + kinds);
-  log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
-                         counted(config_.batch.global_size, "sequence"),
-                         counted(config_.data.seq_len, "token"), session.batch.dp,
-                         config_.batch.micro_size, session.batch.accumulation,
-                         config_.parallel.zero));
+  if (!kinds.empty()) tell("attention of the model: " + kinds);
+  tell(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
+                   counted(config_.batch.global_size, "sequence"),
+                   counted(config_.data.seq_len, "token"), session.batch.dp,
+                   config_.batch.micro_size, session.batch.accumulation,
+                   config_.parallel.zero));
   const double epoch = static_cast<double>(session.train_sequences) /
                        static_cast<double>(config_.batch.global_size);
   if (epoch < 1.0) {
@@ -148,13 +160,15 @@ void RunLog::write_head(const Session& session, const History& history,
         1.0 / epoch, counted(session.train_sequences, "sequence"),
         grouped(config_.batch.global_size)));
   }
-  if (config_.run.epochs) log_->info(epochs_left(session, history));
+  if (config_.run.epochs) tell(epochs_left(session, history));
   if (first_step_ < last_step_) {
-    log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
-                           first_step_ + 1, last_step_, total_steps_, epoch));
-    return;
+    tell(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps", first_step_ + 1,
+                     last_step_, total_steps_, epoch));
+  } else {
+    tell(nothing_to_do());
   }
-  log_->info(nothing_to_do());
+  metrics_->text("settings", to_toml(config_));
+  metrics_->text("start", facts);
 }
 
 std::string RunLog::nothing_to_do() const {
@@ -183,6 +197,13 @@ void RunLog::start(const Session& session, const History& history, int64_t total
     idle = first_step_ >= last_step_ && is_done(config_.run.dir);
     if (idle) return;
     write_text_atomic(config_.run.dir / run::kConfigFile, to_toml(config_));
+    const fs::path events = tensorboard_dir(config_);
+    if (attempt_ == 1 && run::holds_event_files(events)) {
+      log_->warning(fmt::format(
+          "{} has TensorBoard's files of another run: TensorBoard shows all files of a "
+          "directory as one run; give log.tensorboard_dir a directory for each run",
+          events.string()));
+    }
     metrics_->begin(history.step, last_step);
   });
   if (log_->silent()) return;
@@ -257,19 +278,25 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
 }
 
 void RunLog::record(const run::StepRecord& record,
-                    const std::vector<data::SourceCount>& sources) {
+                    const std::vector<data::SourceCount>& sources,
+                    const run::PhaseMemory& memory) {
   if (log_->silent()) return;
   prove_held();
   run::SourceTokens tokens;
   for (const data::SourceCount& source : sources) {
     tokens.emplace_back(source.name, source.tokens);
   }
-  metrics_->step(record, tokens);
+  metrics_->step(record, tokens, memory);
   const auto jump = clock_.look();
   if (!jump) return;
   log_->warning(describe_jump(*jump));
   event(run::kClockJumpEvent,
         {{"attempt", attempt_}, {"seconds", *jump}, {"host", host_name()}});
+}
+
+void RunLog::record_memory(int64_t step, const run::PhaseMemory& memory) {
+  if (!metrics_ || refused_ || memory.empty()) return;
+  metrics_->phase_memory(step, attempt_, memory);
 }
 
 void RunLog::record_validation(int64_t step, const std::string& name, double loss,
@@ -311,8 +338,8 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
 }
 
 void RunLog::write_results_file(const Session& session) {
-  const int64_t unreadable =
-      write_results(config_.run.dir, run_parameters(session, total_steps_));
+  const int64_t unreadable = write_results(
+      config_.run.dir, run_parameters(session, total_steps_), results_facts(session));
   if (unreadable > 0) {
     log_->warning(
         fmt::format("{} lacks {} lines of {} that cannot be read; look at the disk",

@@ -55,7 +55,10 @@ class RunLog {
   void tell_plan(const std::vector<data::SourcePlan>& plan,
                  const std::vector<data::PhaseChange>& changes);
   void record(const run::StepRecord& record,
-              const std::vector<data::SourceCount>& sources);
+              const std::vector<data::SourceCount>& sources,
+              const run::PhaseMemory& memory);
+  /// Records what no step's line follows, as an event and in TensorBoard.
+  void record_memory(int64_t step, const run::PhaseMemory& memory);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
   /// Records what the routers of experts did in a step, as an event and in TensorBoard.

@@ -1,11 +1,14 @@
 #include "longhaul/train/log/run_parameters.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "longhaul/base/build_info.h"
 #include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/train/log/environment.h"
-#include "longhaul/train/log/metrics.h"
+#include "longhaul/train/session/staged_inputs.h"
 
 namespace longhaul::train {
 
@@ -47,6 +50,21 @@ Json run_parameters(const Session& session, int64_t total_steps) {
           {"Dataset", dataset},
           {"Version", build_info().one_line()},
           {"Environment variables", std::move(environment)}};
+}
+
+ResultsFacts results_facts(const Session& session) {
+  ResultsFacts facts{session.config, session.train_sequences};
+  if (session.config.log.results != ResultsForm::Bert) return facts;
+  facts.shards = 0;
+  for (const TrainSource& source : session.config.data.train) {
+    std::vector<fs::path> files;
+    if (source.synthetic == 0) files = local_paths(source.path, session.objects);
+    if (!files.empty() && data::names_bert_shards(files.front())) {
+      files = data::find_bert_shards(files);
+    }
+    facts.shards += std::max<int64_t>(1, static_cast<int64_t>(files.size()));
+  }
+  return facts;
 }
 
 }  // namespace longhaul::train

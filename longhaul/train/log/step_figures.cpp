@@ -1,5 +1,6 @@
 #include "longhaul/train/log/step_figures.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -9,17 +10,51 @@
 #include "longhaul/train/observe/matmul_rate.h"
 
 namespace longhaul::train {
+namespace {
+
+constexpr std::array kPhaseNames = {"weights", "forward",     "backward",
+                                    "update",  "before_save", "after_save"};
+
+}  // namespace
 
 int64_t peak_bytes(c10::Device device) {
   const int64_t there = device::peak_bytes(device);
   return there > 0 ? there : peak_resident_bytes();
 }
 
+int64_t used_bytes(c10::Device device) {
+  const int64_t there = device::used_bytes(device);
+  return there > 0 ? there : resident_bytes();
+}
+
 StepFigures::StepFigures(const Session& session)
     : flops_(
           session.model_config.description.flops_per_token(session.config.data.seq_len)),
       peak_(std::string(format::dtype_name(session.policy.compute)),
-            session.hardware_peak) {}
+            session.hardware_peak),
+      device_(session.device) {}
+
+void StepFigures::note(MemoryPhase phase) {
+  const auto at = static_cast<size_t>(phase);
+  if (noted_.at(at) == 0 && !told_.at(at)) noted_.at(at) = used_bytes(device_);
+}
+
+run::PhaseMemory StepFigures::named(std::span<const int64_t> bytes) {
+  run::PhaseMemory found;
+  for (size_t i = 0; i < kPhases; ++i) {
+    if (bytes[i] == 0) continue;
+    found.emplace_back(kPhaseNames.at(i), bytes[i]);
+    told_.at(i) = i < static_cast<size_t>(MemoryPhase::BeforeSave);
+  }
+  noted_ = {};
+  return found;
+}
+
+run::PhaseMemory StepFigures::last_phase_memory(const Session& session) {
+  std::array<int64_t, kPhases> bytes = noted_;
+  session.world->all_reduce_wait(bytes, comm::ReduceOp::Max);
+  return named(bytes);
+}
 
 void StepFigures::complete(run::StepRecord& record, const Session& session,
                            system::Logger& log) {
@@ -34,8 +69,10 @@ void StepFigures::complete(run::StepRecord& record, const Session& session,
   // compute. The measurement comes after the first step, which it would only delay.
   const bool wanted = session.world->rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
-  std::array<int64_t, 2> shared = {peak_bytes(session.device), wanted ? 1 : 0};
+  std::array<int64_t, 2 + kPhases> shared = {peak_bytes(session.device), wanted ? 1 : 0};
+  std::ranges::copy(noted_, shared.begin() + 2);
   session.world->all_reduce_wait(shared, comm::ReduceOp::Max);
+  phase_memory_ = named(std::span(shared).subspan(2));
   if (shared[1] != 0) {
     const system::Stopwatch clock;
     const MatmulRate rate = measure_matmul_rate(session.policy.compute, session.device);

@@ -2,7 +2,9 @@
 
 #include <c10/core/Device.h>
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "longhaul/run/step_record.h"
 #include "longhaul/system/log.h"
@@ -16,6 +18,13 @@ namespace longhaul::train {
 /// have had at once in the device's memory. On a CPU, and where the device's allocator
 /// does not count, returns the peak of this process.
 int64_t peak_bytes(c10::Device device);
+
+/// Returns the memory that is in use now, in bytes, as peak_bytes() counts it. Does not
+/// wait for the device.
+int64_t used_bytes(c10::Device device);
+
+/// A point at which memory is noted.
+enum class MemoryPhase { Weights, Forward, Backward, Update, BeforeSave, AfterSave };
 
 /// How a step went. StepFigures completes its record.
 struct StepOutcome {
@@ -34,9 +43,25 @@ class StepFigures {
   /// Collective.
   void complete(run::StepRecord& record, const Session& session, system::Logger& log);
 
+  /// Notes the memory in use now. Only the first of each phase counts: of a start for the
+  /// phases up to the update, of the time since the last step's record for a save.
+  void note(MemoryPhase phase);
+  /// Returns what was noted since the step before, as complete() has found it: the
+  /// largest over the ranks.
+  const run::PhaseMemory& phase_memory() const { return phase_memory_; }
+  /// Returns what was noted since the last step's record. Collective.
+  run::PhaseMemory last_phase_memory(const Session& session);
+
  private:
+  static constexpr size_t kPhases = 6;
+  run::PhaseMemory named(std::span<const int64_t> bytes);
+
   FlopsPerToken flops_;
   PeakRate peak_;  ///< rate of this rank's device
+  c10::Device device_;
+  std::array<int64_t, kPhases> noted_{};  ///< 0: not noted
+  std::array<bool, kPhases> told_{};      ///< of this start, which has them once
+  run::PhaseMemory phase_memory_;
 };
 
 }  // namespace longhaul::train

@@ -452,9 +452,11 @@ int64_t first_column(const Session& session, int64_t columns) {
   return before;
 }
 
-StageOptions stage_options(const Session& session, Capture* capture, Profile* profile) {
+StageOptions stage_options(const Session& session, Capture* capture, Profile* profile,
+                           std::function<void()> after_forward) {
   const RunConfig& config = session.config;
   StageOptions options;
+  options.after_forward = std::move(after_forward);
   options.device = session.device;
   options.context.fused = config.run.fused;
   const bool full = config.memory.recompute == RecomputeKind::Full;

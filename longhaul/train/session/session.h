@@ -149,6 +149,7 @@ int64_t first_column(const Session& session, int64_t columns);
 
 /// Returns what the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr,
-                           Profile* profile = nullptr);
+                           Profile* profile = nullptr,
+                           std::function<void()> after_forward = {});
 
 }  // namespace longhaul::train

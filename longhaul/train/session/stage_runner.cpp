@@ -210,6 +210,7 @@ nn::Tensors StageRunner::forward(int64_t chunk, int64_t micro_batch,
     for (const at::Tensor& tensor : out) {
       flight.roots.push_back(torch::autograd::impl::gradient_edge(tensor));
     }
+    if (options_.after_forward) options_.after_forward();
   } else {
     flights_.erase({chunk, micro_batch});
   }

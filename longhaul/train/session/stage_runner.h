@@ -57,8 +57,10 @@ struct StageOptions {
   /// Number of ranks that share the tokens between tensor-parallel regions.
   int64_t token_parts = 1;
   std::function<void()> drive;  ///< keeps communication going; may be empty
-  Capture* capture = nullptr;   ///< where activations are captured; may be null
-  Profile* profile = nullptr;   ///< where times are recorded; may be null
+  /// Called after each forward pass whose backward follows; may be empty.
+  std::function<void()> after_forward;
+  Capture* capture = nullptr;  ///< where activations are captured; may be null
+  Profile* profile = nullptr;  ///< where times are recorded; may be null
   ForwardObserver* observer = nullptr;
   /// The keys and values that generation has seen so far, by chunk; null: each pass is
   /// complete by itself.
