@@ -8,6 +8,7 @@
 #include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/config/addresses/named_paths.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/objects/address.h"
 
@@ -15,25 +16,23 @@ namespace longhaul::apps {
 
 std::vector<std::string> missing_inputs(const RunConfig& config) {
   std::vector<std::string> missing;
-  const auto look = [&](const fs::path& path, const char* key) {
-    if (path.empty() || objects::is_address(path) || fs::exists(path)) return;
-    missing.push_back(fmt::format("{}: {} is not on this machine", key, path.string()));
-  };
-  const auto look_at_data = [&](const DataPaths& paths, const char* key) {
+  for (const NamedPath& named : named_paths(config)) {
+    if (named.use == PathUse::Writes || named.use == PathUse::OfNodes) continue;
+    // A run that has begun does not read where it began.
+    const bool resumed = named.path == config.checkpoint.resume.path;
+    if (resumed && checkpoint::find_checkpoint(checkpoint_dir(config))) continue;
+    std::vector<fs::path> paths = {named.path};
     try {
-      for (const fs::path& path : data::expand_paths(paths.entries)) look(path, key);
+      if (named.may_be_pattern) paths = data::expand_paths(paths);
     } catch (const InputError& error) {
-      missing.push_back(fmt::format("{}: {}, on this machine", key, error.what()));
+      missing.push_back(fmt::format("{}: {}, on this machine", named.key, error.what()));
+      continue;
     }
-  };
-  look(config.model.config, "model.config");
-  look(config.init.weights, "init.weights");
-  if (config.run.golden) look(config.run.golden->file, "run.golden.file");
-  for (const TrainSource& source : config.data.train) {
-    look_at_data(source.path, "data.train");
-  }
-  for (const ValidationSource& source : config.data.validation) {
-    look_at_data(source.path, "data.validation");
+    for (const fs::path& path : paths) {
+      if (objects::is_address(path) || fs::exists(path)) continue;
+      missing.push_back(
+          fmt::format("{}: {} is not on this machine", named.key, path.string()));
+    }
   }
   return missing;
 }

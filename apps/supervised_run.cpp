@@ -13,6 +13,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/slurm/run_note.h"
+#include "longhaul/config/addresses/named_paths.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/terminal.h"
@@ -49,11 +50,6 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
     if (needed.size() >= kMostNeeded) return;
     needed.push_back({what, fs::absolute(path).lexically_normal(), role});
   };
-  const auto add_data = [&](const char* what, const fs::path& path) {
-    // Nodes do not compare what a pattern stands for.
-    const bool pattern = path.string().find_first_of("*?[") != std::string::npos;
-    if (!pattern) add(what, path, PathRole::Input);
-  };
   const char* temporary = std::getenv("TMPDIR");
   const fs::path program = this_program();
   add("the run's directory", config.run.dir, PathRole::Run);
@@ -62,13 +58,13 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   add("the program", program.parent_path() / kTorchProgram, PathRole::Input);
   add("TMPDIR", temporary == nullptr ? "/tmp" : temporary, PathRole::Room);
   add("the node's memory", memory, PathRole::Room);
-  add("model.config", config.model.config, PathRole::Input);
-  add("init.weights", config.init.weights, PathRole::Input);
-  for (const TrainSource& source : config.data.train) {
-    for (const fs::path& path : source.path.entries) add_data("data.train", path);
-  }
-  for (const ValidationSource& source : config.data.validation) {
-    for (const fs::path& path : source.path.entries) add_data("data.validation", path);
+  for (const NamedPath& named : named_paths(config)) {
+    // Nodes do not compare what a pattern stands for.
+    const bool pattern = named.may_be_pattern &&
+                         named.path.string().find_first_of("*?[") != std::string::npos;
+    if (named.use == PathUse::Reads && !pattern) {
+      add(named.key, named.path, PathRole::Input);
+    }
   }
   return needed;
 }

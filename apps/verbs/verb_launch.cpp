@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "longhaul/cluster/fleet/local_fleet.h"
 #include "longhaul/cluster/fleet/ssh_hosts.h"
 #include "longhaul/cluster/process/command.h"
+#include "longhaul/cluster/process/passed_environment.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/open_files.h"
@@ -38,10 +40,15 @@ struct LaunchOptions {
   int ranks_per_node = 0;
 };
 
-/// Environment variables that workers on other machines need.
-const std::vector<std::string> kExported = {
-    "LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",   "LONGHAUL_SUPERVISOR",
-    "LONGHAUL_RESTART",    run::kRunToFindVariable, kClockVariable};
+/// Returns what mpirun hands to workers on other machines: the variables of the run, and
+/// those by which a supervisor's workers know it.
+std::vector<std::string> exported(const std::vector<std::string>& variables) {
+  std::set<std::string> names = {"LONGHAUL_RECORD_DIR",   "LONGHAUL_MEMORY_DIR",
+                                 "LONGHAUL_SUPERVISOR",   "LONGHAUL_RESTART",
+                                 run::kRunToFindVariable, kClockVariable};
+  names.insert(variables.begin(), variables.end());
+  return {names.begin(), names.end()};
+}
 
 /// Returns the first words of the command that starts `ranks` workers on this machine.
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
@@ -107,6 +114,9 @@ int launch_on_hosts(const LaunchOptions& options) {
   cluster::require_program("ssh", "launch",
                            "install ssh; longhaul reaches --hosts through it");
   check_launch_ground(/*over_ssh=*/true);
+  const std::vector<std::string> variables =
+      cluster::passed_variables(loaded.config.run.pass_environment);
+  cluster::tell_passed(variables);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
   supervisor.here = host_name();
@@ -117,9 +127,10 @@ int launch_on_hosts(const LaunchOptions& options) {
   of_fleet.program = this_program();
   of_fleet.run_dir = fs::absolute(supervisor.run_dir);
   of_fleet.lease_number = lease.attempt();
-  of_fleet.start_agent = [](const std::string& host, std::vector<std::string> words,
-                            const cluster::Secret& secret) {
-    return cluster::start_agent_by_ssh(host, host_name(), std::move(words), secret);
+  of_fleet.start_agent = [&](const std::string& host, std::vector<std::string> words,
+                             const cluster::Secret& secret) {
+    return cluster::start_agent_by_ssh(host, host_name(), std::move(words), secret,
+                                       variables);
   };
   of_fleet.usable = [](const std::vector<std::string>& nodes) { return nodes; };
   cluster::AgentFleet fleet(std::move(of_fleet));
@@ -127,7 +138,7 @@ int launch_on_hosts(const LaunchOptions& options) {
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     std::vector<std::string> words =
-        cluster::mpirun_words(nodes.choose(attempt), per_node, kExported);
+        cluster::mpirun_words(nodes.choose(attempt), per_node, exported(variables));
     words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
     return train_words(std::move(words),
                        settings_file(options.file, loaded.config.run.dir, options.sets,

@@ -20,6 +20,7 @@
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent/agent_fleet.h"
+#include "longhaul/cluster/process/passed_environment.h"
 #include "longhaul/cluster/record/exclusions.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/slurm/batch_script.h"
@@ -29,6 +30,7 @@
 #include "longhaul/cluster/slurm/run_note.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 #include "longhaul/cluster/slurm/stand_in.h"
+#include "longhaul/config/addresses/named_paths.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
@@ -166,12 +168,15 @@ cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
   return of_fleet;
 }
 
-/// Returns the container of the ranks. Makes the directory of checkpoints: what is absent
-/// cannot be mounted, and checkpoints inside of the container would be lost with it.
+/// Returns the container of the ranks. Makes the directories into which the run writes:
+/// what is absent cannot be mounted, and what is written inside of the container is lost
+/// with it.
 cluster::Container ready_container(const cluster::SuperviseCommand& command,
                                    const RunConfig& config, const fs::path& records) {
   if (command.container.empty()) return {};
-  make_directories_durable(checkpoint_dir(config));
+  for (const NamedPath& named : named_paths(config)) {
+    if (named.use == PathUse::Writes) make_directories_durable(named.path);
+  }
   cluster::Container container = container_of_run(command, config);
   // Each node's agent makes it, and reads there what the ranks write.
   container.mounts.push_back(records);
@@ -369,6 +374,7 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   const cluster::SlurmClient slurm = cluster::patient(hasty, lease.heart());
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
+  cluster::tell_passed(cluster::passed_variables(loaded.config.run.pass_environment));
   cluster::SupervisorOptions options =
       supervisor_options(loaded.config, command.nodes * per_node);
   options.job = job.id;

@@ -6,6 +6,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/addresses/named_paths.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/objects/address.h"
@@ -34,18 +35,9 @@ fs::path data_cache_dir(const RunConfig& config) {
 
 std::vector<fs::path> addresses_of(const RunConfig& config) {
   std::vector<fs::path> found;
-  const auto add = [&](const fs::path& path) {
-    if (objects::is_address(path) && std::ranges::find(found, path) == found.end()) {
-      found.push_back(path);
-    }
-  };
-  add(config.model.config);
-  add(config.init.weights);
-  for (const TrainSource& source : config.data.train) {
-    std::ranges::for_each(source.path.entries, add);
-  }
-  for (const ValidationSource& source : config.data.validation) {
-    std::ranges::for_each(source.path.entries, add);
+  for (const NamedPath& named : named_paths(config)) {
+    if (!objects::is_address(named.path)) continue;
+    if (std::ranges::find(found, named.path) == found.end()) found.push_back(named.path);
   }
   return found;
 }

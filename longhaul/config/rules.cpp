@@ -6,6 +6,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/other_words.h"
 #include "longhaul/objects/address.h"
@@ -53,6 +54,24 @@ void check_run(const RunConfig& c, Warnings& warnings) {
     warnings.push_back(fmt::format(
         "{}: run.stop_after = {} ends the run inside the warm-up of {} steps",
         origin(c, "run.stop_after"), *c.run.stop_after, *c.schedule.warmup_steps));
+  }
+}
+
+void check_pass_environment(const RunConfig& c) {
+  for (const std::string& name : c.run.pass_environment) {
+    const auto belongs = [](char one) { return is_word_character(one) || one == '*'; };
+    if (!name.empty() && !is_digit(name[0]) && std::ranges::all_of(name, belongs)) {
+      continue;
+    }
+    // A value may be a secret, and a --set has it too.
+    const std::string where = origin(c, "run.pass_environment");
+    const size_t end = std::min(name.find('='), name.size());
+    fail_at(where.starts_with("--set") ? where.substr(0, where.find('=')) : where,
+            "run.pass_environment names \"{}\"{}; write names of letters, digits and _, "
+            "with * for any text: [\"HTTPS_PROXY\", \"MY_*\"]",
+            name.substr(0, end),
+            end < name.size() ? " and a value, which belongs into the environment"
+                              : ", which is no variable's name");
   }
 }
 
@@ -305,6 +324,7 @@ void WarnUnused::operator()(bool no_effect, const std::string& key,
 std::vector<std::string> check_rules(const RunConfig& config) {
   Warnings warnings;
   check_run(config, warnings);
+  check_pass_environment(config);
   check_paths(config);
   check_data(config, warnings);
   check_batch(config);

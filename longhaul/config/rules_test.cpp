@@ -17,6 +17,24 @@ TEST(Rules, RefuseABatchThatDoesNotDivideIntoMicrobatches) {
       "micro batches of batch.micro_size = 3; the nearest batch.global_size: 6 or 9");
 }
 
+TEST(Rules, TakeNamesOfVariablesAndNeverAValue) {
+  const auto names = accepted("", {R"(run.pass_environment=["HTTPS_PROXY", "MY_*"])"});
+  EXPECT_TRUE(names.warnings.empty());
+  EXPECT_EQ(names.config.run.pass_environment,
+            (std::vector<std::string>{"HTTPS_PROXY", "MY_*"}));
+  const std::string told = refused("", {R"(run.pass_environment=["TOKEN=hidden"])"});
+  EXPECT_EQ(
+      told,
+      "[config] --set run.pass_environment: run.pass_environment names \"TOKEN\" and "
+      "a value, which belongs into the environment; write names of letters, digits "
+      "and _, with * for any text: [\"HTTPS_PROXY\", \"MY_*\"]");
+  for (const char* name : {"", "1ST", "A B", "A?", "$A", "-x"}) {
+    const std::string text =
+        refused("", {fmt::format("run.pass_environment=[\"{}\"]", name)});
+    EXPECT_NE(text.find("no variable's name"), std::string::npos) << text;
+  }
+}
+
 TEST(Rules, DeriveTheBatchArithmeticFromTheWorld) {
   const DerivedBatch batch = derive_batch(
       accepted("", {"batch.global_size=24", "batch.micro_size=2"}).config, 4);

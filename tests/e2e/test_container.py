@@ -1,54 +1,12 @@
-"""What `longhaul submit --container` writes, run by stand-ins for srun and pyxis: the step sees a root of
-its own, which has the system's programs and libraries, as an image has, and of the machine only what is
-mounted into it."""
+"""What `longhaul submit --container` writes, run by a stand-in for srun and pyxis."""
 
 import os
 import subprocess
 
 import pytest
 from programs import BIN
+from pyxis_stand_in import install, may_mount, seen_of
 from small_model import TRAINING
-
-# --container-image and its mounts, as pyxis does them: a new root, the mounts at their places, the
-# working directory, then the command. The system's directories stand for those of an image.
-SRUN = r"""#!/bin/bash
-set -eu
-image= mounts= workdir=/
-while [ $# -gt 0 ]; do
-  case $1 in
-    --container-image=*) image=${1#*=} ;;
-    --container-mounts=*) mounts=${1#*=} ;;
-    --container-workdir=*) workdir=${1#*=} ;;
-    --*) ;;
-    *) break ;;
-  esac
-  shift
-done
-printf '%s\n' "$image" "$mounts" "$workdir" > "$SEEN/container"
-export MOUNTS=$mounts WORKDIR=$workdir ROOT=$SEEN/root
-exec unshare -m bash -eu -c '
-  mkdir -p "$ROOT"
-  mount -t tmpfs tmpfs "$ROOT"
-  for system in bin dev etc lib lib64 proc sbin sys usr; do
-    [ -e "/$system" ] || continue
-    mkdir -p "$ROOT/$system"
-    mount --rbind "/$system" "$ROOT/$system"
-  done
-  mkdir -p "$ROOT/tmp"
-  IFS=,
-  for pair in $MOUNTS; do
-    from=${pair%%:*} to=$ROOT${pair#*:}
-    if [ -d "$from" ]; then mkdir -p "$to"; else mkdir -p "${to%/*}"; touch "$to"; fi
-    mount --rbind "$from" "$to"
-  done
-  exec chroot "$ROOT" /bin/bash -eu -c "cd \"\$WORKDIR\"; exec \"\$@\"" container "$@"
-' srun "$@"
-"""
-
-
-def may_mount():
-    return subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
-
 
 @pytest.fixture
 def submitted(root, tmp_path):
@@ -56,22 +14,19 @@ def submitted(root, tmp_path):
     if not may_mount():
         pytest.skip("mounts are not allowed here")
     seen = tmp_path / "seen"
-    seen.mkdir()
-    (seen / "srun").write_text(SRUN)
-    (seen / "srun").chmod(0o755)
-    environment = dict(os.environ, PATH=f"{seen}:{os.environ['PATH']}", SEEN=str(seen),
-                       SLURM_JOB_ID="7")
+    stand_in = install(seen, AWS_REGION="of-the-image")
+    environment = dict(os.environ, **stand_in, SLURM_JOB_ID="7")
 
-    def call(*words, options=(), cwd=root, program=BIN / "longhaul"):
+    def call(*words, options=(), cwd=root, program=BIN / "longhaul", **more):
         script = subprocess.run(
             [program, "submit", "--dry-run", "--container", "/images/x.sqsh", *options, "--", *words],
-            cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
+            cwd=cwd, env=environment | more, capture_output=True, text=True, timeout=60)
         assert script.returncode == 0, script.stderr
-        done = subprocess.run(["bash", "-c", script.stdout], cwd=cwd, env=environment, text=True,
+        done = subprocess.run(["bash", "-c", script.stdout], cwd=cwd, env=environment | more, text=True,
                               capture_output=True, timeout=120)
-        image, mounts, workdir = (seen / "container").read_text().splitlines()
+        image, mounts, workdir = seen_of(seen)
         assert (image, workdir) == ("/images/x.sqsh", str(cwd))
-        return done, mounts.split(",")
+        return done, mounts
 
     return call
 
@@ -114,6 +69,29 @@ def test_what_is_not_named_is_not_there_and_one_more_mount_brings_it(submitted, 
     assert submitted("verify", options=options, cwd=work)[0].stdout.endswith("absent\n")
     more = [*options, "--container-mount", hidden]
     assert submitted("verify", options=more, cwd=work)[0].stdout.endswith("there\n")
+
+
+def test_credentials_of_stores_are_there_to_be_read_where_addresses_are_named(submitted, root):
+    work, home, tools = root / "work", root / "home", root / "tools"
+    for folder in (work, home / ".aws", tools):
+        folder.mkdir(parents=True)
+    (home / ".aws/credentials").write_text("keys")
+    (root / "authorities.pem").write_text("authorities")
+    look = tools / "look"
+    look.write_text("""#!/bin/bash
+cat "$HOME/.aws/credentials" "$AWS_CA_BUNDLE" || echo absent
+echo more 2>/dev/null >> "$HOME/.aws/credentials" || echo " $AWS_REGION"
+""")
+    look.chmod(0o755)
+    options = ["--container-program", look, "--container-mount", tools]
+    variables = {"HOME": str(home), "AWS_CA_BUNDLE": str(root / "authorities.pem"),
+                 "AWS_REGION": "of-the-job"}
+    done, mounts = submitted("verify", "s3://corpus/store", options=options, cwd=work, **variables)
+    assert done.stdout.endswith("keysauthorities of-the-job\n"), done.stdout + done.stderr
+    assert f"{home}/.aws:{home}/.aws:ro" in mounts
+    assert "of-the-job" not in "".join(mounts)
+    done, mounts = submitted("verify", "store", options=options, cwd=work, **variables)
+    assert "absent" in done.stdout and not any(".aws" in mount for mount in mounts)
 
 
 def test_a_link_in_the_working_directory_leads_where_it_leads_outside(submitted, root):

@@ -159,7 +159,7 @@ class Cluster:
             shutil.rmtree(self.shared, ignore_errors=True)
 
     def start_controller(self):
-        self.head.run("slurmctld", "-f", self._config, env=self._environment())
+        self.head.run("slurmctld", "-f", self._config, env=self.environment())
         wait_until(lambda: self.call("scontrol", "ping", check=False).returncode == 0, 20,
                    "slurmctld answers")
 
@@ -171,7 +171,7 @@ class Cluster:
 
     # Commands
 
-    def _environment(self):
+    def environment(self):
         kept = {key: value for key, value in os.environ.items()
                 if not key.startswith(("SLURM_", "OMPI_", "PMIX_"))}
         return {**kept, "SLURM_CONF": str(self._config), "HOME": str(self._root / "home"),
@@ -182,13 +182,13 @@ class Cluster:
     def call(self, *command, node=None, **options):
         """Runs a command on the head node, or on a compute node."""
         machine = self.head if node is None else self.nodes[node]
-        variables = {**self._environment(), **options.pop("env", {})}
+        variables = {**self.environment(), **options.pop("env", {})}
         return machine.run(*command, env=variables,
                            cwd=options.pop("cwd", self.shared), **options)
 
     def spawn(self, *command, node=None, **options):
         machine = self.head if node is None else self.nodes[node]
-        variables = {**self._environment(), **options.pop("env", {})}
+        variables = {**self.environment(), **options.pop("env", {})}
         return machine.spawn(*command, env=variables, cwd=options.pop("cwd", self.shared),
                              **options)
 
@@ -278,7 +278,7 @@ class Cluster:
         return None
 
     def start_slurmd(self, name):
-        self.nodes[name].run("slurmd", "-f", self._config, "-N", name, env=self._environment())
+        self.nodes[name].run("slurmd", "-f", self._config, "-N", name, env=self.environment())
 
     def power_on(self, name):
         self.nodes[name].start()

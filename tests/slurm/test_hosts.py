@@ -8,11 +8,13 @@ import subprocess
 
 import pytest
 from faults import LAYOUT, reference, sets
-from machines import arguments_of, kill_process, wait_until
+from machines import arguments_of, environment_of, kill_process, wait_until
 from runs import curve, write_config
 
 STEPS = 25
 HOSTS = ["n1", "n2", "n3", "n4", "n5"]  # the last is a spare
+VARIABLES = {"NCCL_DEBUG": "VERSION", "AWS_SECRET_ACCESS_KEY": "unspoken;A=1",
+             "MY_TOKEN": "unspoken \"too\" $HOME\n-x"}
 
 @pytest.fixture
 def reachable(cluster, tmp_path):
@@ -51,9 +53,12 @@ class Launched:
         with self.log.open("wb") as out:
             self.process = cluster.spawn(
                 binary("longhaul"), "launch", "--hosts", ",".join(HOSTS), "-n", 8,
-                "--ranks-per-node", 2, config, *sets(*LAYOUT, f"run.steps={STEPS}"),
+                "--ranks-per-node", 2, config, *sets(
+                    *LAYOUT, f"run.steps={STEPS}", 'run.pass_environment=["MY_*"]',
+                    f"""resilience.health_command='printf %s "$MY_TOKEN" > {folder}/$(hostname)'"""),
                 node="n1", cwd=folder, stdout=out, stderr=subprocess.STDOUT,
-                env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+                env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                     **VARIABLES})
 
     def text(self):
         return self.log.read_text(errors="replace")[-4000:]
@@ -77,6 +82,16 @@ class Launched:
 
         return wait_until(find, 30, f"a rank on {node}")[0]
 
+    def check_variables(self, *nodes):
+        """Ranks and agents have them, and no command line shows a value."""
+        for node in nodes:
+            environment = environment_of(self.worker_on(node))
+            assert {name: environment.get(name) for name in VARIABLES} == VARIABLES
+            assert (self.dir.parent / node).read_text() == VARIABLES["MY_TOKEN"]
+        shown = [arguments_of(pid) for machine in self.cluster.nodes.values() if machine.on
+                 for pid in machine.processes()]
+        assert len(shown) > 8 and "unspoken" not in str(shown)
+
 @pytest.fixture(scope="session")
 def undisturbed(run, tmp_path_factory):
     return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
@@ -86,8 +101,10 @@ def test_a_run_over_ssh_hosts_lives_through_a_killed_rank_and_a_lost_host(
     launched = Launched(reachable, binary, folder)
     try:
         launched.wait_for_step(8)
+        launched.check_variables("n1", "n3")
         kill_process(launched.worker_on("n3"))
         launched.wait_for_step(12)
+        launched.check_variables("n3")
         reachable.power_off("n4")
         assert launched.process.wait(120) == 0, launched.text()
     finally:
@@ -101,9 +118,11 @@ def test_a_run_over_ssh_hosts_lives_through_a_killed_rank_and_a_lost_host(
     assert "5:n3" in launched.log.read_text() and "5:n5" not in launched.log.read_text()
     assert "6:n5" in launched.log.read_text(), "the spare has taken the lost host's place"
     assert "\x1b" not in launched.log.read_text(), "control codes belong on a terminal"
-    # The secret stands on no command line and in no file of the run.
-    assert not any("CONTROL_SECRET" in path.read_text(errors="replace")
-                   for path in launched.dir.rglob("*.json*"))
+    told = launched.log.read_text().partition("every rank gets the variables ")[2].splitlines()[0]
+    assert set(VARIABLES) <= set(told.split(", "))
+    # The secrets stand in no file of the run.
+    assert not any(word in path.read_text(errors="replace") for word in ("CONTROL_SECRET", "unspoken")
+                   for path in [launched.log, *launched.dir.rglob("*.[jt]*")])
 
 def test_hosts_that_cannot_be_reached_are_named(reachable, binary, folder):
     config = write_config(folder)

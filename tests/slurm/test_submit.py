@@ -1,14 +1,17 @@
 """longhaul submit on a real cluster."""
 
 import re
+import shutil
 
-from machines import wait_until
+import pyxis_stand_in
+from faults import PACE, sets
+from machines import environment_of, kill_process, wait_until
 from runs import curve, write_config
 from test_slurm import files_of, write_corpus
 
 
-def submit(cluster, binary, folder, *arguments):
-    done = cluster.call(binary("longhaul"), "submit", *arguments, cwd=folder)
+def submit(cluster, binary, folder, *arguments, **options):
+    done = cluster.call(binary("longhaul"), "submit", *arguments, cwd=folder, **options)
     return cluster.note_job(re.match(r"job (\d+): ", done.stdout)[1])
 
 
@@ -59,3 +62,48 @@ def test_a_verb_that_is_stopped_by_the_limit_goes_on_from_the_queue(cluster, bin
     assert cluster.wait_for_job(job, ["CANCELLED", "COMPLETED", "PENDING"],
                                 40)["JobState"] == "CANCELLED"
     assert "not requeued" in (folder / f"cut-{job}.log").read_text()
+
+
+def test_a_supervised_run_in_a_container_has_its_paths_and_variables_in_every_start(
+        cluster, binary, folder):
+    config = write_config(folder)
+    work, golden = folder / "work", folder / "golden.txt"
+    work.mkdir()
+    golden.write_text("1.0\n" * 3)
+    given = {"NCCL_DEBUG": "of the job", "MY_TOKEN": "hidden", "OTHER": "of the job"}
+    image = dict.fromkeys(given, "of the image")
+    stand_in = pyxis_stand_in.install(folder / "seen", shutil.which("srun"), **image)
+    environment = cluster.environment() | stand_in | given
+    # Slurm is told to hand on no other variable, such as those that the supervisor sets.
+    environment["SBATCH_EXPORT"] = ",".join(environment)
+    job = submit(
+        cluster, binary, work, config, "--nodes", 2, "--ranks-per-node", 2, "--container",
+        "/images/x.sqsh",
+        *sets("run.steps=16", f'checkpoint.dir="{folder}/saved"', 'run.pass_environment=["MY_*"]',
+              f'run.golden={{ file = "{golden}", tolerance = 1e6 }}', PACE), env=environment)
+
+    def log():
+        return (folder / "run" / f"slurm-{job}.log").read_text(errors="replace")
+
+    def ranks_after(step):
+        metrics = folder / "run" / "metrics.jsonl"
+        wait_until(lambda: metrics.exists() and len(curve(folder / "run")) >= step, 60, log)
+        return wait_until(lambda: len(found := cluster.workers()) == 4 and found, 30, log)
+
+    def check(ranks):
+        for _, pid in ranks.values():
+            found = {name: environment_of(pid).get(name) for name in given}
+            assert found == given | {"OTHER": "of the image"}
+
+    ranks = ranks_after(5)
+    check(ranks)
+    kill_process(ranks[3][1])
+    check(ranks_after(8))
+    assert cluster.wait_for_job(job, ["COMPLETED", "FAILED", "CANCELLED"],
+                                60)["JobState"] == "COMPLETED", log()
+    assert len(curve(folder / "run")) == 16 and list((folder / "saved").glob("step_*"))
+    _, mounts, _ = pyxis_stand_in.seen_of(folder / "seen")
+    assert f"{golden}:{golden}" in mounts and f"{folder}/saved:{folder}/saved" in mounts
+    assert not any(mount.split(":")[0] in ("/", "/tmp", str(folder)) for mount in mounts)
+    assert re.search("every rank gets the variables .*MY_TOKEN, NCCL_DEBUG", log())
+    assert "hidden" not in log() + (folder / "run" / "submit.sbatch").read_text()

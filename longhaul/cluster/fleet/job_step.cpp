@@ -72,11 +72,19 @@ struct Streams {
 
 /// Returns the end of a pipe from which this text, and nothing more, can be read.
 Descriptor holding(const std::string& text) {
-  LH_ASSERT(text.size() <= 4096, "a pipe holds no more for sure");
   Pipe pipe = make_pipe("launch");
-  const ssize_t put = ::write(pipe.write.get(), text.data(), text.size());
+  const int end = pipe.write.get();
+  ::fcntl(end, F_SETFL, O_NONBLOCK);
+  // A pipe holds a page for sure, and 64 KiB where a user has few pipes.
+  constexpr size_t kPage = 4096;
+  if (text.size() > kPage) ::fcntl(end, F_SETPIPE_SZ, text.size() + kPage);
+  const ssize_t put = ::write(end, text.data(), text.size());
   if (put == static_cast<ssize_t>(text.size())) return std::move(pipe.read);
-  throw TemporaryError("launch", "the input of the command cannot be written to a pipe");
+  throw TemporaryError(
+      "launch", fmt::format("a pipe does not hold the {} bytes of a command's input; let "
+                            "run.pass_environment name fewer variables, or raise "
+                            "/proc/sys/fs/pipe-max-size",
+                            text.size()));
 }
 
 }  // namespace

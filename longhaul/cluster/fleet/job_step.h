@@ -21,8 +21,9 @@ namespace longhaul::cluster {
 class JobStep {
  public:
   /// Starts the command. `environment` has variables that are added to this process's
-  /// environment or replace its variables. `input` is all that the command can read, at
-  /// most 4 KiB; where `input` is empty, the command reads this process's input.
+  /// environment or replace its variables. `input` is all that the command can read. It
+  /// is at most what a pipe holds: 64 KiB, or 1 MiB where the kernel allows it. Where
+  /// `input` is empty, the command reads this process's input.
   /// `at_our_death` is the signal for the command when this process dies; srun ends its
   /// step after SIGTERM and leaves the step running after SIGKILL. Throws TemporaryError
   /// where the command cannot be started.

@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/cluster/control/socket.h"
+#include "longhaul/cluster/process/passed_environment.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
@@ -63,20 +64,16 @@ std::vector<std::string> read_hosts(const std::string& hosts) {
 }
 
 JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
-                           std::vector<std::string> words, const Secret& secret) {
+                           std::vector<std::string> words, const Secret& secret,
+                           const std::vector<std::string>& variables) {
   check_host(host);
-  std::vector<std::string> command;
-  if (host == here) {
-    command = std::move(words);
-  } else {
-    // The shell of the other host reads one line.
-    for (std::string& word : words) word = system::shell_word(word);
-    command = {"ssh", "-T",
-               "-o",  "BatchMode=yes",
-               "-o",  "ConnectTimeout=15",
-               host,  fmt::format("{}", fmt::join(words, " "))};
-  }
-  return JobStep::start(command, {}, secret.to_line());
+  if (host == here) return JobStep::start(words, {}, secret.to_line());
+  words.emplace_back("--environment");
+  // The shell of the other host reads one line.
+  for (std::string& word : words) word = system::shell_word(word);
+  return JobStep::start({"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15",
+                         host, fmt::format("{}", fmt::join(words, " "))},
+                        {}, secret.to_line() + variables_text(variables));
 }
 
 std::vector<std::string> mpirun_words(const std::vector<std::string>& hosts,

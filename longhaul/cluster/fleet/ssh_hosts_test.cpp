@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -45,13 +46,43 @@ TEST(SshHosts, TheSecretIsTheFirstLineOfAnAgentsInputAndOnNoCommandLine) {
        "read line; tr '\\0' ' ' < /proc/$$/cmdline > $0.words; env > $0.env; "
        "printf %s \"$line\" > $0",
        file},
-      secret);
+      secret, {"PATH"});
   for (int i = 0; i < 500 && !step.poll(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(read_text(file), secret.to_text());
   EXPECT_EQ(read_text(file + ".words").find(secret.to_text()), std::string::npos);
   EXPECT_EQ(read_text(file + ".env").find(secret.to_text()), std::string::npos);
+}
+
+TEST(SshHosts, VariablesFollowTheSecretOnAnotherHostAndStandOnNoCommandLine) {
+  const TestDirectory dir;
+  // Stands for ssh and the shell of the other host, which has none of these variables.
+  write_file(dir / "ssh",
+             "#!/bin/sh\n"
+             "tr '\\0' ' ' < /proc/$$/cmdline > $0.words\n"
+             "for last; do :; done\n"
+             "exec env -i PATH=/usr/bin:/bin sh -c \"$last\"\n");
+  fs::permissions(dir / "ssh", fs::perms::owner_all);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (dir.path().string() + ":" + path).c_str(), 1);
+  const std::string hidden(20'000, 'h');  // more than a pipe holds for sure
+  ::setenv("MY_TOKEN", hidden.c_str(), 1);
+  const std::string file = (dir / "said").string();
+  const Secret secret = Secret::make();
+  JobStep step = start_agent_by_ssh(
+      "there", "here",
+      {"sh", "-c", "read line; cat > $0; printf '%s %s' \"$line\" \"$1\" > $0.line",
+       file},
+      secret, {"MY_TOKEN"});
+  for (int i = 0; i < 500 && !step.poll(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ::unsetenv("MY_TOKEN");
+  ::setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(read_text(file + ".line"), secret.to_text() + " --environment");
+  EXPECT_EQ(read_text(file), "MY_TOKEN=" + hidden + '\0');
+  EXPECT_EQ(read_text((dir / "ssh.words").string()).find("hhh"), std::string::npos);
 }
 
 }  // namespace

@@ -104,6 +104,8 @@ constexpr const char* kStart = R"sh(set -u
 # Slurm's fences by a tree let some ranks leave MPI's start before others can hear them:
 # with Open MPI 4.1 a few starts in a hundred crash. By a ring none does.
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
+# Every step has this script's variables, also where sbatch was told to pass fewer.
+export SLURM_EXPORT_ENV=ALL
 
 )sh";
 

@@ -66,6 +66,8 @@ set -u
 # Slurm's fences by a tree let some ranks leave MPI's start before others can hear them:
 # with Open MPI 4.1 a few starts in a hundred crash. By a ring none does.
 export SLURM_PMIX_FENCE=${SLURM_PMIX_FENCE:-ring}
+# Every step has this script's variables, also where sbatch was told to pass fewer.
+export SLURM_EXPORT_ENV=ALL
 
 supervise=(/opt/longhaul/bin/longhaul supervise '/fsx/ann/my work/run.toml' --nodes 4
   --spares 1 --ranks-per-node 8 --signal-seconds 120 --set optimizer.lr=1e-5 --set

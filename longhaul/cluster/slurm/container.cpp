@@ -1,6 +1,7 @@
 #include "longhaul/cluster/slurm/container.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
+#include "longhaul/config/addresses/named_paths.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/system/terminal.h"
 
@@ -90,11 +92,19 @@ void check_for_list(const fs::path& path) {
 std::vector<std::string> container_words(const Container& container) {
   if (container.image.empty()) return {};
   std::vector<std::string> words = {"--container-image=" + container.image};
-  std::string list;
-  for (const fs::path& path : container.mounts) {
-    list += fmt::format("{}{}:{}", list.empty() ? "" : ",", path.native(), path.native());
+  std::vector<std::string> mounts;
+  for (const fs::path& path : container.read_only) {
+    mounts.push_back(fmt::format("{0}:{0}:ro", path.native()));
   }
-  if (!list.empty()) words.push_back("--container-mounts=" + list);
+  for (const fs::path& path : container.mounts) {
+    mounts.push_back(fmt::format("{0}:{0}", path.native()));
+  }
+  const auto add = [&](const char* option, const std::vector<std::string>& list) {
+    if (!list.empty())
+      words.push_back(fmt::format("{}={}", option, fmt::join(list, ",")));
+  };
+  add("--container-mounts", mounts);
+  add("--container-env", container.variables);
   if (!container.directory.empty()) {
     words.push_back("--container-workdir=" + container.directory.native());
   }
@@ -102,21 +112,12 @@ std::vector<std::string> container_words(const Container& container) {
 }
 
 std::vector<fs::path> paths_of_run(const RunConfig& config) {
-  std::vector<fs::path> paths = {config.run.dir,         checkpoint_dir(config),
-                                 data_cache_dir(config), config.model.config,
-                                 config.init.weights,    config.run.device_plugin,
-                                 config.run.hardware};
-  if (config.checkpoint.resume.kind == ResumeFrom::Kind::Path) {
-    paths.push_back(config.checkpoint.resume.path);
+  std::vector<fs::path> paths;
+  for (const NamedPath& named : named_paths(config)) {
+    if (named.use == PathUse::OfNodes || objects::is_address(named.path)) continue;
+    paths.push_back(named.may_be_pattern ? fixed_part(named.path) : named.path);
   }
-  const auto add = [&](const DataPaths& data) {
-    for (const fs::path& entry : data.entries) paths.push_back(fixed_part(entry));
-  };
-  for (const TrainSource& source : config.data.train) add(source.path);
-  for (const ValidationSource& source : config.data.validation) add(source.path);
-  std::erase_if(paths, [](const fs::path& path) {
-    return path.empty() || objects::is_address(path);
-  });
+  std::erase(paths, fs::path());
   return paths;
 }
 
@@ -168,16 +169,18 @@ std::vector<fs::path> environments_in_use(const fs::path& maps) {
   return found;
 }
 
-std::vector<fs::path> mounts_of(const std::vector<fs::path>& paths) {
+std::vector<fs::path> mounts_of(const std::vector<fs::path>& paths,
+                                const std::vector<fs::path>& others) {
   std::vector<fs::path> found;
   for (const fs::path& path : paths) add_with_links(path, found);
   std::ranges::sort(found);
   std::vector<fs::path> mounts;
   for (const fs::path& path : found) {
     if (belongs_to_image(path)) continue;
-    const bool seen = std::ranges::any_of(
-        mounts, [&](const fs::path& mount) { return is_below(path, mount); });
-    if (seen) continue;
+    const auto holds = [&](const fs::path& mount) { return is_below(path, mount); };
+    if (std::ranges::any_of(mounts, holds) || std::ranges::any_of(others, holds)) {
+      continue;
+    }
     check_for_list(path);
     mounts.push_back(path);
   }

@@ -14,14 +14,16 @@ struct Container {
   std::string image;  ///< empty: no container
   std::vector<fs::path> mounts;
   fs::path directory;  ///< where the step starts; empty: the image decides
+  std::vector<fs::path> read_only = {};  ///< mounts into which no rank writes
+  /// Names of variables whose values come from the job also where the image has its own.
+  std::vector<std::string> variables = {};
 };
 
 /// Returns the options of srun for the container; none without an image.
 std::vector<std::string> container_words(const Container& container);
 
-/// Returns what a run names and its ranks need: the run's directory, checkpoints, model,
-/// weights, data, cache, plug-in, the run it goes on from. A pattern of names stands for
-/// the directory before its first wildcard. The paths may be relative.
+/// Returns the paths of named_paths() that ranks need. A pattern of names stands for the
+/// directory before its first wildcard. The paths may be relative.
 std::vector<fs::path> paths_of_run(const RunConfig& config);
 
 /// Returns what the words of a command line name: absolute paths, also behind a "=", and
@@ -41,8 +43,9 @@ std::vector<fs::path> environments_in_use(const fs::path& maps = "/proc/self/map
 /// Returns the mounts for these paths, absolute, each once, parents without what lies in
 /// them. For a path that does not exist, takes its nearest parent that does; for links,
 /// also those in a named directory, takes what they lead to as well. What every image has
-/// for itself (/usr, /tmp, /) is left out. Throws InputError for a path that srun's list
-/// cannot hold.
-std::vector<fs::path> mounts_of(const std::vector<fs::path>& paths);
+/// for itself (/usr, /tmp, /) is left out, and what lies in one of `others`. Throws
+/// InputError for a path that srun's list cannot hold.
+std::vector<fs::path> mounts_of(const std::vector<fs::path>& paths,
+                                const std::vector<fs::path>& others = {});
 
 }  // namespace longhaul::cluster

@@ -19,6 +19,8 @@ TEST(Container, MountsWhatIsNamedAtTheSamePlaceOnceAndParentsForAllBelow) {
   EXPECT_EQ(mounts_of({dir / "runs/a/checkpoints", dir / "runs/ab", dir / "runs/a/",
                        dir / "runs/../runs/a"}),
             (Paths{dir / "runs/a", dir / "runs/ab"}));
+  EXPECT_EQ(mounts_of({dir / "runs/a", dir / "runs/ab"}, {dir / "runs/a"}),
+            Paths{dir / "runs/ab"});
   // A directory that is absent yet is made in its nearest parent: that parent is mounted.
   EXPECT_EQ(mounts_of({dir / "runs/ab/new/deep"}), Paths{dir / "runs/ab"});
 }
@@ -82,12 +84,15 @@ TEST(Container, ARunNamesItsDirectoriesItsModelAndItsData) {
   config.data.train[0].path.entries = {"/data/c4/part-*.arrow", "data/[ab]/x"};
   config.checkpoint.resume.kind = ResumeFrom::Kind::Path;
   config.checkpoint.resume.path = "/runs/before";
-  const Paths paths = paths_of_run(config);
+  config.run.golden.emplace().file = "/golden/loss.txt";
+  config.log.tensorboard_dir = "/tb";
   for (const char* wanted : {"runs/a", "/scratch/a", "models/x", "/models/y", "/data/c4",
-                             "data", "/runs/before"}) {
-    EXPECT_EQ(std::ranges::count(paths, fs::path(wanted)), 1) << wanted;
+                             "data", "/runs/before", "/golden/loss.txt", "/tb"}) {
+    EXPECT_EQ(std::ranges::count(paths_of_run(config), fs::path(wanted)), 1) << wanted;
   }
-  EXPECT_EQ(std::ranges::count(paths, fs::path()), 0);
+  // Agents look at this one, outside of the container.
+  EXPECT_EQ(std::ranges::count(paths_of_run(config), config.resilience.unhealthy_file),
+            0);
 }
 
 TEST(Container, AVerbsWordsNameAbsolutePathsAndWhatIsThere) {
@@ -97,13 +102,18 @@ TEST(Container, AVerbsWordsNameAbsolutePathsAndWhatIsThere) {
 }
 
 TEST(Container, OfTheRanksStandsBeforeTheirProgram) {
-  const auto words = worker_step_words(
-      {"n1"}, {"n1"}, 2, {"/images/a.sqsh", {"/fsx/a", "/fsx/my b"}, "/fsx/a"});
-  EXPECT_EQ(
-      std::vector<std::string>(words.end() - 3, words.end()),
-      (std::vector<std::string>{"--container-image=/images/a.sqsh",
-                                "--container-mounts=/fsx/a:/fsx/a,/fsx/my b:/fsx/my b",
-                                "--container-workdir=/fsx/a"}));
+  const auto words = worker_step_words({"n1"}, {"n1"}, 2,
+                                       {"/images/a.sqsh",
+                                        {"/fsx/a", "/fsx/my b"},
+                                        "/fsx/a",
+                                        {"/shared/.aws"},
+                                        {"NCCL_DEBUG", "AWS_PROFILE"}});
+  EXPECT_EQ(std::vector<std::string>(words.end() - 4, words.end()),
+            (std::vector<std::string>{
+                "--container-image=/images/a.sqsh",
+                "--container-mounts=/shared/.aws:/shared/.aws:ro,/fsx/a:/fsx/a,"
+                "/fsx/my b:/fsx/my b",
+                "--container-env=NCCL_DEBUG,AWS_PROFILE", "--container-workdir=/fsx/a"}));
   for (const std::string& word : worker_step_words({"n1"}, {"n1"}, 2, {})) {
     EXPECT_EQ(word.find("--container"), std::string::npos) << word;
   }

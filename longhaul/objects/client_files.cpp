@@ -1,0 +1,26 @@
+#include "longhaul/objects/client_files.h"
+
+#include <cstdlib>
+
+namespace longhaul::objects {
+
+std::vector<fs::path> client_files() {
+  std::vector<fs::path> found;
+  const auto add = [&](const char* variable, const char* below = nullptr) {
+    const char* const value = std::getenv(variable);
+    if (value == nullptr || *value == '\0') return;
+    const fs::path path = below == nullptr ? fs::path(value) : fs::path(value) / below;
+    std::error_code absent;
+    if (fs::exists(path, absent)) found.push_back(path);
+  };
+  add("HOME", ".aws");
+  add("AWS_SHARED_CREDENTIALS_FILE");
+  add("AWS_CONFIG_FILE");
+  add("AWS_WEB_IDENTITY_TOKEN_FILE");
+  add("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+  add("AWS_CA_BUNDLE");
+  add("SSL_CERT_FILE");
+  return found;
+}
+
+}  // namespace longhaul::objects
