@@ -64,8 +64,9 @@ class Draft {
 
   /// Returns the sections as TOML, in the order of the reference.
   std::string sections() const;
-  /// Returns provisional values for the keys to fill, as `--set` takes them.
-  std::vector<std::string> provisional() const;
+  /// Returns provisional values for the keys to fill, as `--set` takes them; the second
+  /// choice has other numbers.
+  std::map<std::string, std::string> provisional(bool second) const;
 
  private:
   std::string hidden_;

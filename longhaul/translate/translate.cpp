@@ -433,19 +433,62 @@ class Translator {
     return out;
   }
 
-  /// Checks the file like `train`, with provisional values for keys to fill in.
-  void check(Translation& out) const {
+  using Provisional = std::map<std::string, std::string>;
+
+  /// Checks the file like `train`, with provisional values for keys to fill in. Returns
+  /// why `train` would refuse it, or an empty text.
+  std::string refusal(const std::string& text, const Provisional& values,
+                      std::vector<std::string>& warnings) const {
+    std::vector<std::string> sets;
+    for (const auto& [key, value] : values)
+      sets.push_back(fmt::format("{}={}", key, value));
     try {
-      const LoadedConfig loaded =
-          parse_run_config(out.text, kFileName, draft_.provisional());
-      for (const std::string& warning : loaded.warnings) {
-        if (!warning.starts_with("--set")) out.warnings.push_back(warning);
-      }
-      const auto size = draft_.lines().find("batch.global_size");
-      const bool known = size != draft_.lines().end() && !size->second.to_fill;
-      if (source_.world.ranks && known) derive_batch(loaded.config, *source_.world.ranks);
+      const LoadedConfig loaded = parse_run_config(text, kFileName, sets);
+      warnings = loaded.warnings;
+      if (source_.world.ranks) derive_batch(loaded.config, *source_.world.ranks);
     } catch (const ConfigError& error) {
-      out.refused = error.message();
+      return error.message();
+    }
+    return "";
+  }
+
+  /// Judges the file by the rules in which no provisional value takes part. One takes
+  /// part where another one in its place changes what a rule says.
+  void check(Translation& out) const {
+    constexpr int kMostRounds = 8;
+    const Provisional first = draft_.provisional(false);
+    const Provisional second = draft_.provisional(true);
+    Provisional values = first;
+    for (int round = 0; round < kMostRounds; ++round) {
+      std::vector<std::string> warnings;
+      const std::string refused = refusal(out.text, values, warnings);
+      std::vector<std::string> seen = std::move(warnings);
+      std::erase_if(seen,
+                    [](const std::string& one) { return one.starts_with("--set"); });
+      if (refused.empty() && seen.empty()) return;
+      Provisional next = values;
+      for (const auto& [key, value] : values) {
+        Provisional changed = values;
+        changed[key] = value == first.at(key) ? second.at(key) : first.at(key);
+        std::vector<std::string> others;
+        const std::string now = refusal(out.text, changed, others);
+        if (refused.empty() && now.empty()) {
+          std::erase_if(seen, [&](const std::string& warning) {
+            return std::ranges::count(others, warning) == 0;
+          });
+        } else if (now != refused && (next == values || now.empty())) {
+          next = std::move(changed);
+        }
+      }
+      if (refused.empty()) {
+        std::ranges::move(seen, std::back_inserter(out.warnings));
+        return;
+      }
+      if (next == values) {
+        out.refused = refused;
+        return;
+      }
+      values = std::move(next);
     }
   }
 

@@ -57,6 +57,23 @@ TEST(Translate, AnUnknownFlagIsNamedLoudly) {
       holds(made.text, "# UNKNOWN to longhaul, and so left out:\n#   --tensor_paralel"));
 }
 
+TEST(Translate, NoRuleIsJudgedInWhichAStandInTakesPart) {
+  // The warm-up is not known. The run is shorter than any warm-up that would stand there.
+  const Translation made = translate(
+      "python train_external.py --max_steps 100 --lr_decay_iters 1000 --warmup $W "
+      "--train_batch_size 4 --training_dir /d",
+      8);
+  EXPECT_EQ(made.refused, "");
+  EXPECT_TRUE(holds(made.text, "warmup_fraction = \"FILL IN: --warmup $W"));
+  // A rule between known values is judged beside it.
+  const Translation wrong = translate(
+      "python train_external.py --max_steps 100 --lr_decay_iters 1000 --warmup $W "
+      "--train_batch_size 4 --training_dir /d --lr 1e-6",
+      8);
+  EXPECT_TRUE(holds(wrong.refused, "schedule.min_lr = 1e-05 must be less than"))
+      << wrong.refused;
+}
+
 TEST(Translate, ASecretInAnAddressIsRefusedAndNotRepeated) {
   const TestDirectory dir;
   const auto expect_refusal = [](const std::string& given, const std::string& where) {
