@@ -118,6 +118,19 @@ void Draft::fill(const std::string& key, const std::string& what) {
   lines_[key] = {std::move(value), "", true};
 }
 
+void Draft::annotate(const std::string& flag, const std::string& text) {
+  for (auto& [key, line] : lines_) {
+    const size_t place = line.comment.find(flag);
+    const bool there = line.comment.find("; " + text) != std::string::npos;
+    if (place == std::string::npos || there) continue;
+    const size_t end = place + flag.size();
+    const bool longer =
+        end < line.comment.size() &&
+        (is_word_character(line.comment[end]) || line.comment[end] == '-');
+    if (!longer) line.comment += "; " + text;
+  }
+}
+
 void Draft::demand(const std::string& key, const std::string& what) {
   lines_.erase(key);
   fill(key, what);

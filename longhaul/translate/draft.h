@@ -44,6 +44,8 @@ class Draft {
   void override_field(const std::string& field, config::Value value,
                       const std::string& comment);
 
+  /// Adds a text to the comments that name a flag.
+  void annotate(const std::string& flag, const std::string& text);
   /// Asks for the key even if it has a value.
   void demand(const std::string& key, const std::string& what);
   const std::string& hidden() const { return hidden_; }

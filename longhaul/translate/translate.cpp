@@ -137,9 +137,10 @@ void read_settings_text(const std::string& text, const std::string& path, Form f
 }
 
 /// Reads a command line. Settings of a file that it names come before its flags.
-Source read_commands(const std::string& text, const std::string& name) {
+Source read_commands(const std::string& text, const std::string& name,
+                     const ShellSettings& settings, std::optional<int64_t> ranks) {
   std::string config_file;
-  Source source = read_command_line(text, name, config_file);
+  Source source = read_command_line(text, name, settings, ranks, config_file);
   if (config_file.empty()) {
     if (source.system == OtherSystem::Axolotl || source.said.empty()) {
       fail_input(
@@ -168,15 +169,19 @@ bool is_command_line(const std::string& given) {
   return given.find_first_of(" \t\n") != std::string::npos;
 }
 
-Source read_source(const std::string& given) {
+Source read_source(const std::string& given, std::optional<int64_t> ranks) {
   check_text(given, "--flags");
   std::error_code ignored;  // of a text too long for a path
   if (is_command_line(given) && !fs::exists(given, ignored)) {
-    return read_commands(given, "--flags");
+    return read_commands(given, "--flags", {}, ranks);
   }
   const std::string text = read_file_text(given);
   const Form form = form_of(text, given);
-  if (form == Form::CommandLine) return read_commands(text, given);
+  if (form == Form::CommandLine) {
+    const fs::path place = fs::absolute(given).parent_path();
+    return read_commands(text, given, {.whole = true, .directory = place.string()},
+                         ranks);
+  }
   Source source;
   read_settings_text(text, given, form, source);
   return source;
@@ -201,6 +206,12 @@ class Translator {
     rules(job);
     for (const Said* said : for_rules_) count_rule(job, *said);
     required();
+    for (const Said& said : source_.said) {
+      if (said.unset.empty()) continue;
+      draft_.annotate(said.shown,
+                      fmt::format("{} {} as unset", fmt::join(said.unset, ", "),
+                                  said.unset.size() == 1 ? "counts" : "count"));
+    }
     Translation out;
     out.carried = carried_;
     out.without_key = without_key_;
@@ -505,7 +516,7 @@ class Translator {
 }  // namespace
 
 Translation translate(const std::string& given, std::optional<int64_t> ranks) {
-  Source source = read_source(given);
+  Source source = read_source(given, ranks);
   if (source.said.size() > kMostSettings) {
     fail_input("flags", "{} settings; a training has at most {}", source.said.size(),
                kMostSettings);

@@ -74,6 +74,38 @@ TEST(Translate, NoRuleIsJudgedInWhichAStandInTakesPart) {
       << wrong.refused;
 }
 
+TEST(Translate, EqualUnknownNumbersMakeMicroBatchesOfOne) {
+  const std::string script =
+      "N=$(count)\nM=$N\n" + kNxd + "--train_batch_size $N --num_microbatches ";
+  EXPECT_TRUE(holds(translate(script + "$M", {}).text,
+                    "micro_size = 1                  # --train_batch_size and "
+                    "--num_microbatches are the same number"));
+  EXPECT_TRUE(holds(translate(script + "$Q", {}).text, "micro_size = \"FILL IN"));
+}
+
+TEST(Translate, AScriptsMachinesFollowFromTheRanks) {
+  const TestDirectory dir;
+  const std::string script = (dir / "run.sh").string();
+  write_text_atomic(
+      script,
+      "N=1\nARGS='--nproc_per_node 4'\nif [ -v SLURM_NTASKS ]; then\n"
+      "N=$SLURM_NTASKS\nARGS=\"--nproc_per_node 4 --nnodes $N\"\nfi\n"
+      "torchrun $ARGS tp_zero1_llama_hf_pretrain.py --lr 1e-4 --batch_size 1 "
+      "--max_steps ${STEPS:-9} --tensor_parallel_size 2 --grad_accum_usteps "
+      "$((64 / (4 * N / 2)))\n");
+  const std::string many = translate(script, 16).text;
+  EXPECT_TRUE(holds(many,
+                    "global_size = 64                # batch_size 1 * "
+                    "grad_accum_usteps 8 = 8 * 8 replicas"))
+      << many;
+  EXPECT_TRUE(holds(many,
+                    "steps = 9                       # --max_steps; STEPS counts as "
+                    "unset\n"));
+  EXPECT_TRUE(holds(many, "# NOTE: STEPS: the script never sets it"));
+  EXPECT_TRUE(holds(translate(script, {}).text,
+                    "N is $SLURM_NTASKS where [ -v SLURM_NTASKS ], 1 otherwise"));
+}
+
 TEST(Translate, ASecretInAnAddressIsRefusedAndNotRepeated) {
   const TestDirectory dir;
   const auto expect_refusal = [](const std::string& given, const std::string& where) {
