@@ -71,6 +71,9 @@ void fill_weights(const Job& job, const std::string& place, const std::string& s
 }
 
 void put_pretrained(const Job& job) {
+  if (const Said* const dir = job.find("pretrained_weight_dir")) {
+    fill_weights(job, dir->text(), dir->shown);
+  }
   const Known<int64_t> weights = job.whole("pretrained_weight", 0);
   if (weights.given && !weights.value)
     return job.draft().fill("init.weights", weights.from);

@@ -187,6 +187,28 @@ Source read_source(const std::string& given, std::optional<int64_t> ranks) {
   return source;
 }
 
+/// Returns whether a flag's name says that weights are read, and the value is not "no".
+bool names_weights(const Said& said) {
+  constexpr std::string_view kOfWeights =
+      "pretrained weights load loading restore finetune finetuned finetuning";
+  constexpr std::string_view kPerhaps = "weight ckpt checkpoint init resume";
+  constexpr std::string_view kPlaces = "dir path file from name folder";
+  std::string words = said.name;
+  std::ranges::replace(words, '_', ' ');
+  std::ranges::replace(words, '.', ' ');
+  bool of_weights = false;
+  bool perhaps = false;
+  bool place = false;
+  for (const std::string& word : split_words(words)) {
+    of_weights = of_weights || has_word(kOfWeights, word);
+    perhaps = perhaps || has_word(kPerhaps, word);
+    place = place || has_word(kPlaces, word);
+  }
+  const bool off =
+      !said.values.empty() && has_word("0 false no off none False None", said.text());
+  return !off && (of_weights || (perhaps && place));
+}
+
 /// Translates the settings, one after the other.
 class Translator {
  public:
@@ -205,6 +227,7 @@ class Translator {
     const Job job(source_, draft_);
     rules(job);
     for (const Said* said : for_rules_) count_rule(job, *said);
+    ask_for_weights();
     required();
     for (const Said& said : source_.said) {
       if (said.unset.empty()) continue;
@@ -298,6 +321,7 @@ class Translator {
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
                           : nearest_name(config::word_name(said.name), names);
+    if (names_weights(said)) unknown_weights_ = &said;
     unknown_.push_back(one_line(said.as_written() +
                                 (near ? fmt::format(" (did you mean {}?)", *near) : "")));
   }
@@ -373,6 +397,15 @@ class Translator {
     for (const auto& [system, translate_settings] : kRules) {
       if (system == source_.system) translate_settings(job);
     }
+  }
+
+  /// Asks for weights where a flag that is not known may name some.
+  void ask_for_weights() {
+    if (unknown_weights_ == nullptr) return;
+    draft_.fill("init.weights",
+                "{} is not known: a Hugging Face directory of weights to begin from; "
+                "delete this line for random weights",
+                unknown_weights_->as_written());
   }
 
   /// Marks every key that a run needs and that has no value as one that the user has to
@@ -511,6 +544,7 @@ class Translator {
   int64_t carried_ = 0;
   int64_t without_key_ = 0;
   std::vector<std::string> unknown_;
+  const Said* unknown_weights_ = nullptr;
 };
 
 }  // namespace

@@ -57,6 +57,28 @@ TEST(Translate, AnUnknownFlagIsNamedLoudly) {
       holds(made.text, "# UNKNOWN to longhaul, and so left out:\n#   --tensor_paralel"));
 }
 
+TEST(Translate, WeightsThatAFlagNamesAreNeverLeftOut) {
+  const auto weights = [](const std::string& flags) {
+    const std::string text = translate(kNxd + flags, {}).text;
+    const size_t place = text.find("[init]\nweights = ");
+    return place == std::string::npos
+               ? std::string()
+               : text.substr(place + 17, text.find('\n', place + 17) - place - 17);
+  };
+  EXPECT_TRUE(holds(weights("--pretrained_weight_dir /w"),
+                    "FILL IN: a Hugging Face directory of the weights; the shards in /w "
+                    "(--pretrained_weight_dir)"));
+  for (const char* flag : {"--init_weights /w", "--load-dir /w", "--pretrained /w",
+                           "--finetune_from /w", "--ckpt_path /w"}) {
+    EXPECT_TRUE(holds(weights(flag), std::string("FILL IN: ") + flag + " is not known"))
+        << flag << ": " << weights(flag);
+  }
+  for (const char* flag : {"--pretrained 0", "--weight_decay_rate 1", "--download_dir x",
+                           "--checkpoint_layers 2", "--lrr 1"}) {
+    EXPECT_EQ(weights(flag), "") << flag;
+  }
+}
+
 TEST(Translate, NoRuleIsJudgedInWhichAStandInTakesPart) {
   // The warm-up is not known. The run is shorter than any warm-up that would stand there.
   const Translation made = translate(
