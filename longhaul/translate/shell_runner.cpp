@@ -14,8 +14,7 @@ namespace {
 constexpr int kMostCalls = 16;
 
 constexpr std::string_view kDeclares = "export declare local readonly typeset let";
-constexpr std::string_view kSets =
-    "read unset getopts mapfile readarray printf for select";
+constexpr std::string_view kSets = "read unset getopts mapfile readarray printf";
 
 bool literal(const ShellItem& item) {
   return !item.expanded && !item.word.quoted && item.target.empty() && !item.absent;
@@ -34,11 +33,9 @@ bool takes_value(const ShellItem& item) {
 }  // namespace
 
 ShellRunner::ShellRunner(const ShellSettings& settings, const std::string& name)
-    : settings_(settings),
-      name_(name),
-      variables_(settings_, name_),
-      expansion_(variables_, settings_),
-      flow_(variables_, name_) {}
+    : variables_(settings, name),
+      expansion_(variables_, settings),
+      flow_(variables_, name) {}
 
 void ShellRunner::use(const std::set<std::string>& unset) { add_unset(used_, unset); }
 
@@ -144,10 +141,10 @@ bool ShellRunner::reserved(const ShellItem& item, size_t at) {
     negated_ = !negated_;
     return true;
   }
-  return opens(text, at) || closes(text, at);
+  return opens(text) || closes(text, at);
 }
 
-bool ShellRunner::opens(const std::string& text, size_t /*at*/) {
+bool ShellRunner::opens(const std::string& text) {
   if (text == "if") {
     open(Kind::If);
   } else if (text == "while" || text == "until") {

@@ -89,7 +89,7 @@ class ShellRunner {
   void open(Kind kind);
   void close();
   bool reserved(const ShellItem& item, size_t at);
-  bool opens(const std::string& text, size_t at);
+  bool opens(const std::string& text);
   bool closes(const std::string& text, size_t at);
   void begin_part(Truth condition);
   void end_loop_header();
@@ -104,8 +104,6 @@ class ShellRunner {
   Truth test(const std::vector<ShellItem>& items);
   void use(const std::set<std::string>& unset);
 
-  const ShellSettings& settings_;
-  const std::string& name_;
   ShellVariables variables_;
   ShellExpansion expansion_;
   ShellFlow flow_;

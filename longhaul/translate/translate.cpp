@@ -413,8 +413,12 @@ class Translator {
   void required() {
     const auto line = draft_.lines().find("run.dir");
     if (line == draft_.lines().end() || line->second.to_fill) {
-      draft_.put("run.dir", {std::string("runs/imported"), ""},
-                 "longhaul's choice of a name; choose the run's own");
+      std::string comment = "longhaul's choice of a name; choose the run's own";
+      if (line != draft_.lines().end()) {
+        comment += "; theirs: " + std::get<std::string>(line->second.value.data)
+                                      .substr(std::string_view("FILL IN: ").size());
+      }
+      draft_.put("run.dir", {std::string("runs/imported"), ""}, comment);
     }
     for (const auto& [key, form] : fields_) {
       const bool length = key == "run.steps" && !draft_.has("run.epochs");
