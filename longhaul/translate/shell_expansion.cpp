@@ -182,7 +182,8 @@ ShellWords ShellExpansion::parameter(std::string_view body, std::string_view pie
   }
   if (!all && value.words.size() > 1) value.words.resize(1);
   if (!form.empty()) return with_form(name, value, form, piece, whole);
-  ShellWords words = named(name, value.words);
+  // The elements of an array have no names of their own.
+  ShellWords words = all ? value.words : named(name, value.words);
   const bool own = words.size() == 1 && words[0].text == "$" + name;
   if (own && words[0].variable) words[0].text = piece;
   return words;

@@ -84,6 +84,7 @@ TEST(ShellWords, ReplaceArraysThatTheTextSets) {
   EXPECT_EQ(split("A=(a)\nA+=(b $N)\nx ${A[*]} $A ${A[1]}"), "x|a|b|$N[$]|a|${A[1]}[$]");
   EXPECT_EQ(split("declare -a A=(a b=c)\nx ${A[@]} ${#A[@]} ${A[1]}"), "x|a|b=c|2|b=c");
   EXPECT_EQ(split("A=()\nx ${A[@]} y"), "x|y");
+  EXPECT_EQ(split("A=(--b $((N * 2)))\nx ${A[@]}"), "x|--b|$((N * 2))[$]");
   EXPECT_THROW(split("A=(a\nb"), InputError);
 }
 
