@@ -51,7 +51,7 @@ constexpr OtherWord kNxdPipeline[] = {
     {"checkpoint_freq", Rule, "checkpoint.every"},
     {"num_kept_checkpoint", Rule, "checkpoint.keep"},
     {"loading_step", Rule, "checkpoint.resume"},
-    {"pretrained_weight", Rule, "init.weights"},
+    {"pretrained_weight pretrained_weight_dir", Rule, "init.weights"},
     {"save_load_xser", None, "", "checkpoints are safetensors"},
     {"async_checkpoint_saving", Rule, "checkpoint.async"},
     {"use_master_weight_in_ckpt avoid_saving_lower_precision_weights", None, "",
@@ -93,8 +93,9 @@ constexpr OtherWord kNxdZero[] = {
     {"checkpoint_freq", Rule, "checkpoint.every"},
     {"num_kept_checkpoint", Rule, "checkpoint.keep"},
     {"resume_ckpt loading_step", Rule, "checkpoint.resume"},
-    {"pretrained_weight load_pretrained_checkpoint pretrained_checkpoint_dir", Rule,
-     "init.weights"},
+    {"pretrained_weight pretrained_weight_dir load_pretrained_checkpoint "
+     "pretrained_checkpoint_dir",
+     Rule, "init.weights"},
     {"use_flash_attention", None, "", kAttention},
     {"transpose_nki_inputs", None, "", kPipeline},
 };

@@ -57,6 +57,18 @@ bool hides_flags(const ShellWord& word, const Said& flag, bool megatron) {
          (!flag.values.empty() && !takes_several_values(flag.name));
 }
 
+void add_value(Said& said, const ShellWord& word, std::string text) {
+  said.shell_value = said.values.empty() ? word.value : 0;
+  said.values.push_back(std::move(text));
+  said.variable = said.variable || word.variable;
+  said.unset.insert(word.unset.begin(), word.unset.end());
+  if (said.choices.empty()) said.choices = word.choices;
+  // A shell gives the flag an empty text, which no script takes for a value.
+  if (!said.values.back().empty() || word.unset.empty()) return;
+  said.variable = true;
+  said.choices = fmt::format("{} is never set", fmt::join(word.unset, ", "));
+}
+
 /// The number of processes that the words before the script start.
 struct Launch {
   std::optional<int64_t> slurm_nodes, slurm_tasks, tasks_per_node, each, nodes, all;
@@ -72,7 +84,7 @@ struct Reading {
   std::string script;
   std::span<const ShellWord> flags;
   std::vector<std::string> unknown_flags;  ///< words that stand for some
-  std::vector<ShellCommand> kept;  ///< words of a --wrap, which `flags` may lie in
+  std::vector<ShellWords> kept;  ///< words of a --wrap, which `flags` may lie in
 };
 
 bool is_launcher(const std::string& name) {
@@ -164,10 +176,9 @@ class CommandReader {
   void assign(const ShellWord& word) {
     const size_t equals = word.text.find('=');
     const std::string name = word.text.substr(0, equals);
-    reading_.environment.push_back({.name = config::word_name(name),
-                                    .shown = name,
-                                    .values = {word.text.substr(equals + 1)},
-                                    .variable = word.variable});
+    Said said{.name = config::word_name(name), .shown = name};
+    add_value(said, word, word.text.substr(equals + 1));
+    reading_.environment.push_back(std::move(said));
   }
 
   /// Reads Python's own options and -m MODULE. Returns true if a module is the script.
@@ -234,8 +245,8 @@ class CommandReader {
   }
 
   bool wrapped(const ShellWord& word) {
-    for (ShellCommand& inner : split_shell_text(word.text, "--wrap")) {
-      reading_.kept.push_back(std::move(inner));
+    for (ShellCommand& inner : read_shell_text(word.text, "--wrap").commands) {
+      reading_.kept.push_back(std::move(inner.words));
       if (CommandReader(reading_).read(reading_.kept.back())) return true;
     }
     return false;
@@ -257,9 +268,10 @@ Launch launch_of_job(std::string_view text) {
   }
   if (words.empty()) return {};
   Reading reading;
-  const std::vector<ShellCommand> commands =
-      split_shell_text("sbatch" + words, "#SBATCH");
-  if (!commands.empty()) CommandReader(reading).read(commands.front());
+  const ShellText commands = read_shell_text("sbatch" + words, "#SBATCH");
+  if (!commands.commands.empty()) {
+    CommandReader(reading).read(commands.commands.front().words);
+  }
   return reading.launch;
 }
 
@@ -279,16 +291,14 @@ std::vector<Said> flags_of(const Reading& reading, std::vector<std::string>& loo
       const std::string flag = word.text.substr(0, equals);
       Said one{.name = config::word_name(flag), .shown = flag};
       if (equals != std::string::npos) {
-        one.values.push_back(word.text.substr(equals + 1));
-        one.variable = word.variable;
+        add_value(one, word, word.text.substr(equals + 1));
       }
       said.push_back(std::move(one));
     } else if (said.empty() ||
                hides_flags(word, said.back(), is_megatron(system, said.back()))) {
       loose.push_back(word.text);
     } else {
-      said.back().values.push_back(word.text);
-      said.back().variable = said.back().variable || word.variable;
+      add_value(said.back(), word, word.text);
     }
   }
   return said;
@@ -408,29 +418,62 @@ void take_config_file(Source& source, std::vector<std::string>& loose,
   }
 }
 
-}  // namespace
+/// A command that trains, and what starts it.
+struct Found {
+  Source source;
+  Launch launch;
+  std::string config_file;
+};
 
-Source read_command_line(std::string_view text, const std::string& name,
-                         std::string& config_file) {
-  const std::vector<ShellCommand> commands = split_shell_text(text, name);
-  std::string last_script;
-  const Launch job = launch_of_job(text);
-  for (const ShellCommand& command : commands) {
+/// Notes what the shell's part of a command leaves open.
+void note_words(const Reading& reading, std::vector<std::string>& loose,
+                const ShellCommand& command, Source& source) {
+  std::erase_if(loose,
+                [](const std::string& word) { return word == "train" || word.empty(); });
+  for (const std::string& word : reading.unknown_flags) {
+    source.remarks.push_back(fmt::format(
+        "{} stands for options of the launcher, which are not looked up", word));
+  }
+  for (const std::string& word : loose) {
+    const bool flags = word.find_first_of("$`") == 0;
+    if (flags) source.hidden.push_back(word);
+    source.remarks.push_back(
+        fmt::format("{} {}", word,
+                    flags ? "stands for flags, which are not looked up: give them as well"
+                          : "belongs to no flag"));
+  }
+  if (command.unset.empty()) return;
+  const bool one = command.unset.size() == 1;
+  source.remarks.push_back(fmt::format(
+      "{}: the script never sets {}, so {} as unset; write a value into the script where "
+      "the job has one",
+      fmt::join(command.unset, ", "), one ? "it" : "them",
+      one ? "it counts" : "they count"));
+}
+
+/// Finds the first command that trains. Returns nothing if there is none; `last_script`
+/// is then the last script that a command starts.
+std::optional<Found> find_training(std::string_view text, const std::string& name,
+                                   const ShellSettings& settings, const Launch& job,
+                                   std::string& last_script) {
+  const ShellText script = read_shell_text(text, name, settings);
+  for (const ShellCommand& command : script.commands) {
     Reading reading;
     reading.launch = job;
     reading.kept.reserve(64);
-    if (!CommandReader(reading).read(command)) continue;
-    Source source;
+    if (!CommandReader(reading).read(command.words)) continue;
+    Found found;
+    Source& source = found.source;
     std::vector<std::string> loose;
     source.said = flags_of(reading, loose);
     source.script = reading.script;
     source.environment = reading.environment;
     source.world = world_of(reading.launch, source.remarks);
-    take_config_file(source, loose, config_file);
-    take_variables_of_script(source, config_file);
+    take_config_file(source, loose, found.config_file);
+    take_variables_of_script(source, found.config_file);
     auto system = system_of_script(reading.script);
     const bool is_python = reading.script.ends_with(".py") || reading.launch.by_torchrun;
-    if (!system && config_file.empty() && is_python) {
+    if (!system && found.config_file.empty() && is_python) {
       system = system_of_flags(source.said);
       if (system) {
         source.remarks.push_back(
@@ -439,26 +482,59 @@ Source read_command_line(std::string_view text, const std::string& name,
       }
     }
     if (!reading.script.empty()) last_script = reading.script;
-    if (!system && config_file.empty()) continue;
+    if (!system && found.config_file.empty()) continue;
     source.system = system.value_or(OtherSystem::Common);
     source.what = reading.script;
-    std::erase_if(
-        loose, [](const std::string& word) { return word == "train" || word.empty(); });
-    for (const std::string& word : reading.unknown_flags) {
-      source.remarks.push_back(fmt::format(
-          "{} stands for options of the launcher, which are not looked up", word));
-    }
-    for (const std::string& word : loose) {
-      const bool flags = word.find_first_of("$`") == 0;
-      if (flags) source.hidden.push_back(word);
-      source.remarks.push_back(fmt::format(
-          "{} {}", word,
-          flags ? "stands for flags, which are not looked up: give them as well"
-                : "belongs to no flag"));
-    }
-    return source;
+    note_words(reading, loose, command, source);
+    std::ranges::copy(script.remarks, std::back_inserter(source.remarks));
+    found.launch = reading.launch;
+    return found;
   }
-  fail_script(name, last_script);
+  return std::nullopt;
+}
+
+constexpr const char* kMachines[] = {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"};
+
+/// Sets the variables by which a script asks the scheduler for its machines: as many as
+/// the ranks need, or those of the batch script.
+void set_machines(std::string_view text, const std::string& name,
+                  std::optional<int64_t> ranks, const Launch& job,
+                  ShellSettings& settings) {
+  std::optional<int64_t> machines = job.slurm_nodes;
+  std::optional<int64_t> tasks = job.slurm_tasks;
+  if (!tasks && machines && job.tasks_per_node) {
+    tasks = checked_product(*machines, *job.tasks_per_node);
+  }
+  if (ranks) {
+    // The processes of a machine are those that the script starts on one alone.
+    ShellSettings alone = settings;
+    alone.scheduler["SLURM_NTASKS"] = std::nullopt;
+    for (const char* const variable : kMachines) alone.scheduler[variable] = std::nullopt;
+    std::string ignored;
+    const auto found = find_training(text, name, alone, {}, ignored);
+    const auto each = found ? found->launch.each : std::nullopt;
+    if (each && *each > 0 && *ranks % *each == 0) tasks = machines = *ranks / *each;
+    if (found && !each && !found->launch.by_torchrun) tasks = ranks;
+  }
+  if (tasks) settings.scheduler["SLURM_NTASKS"] = std::to_string(*tasks);
+  for (const char* const variable : kMachines) {
+    if (machines) settings.scheduler[variable] = std::to_string(*machines);
+  }
+}
+
+}  // namespace
+
+Source read_command_line(std::string_view text, const std::string& name,
+                         const ShellSettings& settings, std::optional<int64_t> ranks,
+                         std::string& config_file) {
+  const Launch job = launch_of_job(text);
+  ShellSettings with_machines = settings;
+  if (settings.whole) set_machines(text, name, ranks, job, with_machines);
+  std::string last_script;
+  auto found = find_training(text, name, with_machines, job, last_script);
+  if (!found) fail_script(name, last_script);
+  config_file = std::move(found->config_file);
+  return std::move(found->source);
 }
 
 }  // namespace longhaul::translate

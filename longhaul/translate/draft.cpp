@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/system/terminal.h"
 
@@ -31,26 +32,32 @@ std::string our_default(const std::string& key) {
 }
 
 std::string provisional_value(const std::string& key, const std::string& type,
-                              const Draft& draft) {
+                              const Draft& draft, bool second) {
   if (key == "data.train") return "[{ path = \"x\" }]";
   if (key == "data.validation") return "[{ name = \"x\", path = \"x\" }]";
-  if (key == "batch.global_size") {
-    return std::to_string(std::max<int64_t>(draft.whole("batch.micro_size", 1), 1));
+  if (key == "batch.global_size" || key == "batch.micro_size") {
+    const int64_t micro = std::max<int64_t>(draft.whole("batch.micro_size", 1), 1);
+    const int64_t sequences = key == "batch.global_size" ? micro : 1;
+    return std::to_string(second && sequences < (1 << 20) ? 2 * sequences : sequences);
   }
-  if (key == "data.seq_len") return "4096";
-  if (key == "run.steps" || key == "schedule.horizon") return "1000000";
-
-  if (key == "schedule.min_lr") return "0.0";
-
-  const size_t choice = type.find('"');
-  if (choice != std::string::npos) {
-    return type.substr(choice, type.find('"', choice + 1) + 1 - choice);
+  if (key == "data.seq_len") return second ? "8192" : "4096";
+  if (key == "run.steps" || key == "schedule.horizon") {
+    return second ? "2000000" : "1000000";
   }
-  if (type == "integer") return "1";
-  if (type == "number") return "0.001";
-  if (type == "boolean") return "false";
-  if (type == "two numbers") return "[0.9, 0.95]";
-  return "\"./x\"";
+  if (key == "schedule.min_lr") return second ? "1e-30" : "0.0";
+
+  const size_t quote = type.find('"');
+  if (quote != std::string::npos) {
+    // The first or the last name of an enumeration.
+    const size_t end = second ? type.rfind('"') : type.find('"', quote + 1);
+    const size_t begin = second ? type.rfind('"', end - 1) : quote;
+    return type.substr(begin, end + 1 - begin);
+  }
+  if (type == "integer") return second ? "2" : "1";
+  if (type == "number") return second ? "1e-9" : "0.001";
+  if (type == "boolean") return second ? "true" : "false";
+  if (type == "two numbers") return second ? "[0.8, 0.9]" : "[0.9, 0.95]";
+  return second ? "\"./y\"" : "\"./x\"";
 }
 
 }  // namespace
@@ -111,6 +118,19 @@ void Draft::fill(const std::string& key, const std::string& what) {
   lines_[key] = {std::move(value), "", true};
 }
 
+void Draft::annotate(const std::string& flag, const std::string& text) {
+  for (auto& [key, line] : lines_) {
+    const size_t place = line.comment.find(flag);
+    const bool there = line.comment.find("; " + text) != std::string::npos;
+    if (place == std::string::npos || there) continue;
+    const size_t end = place + flag.size();
+    const bool longer =
+        end < line.comment.size() &&
+        (is_word_character(line.comment[end]) || line.comment[end] == '-');
+    if (!longer) line.comment += "; " + text;
+  }
+}
+
 void Draft::demand(const std::string& key, const std::string& what) {
   lines_.erase(key);
   fill(key, what);
@@ -158,8 +178,8 @@ std::string Draft::sections() const {
   return out;
 }
 
-std::vector<std::string> Draft::provisional() const {
-  std::vector<std::string> sets;
+std::map<std::string, std::string> Draft::provisional(bool second) const {
+  std::map<std::string, std::string> values;
   RunConfig defaults;
   for (const config::SectionFields& section : config::sections_of(defaults)) {
     for (const config::Field& field : section.fields) {
@@ -169,12 +189,12 @@ std::vector<std::string> Draft::provisional() const {
       // The default of an enumeration or a mixed type is a valid value.
       const auto value = field.get();
       const bool mixed = field.type.find('"') != std::string::npos;
-      sets.push_back(key + "=" +
-                     (mixed && value ? config::print_value(*value)
-                                     : provisional_value(key, field.type, *this)));
+      values[key] = mixed && value && !second
+                        ? config::print_value(*value)
+                        : provisional_value(key, field.type, *this, second);
     }
   }
-  return sets;
+  return values;
 }
 
 }  // namespace longhaul::translate

@@ -44,6 +44,8 @@ class Draft {
   void override_field(const std::string& field, config::Value value,
                       const std::string& comment);
 
+  /// Adds a text to the comments that name a flag.
+  void annotate(const std::string& flag, const std::string& text);
   /// Asks for the key even if it has a value.
   void demand(const std::string& key, const std::string& what);
   const std::string& hidden() const { return hidden_; }
@@ -64,8 +66,9 @@ class Draft {
 
   /// Returns the sections as TOML, in the order of the reference.
   std::string sections() const;
-  /// Returns provisional values for the keys to fill, as `--set` takes them.
-  std::vector<std::string> provisional() const;
+  /// Returns provisional values for the keys to fill, as `--set` takes them; the second
+  /// choice has other numbers.
+  std::map<std::string, std::string> provisional(bool second) const;
 
  private:
   std::string hidden_;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,11 @@ struct Said {
   std::string shown = {};  ///< the name as the user wrote it: "--lr", "training.lr"
   std::vector<std::string> values = {};  ///< none: a flag alone, or an empty list
   bool variable = false;                 ///< a shell would replace a part of the value
-  bool null = false;                     ///< YAML's null, which counts as not given
-  std::string where = {};                ///< "run.yaml:3:5"; empty for a command line
+  uint64_t shell_value = 0;          ///< ShellWord::value, equal where values are equal
+  std::set<std::string> unset = {};  ///< variables behind the value that count as unset
+  std::string choices = {};          ///< what an unknown value may be
+  bool null = false;                 ///< YAML's null, which counts as not given
+  std::string where = {};            ///< "run.yaml:3:5"; empty for a command line
 
   /// Returns the first value, or an empty text.
   std::string text() const { return values.empty() ? "" : values.front(); }

@@ -62,7 +62,10 @@ void override_known(Draft& draft, const std::string& field, const std::string& n
 }  // namespace
 
 std::string not_looked_up(const Said& said) {
-  return said.as_written() + ": a variable of the shell, which is not looked up";
+  return fmt::format("{}: {}", said.as_written(),
+                     said.choices.empty()
+                         ? "a variable of the shell, which is not looked up"
+                         : said.choices);
 }
 
 std::string Said::as_written() const {

@@ -71,6 +71,9 @@ void fill_weights(const Job& job, const std::string& place, const std::string& s
 }
 
 void put_pretrained(const Job& job) {
+  if (const Said* const dir = job.find("pretrained_weight_dir")) {
+    fill_weights(job, dir->text(), dir->shown);
+  }
   const Known<int64_t> weights = job.whole("pretrained_weight", 0);
   if (weights.given && !weights.value)
     return job.draft().fill("init.weights", weights.from);
@@ -133,6 +136,14 @@ void put_micro_batches(const Job& job) {
   const Known<int64_t> batch = job.whole("train_batch_size", 16);
   const Known<int64_t> parts = job.whole("num_microbatches", 8);
   job.put_global_size(batch);
+  const Said* const all = job.find("train_batch_size");
+  const Said* const split = job.find("num_microbatches");
+  const bool equal = all != nullptr && split != nullptr && all->shell_value > 0 &&
+                     all->shell_value == split->shell_value;
+  if (equal && !batch.value) {
+    return job.draft().put("batch.micro_size", {int64_t{1}, ""},
+                           all->shown + " and " + split->shown + " are the same number");
+  }
   if (!batch.value || !parts.value) {
     return job.draft().fill(
         "batch.micro_size",
@@ -331,9 +342,11 @@ void translate_bert(const Job& job) {
   }
   draft.put_default("checkpoint.keep", {int64_t{1}, ""});
   draft.fill("model.config", "config.json of bert-large-uncased, which their code loads");
-  draft.fill("data.train",
-             "their default: ~/examples_datasets/"
-             "bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128");
+  if (job.find("data_dir") == nullptr) {
+    draft.fill("data.train",
+               "their default: ~/examples_datasets/"
+               "bert_pretrain_wikicorpus_tokenized_hdf5_seqlen128");
+  }
   const Said* const path = job.find("resume_ckpt_path");
   if (phase2) {
     draft.fill("init.weights",

@@ -1,40 +1,91 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "longhaul/translate/shell_conditions.h"
 #include "longhaul/translate/shell_words.h"
 
 namespace longhaul::translate {
 
-/// The variables that the commands of a text set, if their values are certain without a
-/// shell: plain assignments and arrays outside of conditions, loops and functions. A name
-/// that a condition may set has no value here. An array that a condition may extend ends
-/// in a variable.
-class ShellVariables {
- public:
-  /// Notes the assignments of a command. `conditional`: the command stands behind && or
-  /// ||.
-  void note(const ShellCommand& command, bool conditional);
-  /// Notes an array; `target` is "NAME=" or "NAME+=".
-  void set_array(std::string_view target, ShellCommand words, bool conditional);
-  /// Returns the words that "$NAME", "${NAME}" or "${NAME[@]}" stands for, inside or
-  /// outside of double quotes; nothing if the value is not certain.
-  std::optional<ShellCommand> find(std::string_view piece, bool quoted) const;
-
- private:
-  void set(std::string_view word, ShellCommand value, bool conditional);
-  void change_depth(const ShellCommand& command, size_t first);
-  bool set_by_other_means(const ShellCommand& command, size_t first);
-
-  std::map<std::string, ShellCommand, std::less<>> values_;
-  int depth_ = 0;  ///< nesting of conditions, loops and functions
+/// What a variable holds: one word, the elements of an array, or nothing, as it is unset.
+/// An unknown value is one word with ShellWord::variable.
+struct ShellValue {
+  ShellWords words;
+  bool set = true;
 };
 
-/// Returns the length of "NAME" in "NAME=..." or "NAME+=...", or 0 if the text is no
-/// assignment.
-size_t assigned_name_size(std::string_view text);
+/// The variables of a text while the text is followed from its begin to its end.
+class ShellVariables {
+ public:
+  /// Names that were set since begin_branch, with their values.
+  using Changes = std::map<std::string, ShellValue>;
+  /// A branch of `if` or `case`: what holds in it, and what it sets.
+  using Branch = std::pair<std::string, Changes>;
+
+  ShellVariables(const ShellSettings& settings, const std::string& name)
+      : settings_(settings), name_(name) {}
+
+  void set(const std::string& name, ShellValue value);
+  /// Adds to a text or to an array, as NAME+=... does.
+  void append(const std::string& name, ShellWords words, bool array);
+  /// Makes a value unknown.
+  void forget(const std::string& name, std::string choices = "");
+  void forget_all();
+  /// Lets a value depend on variables that count as unset.
+  void depend(const std::string& name, const std::set<std::string>& unset);
+
+  /// Returns a variable's value, be it unset or unknown.
+  ShellValue get(const std::string& name);
+  /// Returns whether a variable is set.
+  Truth is_set(const std::string& name);
+
+  /// Begins a branch of a condition, for which alone the values count that are set from
+  /// here on. end_branch takes them back and returns them.
+  void begin_branch() { before_.emplace_back(); }
+  Changes end_branch();
+  /// Sets what several branches leave, one of which is taken. Where the branches differ
+  /// the value is unknown, and offers theirs.
+  void merge(const std::vector<Branch>& branches);
+
+  /// Counts bytes that are copied. Throws InputError above 64 MiB.
+  void spend(size_t bytes);
+  /// Returns a number for a new unknown value.
+  uint64_t new_value() { return ++last_value_; }
+
+ private:
+  ShellValue joined(const std::string& name,
+                    const std::vector<std::pair<std::string, ShellValue>>& values);
+
+  const ShellSettings& settings_;
+  const std::string& name_;
+  std::map<std::string, ShellValue, std::less<>> values_;
+  /// For each branch that is open: the values before it.
+  std::vector<std::map<std::string, std::optional<ShellValue>>> before_;
+  bool all_forgotten_ = false;
+  uint64_t last_value_ = 0;
+  size_t spent_ = 0;
+};
+
+/// Returns a word that names an unknown value: "$STEPS".
+ShellWord unknown_word(const std::string& name, std::string choices = "");
+
+/// Adds variables that count as unset, up to as many as a person reads.
+void add_unset(std::set<std::string>& names, const std::set<std::string>& more);
+
+/// Adds the parts of a word to another one that stands in front of it.
+void add_to_word(ShellWord& word, const ShellWord& more);
+
+/// Returns the length of the variable's name at the front of the text, or 0.
+size_t shell_name_size(std::string_view text);
+
+/// Returns the parts of a text between blanks. "$(a b)" and "${a b}" are one part each.
+ShellWords shell_fields(const ShellWord& word);
 
 }  // namespace longhaul::translate

@@ -137,9 +137,10 @@ void read_settings_text(const std::string& text, const std::string& path, Form f
 }
 
 /// Reads a command line. Settings of a file that it names come before its flags.
-Source read_commands(const std::string& text, const std::string& name) {
+Source read_commands(const std::string& text, const std::string& name,
+                     const ShellSettings& settings, std::optional<int64_t> ranks) {
   std::string config_file;
-  Source source = read_command_line(text, name, config_file);
+  Source source = read_command_line(text, name, settings, ranks, config_file);
   if (config_file.empty()) {
     if (source.system == OtherSystem::Axolotl || source.said.empty()) {
       fail_input(
@@ -168,18 +169,44 @@ bool is_command_line(const std::string& given) {
   return given.find_first_of(" \t\n") != std::string::npos;
 }
 
-Source read_source(const std::string& given) {
+Source read_source(const std::string& given, std::optional<int64_t> ranks) {
   check_text(given, "--flags");
   std::error_code ignored;  // of a text too long for a path
   if (is_command_line(given) && !fs::exists(given, ignored)) {
-    return read_commands(given, "--flags");
+    return read_commands(given, "--flags", {}, ranks);
   }
   const std::string text = read_file_text(given);
   const Form form = form_of(text, given);
-  if (form == Form::CommandLine) return read_commands(text, given);
+  if (form == Form::CommandLine) {
+    const fs::path place = fs::absolute(given).parent_path();
+    return read_commands(text, given, {.whole = true, .directory = place.string()},
+                         ranks);
+  }
   Source source;
   read_settings_text(text, given, form, source);
   return source;
+}
+
+/// Returns whether a flag's name says that weights are read, and the value is not "no".
+bool names_weights(const Said& said) {
+  constexpr std::string_view kOfWeights =
+      "pretrained weights load loading restore finetune finetuned finetuning";
+  constexpr std::string_view kPerhaps = "weight ckpt checkpoint init resume";
+  constexpr std::string_view kPlaces = "dir path file from name folder";
+  std::string words = said.name;
+  std::ranges::replace(words, '_', ' ');
+  std::ranges::replace(words, '.', ' ');
+  bool of_weights = false;
+  bool perhaps = false;
+  bool place = false;
+  for (const std::string& word : split_words(words)) {
+    of_weights = of_weights || has_word(kOfWeights, word);
+    perhaps = perhaps || has_word(kPerhaps, word);
+    place = place || has_word(kPlaces, word);
+  }
+  const bool off =
+      !said.values.empty() && has_word("0 false no off none False None", said.text());
+  return !off && (of_weights || (perhaps && place));
 }
 
 /// Translates the settings, one after the other.
@@ -200,7 +227,14 @@ class Translator {
     const Job job(source_, draft_);
     rules(job);
     for (const Said* said : for_rules_) count_rule(job, *said);
+    ask_for_weights();
     required();
+    for (const Said& said : source_.said) {
+      if (said.unset.empty()) continue;
+      draft_.annotate(said.shown,
+                      fmt::format("{} {} as unset", fmt::join(said.unset, ", "),
+                                  said.unset.size() == 1 ? "counts" : "count"));
+    }
     Translation out;
     out.carried = carried_;
     out.without_key = without_key_;
@@ -287,6 +321,7 @@ class Translator {
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
                           : nearest_name(config::word_name(said.name), names);
+    if (names_weights(said)) unknown_weights_ = &said;
     unknown_.push_back(one_line(said.as_written() +
                                 (near ? fmt::format(" (did you mean {}?)", *near) : "")));
   }
@@ -364,13 +399,26 @@ class Translator {
     }
   }
 
+  /// Asks for weights where a flag that is not known may name some.
+  void ask_for_weights() {
+    if (unknown_weights_ == nullptr) return;
+    draft_.fill("init.weights",
+                "{} is not known: a Hugging Face directory of weights to begin from; "
+                "delete this line for random weights",
+                unknown_weights_->as_written());
+  }
+
   /// Marks every key that a run needs and that has no value as one that the user has to
   /// fill in.
   void required() {
     const auto line = draft_.lines().find("run.dir");
     if (line == draft_.lines().end() || line->second.to_fill) {
-      draft_.put("run.dir", {std::string("runs/imported"), ""},
-                 "longhaul's choice of a name; choose the run's own");
+      std::string comment = "longhaul's choice of a name; choose the run's own";
+      if (line != draft_.lines().end()) {
+        comment += "; theirs: " + std::get<std::string>(line->second.value.data)
+                                      .substr(std::string_view("FILL IN: ").size());
+      }
+      draft_.put("run.dir", {std::string("runs/imported"), ""}, comment);
     }
     for (const auto& [key, form] : fields_) {
       const bool length = key == "run.steps" && !draft_.has("run.epochs");
@@ -433,19 +481,62 @@ class Translator {
     return out;
   }
 
-  /// Checks the file like `train`, with provisional values for keys to fill in.
-  void check(Translation& out) const {
+  using Provisional = std::map<std::string, std::string>;
+
+  /// Checks the file like `train`, with provisional values for keys to fill in. Returns
+  /// why `train` would refuse it, or an empty text.
+  std::string refusal(const std::string& text, const Provisional& values,
+                      std::vector<std::string>& warnings) const {
+    std::vector<std::string> sets;
+    for (const auto& [key, value] : values)
+      sets.push_back(fmt::format("{}={}", key, value));
     try {
-      const LoadedConfig loaded =
-          parse_run_config(out.text, kFileName, draft_.provisional());
-      for (const std::string& warning : loaded.warnings) {
-        if (!warning.starts_with("--set")) out.warnings.push_back(warning);
-      }
-      const auto size = draft_.lines().find("batch.global_size");
-      const bool known = size != draft_.lines().end() && !size->second.to_fill;
-      if (source_.world.ranks && known) derive_batch(loaded.config, *source_.world.ranks);
+      const LoadedConfig loaded = parse_run_config(text, kFileName, sets);
+      warnings = loaded.warnings;
+      if (source_.world.ranks) derive_batch(loaded.config, *source_.world.ranks);
     } catch (const ConfigError& error) {
-      out.refused = error.message();
+      return error.message();
+    }
+    return "";
+  }
+
+  /// Judges the file by the rules in which no provisional value takes part. One takes
+  /// part where another one in its place changes what a rule says.
+  void check(Translation& out) const {
+    constexpr int kMostRounds = 8;
+    const Provisional first = draft_.provisional(false);
+    const Provisional second = draft_.provisional(true);
+    Provisional values = first;
+    for (int round = 0; round < kMostRounds; ++round) {
+      std::vector<std::string> warnings;
+      const std::string refused = refusal(out.text, values, warnings);
+      std::vector<std::string> seen = std::move(warnings);
+      std::erase_if(seen,
+                    [](const std::string& one) { return one.starts_with("--set"); });
+      if (refused.empty() && seen.empty()) return;
+      Provisional next = values;
+      for (const auto& [key, value] : values) {
+        Provisional changed = values;
+        changed[key] = value == first.at(key) ? second.at(key) : first.at(key);
+        std::vector<std::string> others;
+        const std::string now = refusal(out.text, changed, others);
+        if (refused.empty() && now.empty()) {
+          std::erase_if(seen, [&](const std::string& warning) {
+            return std::ranges::count(others, warning) == 0;
+          });
+        } else if (now != refused && (next == values || now.empty())) {
+          next = std::move(changed);
+        }
+      }
+      if (refused.empty()) {
+        std::ranges::move(seen, std::back_inserter(out.warnings));
+        return;
+      }
+      if (next == values) {
+        out.refused = refused;
+        return;
+      }
+      values = std::move(next);
     }
   }
 
@@ -457,12 +548,13 @@ class Translator {
   int64_t carried_ = 0;
   int64_t without_key_ = 0;
   std::vector<std::string> unknown_;
+  const Said* unknown_weights_ = nullptr;
 };
 
 }  // namespace
 
 Translation translate(const std::string& given, std::optional<int64_t> ranks) {
-  Source source = read_source(given);
+  Source source = read_source(given, ranks);
   if (source.said.size() > kMostSettings) {
     fail_input("flags", "{} settings; a training has at most {}", source.said.size(),
                kMostSettings);

@@ -75,6 +75,77 @@ TEST(Translate, AnUnknownFlagIsNamedLoudly) {
       holds(made.text, "# UNKNOWN to longhaul, and so left out:\n#   --tensor_paralel"));
 }
 
+TEST(Translate, WeightsThatAFlagNamesAreNeverLeftOut) {
+  const auto weights = [](const std::string& flags) {
+    const std::string text = translate(kNxd + flags, {}).text;
+    const size_t place = text.find("[init]\nweights = ");
+    return place == std::string::npos
+               ? std::string()
+               : text.substr(place + 17, text.find('\n', place + 17) - place - 17);
+  };
+  EXPECT_TRUE(holds(weights("--pretrained_weight_dir /w"),
+                    "FILL IN: a Hugging Face directory of the weights; the shards in /w "
+                    "(--pretrained_weight_dir)"));
+  for (const char* flag : {"--init_weights /w", "--load-dir /w", "--pretrained /w",
+                           "--finetune_from /w", "--ckpt_path /w"}) {
+    EXPECT_TRUE(holds(weights(flag), std::string("FILL IN: ") + flag + " is not known"))
+        << flag << ": " << weights(flag);
+  }
+  for (const char* flag : {"--pretrained 0", "--weight_decay_rate 1", "--download_dir x",
+                           "--checkpoint_layers 2", "--lrr 1"}) {
+    EXPECT_EQ(weights(flag), "") << flag;
+  }
+}
+
+TEST(Translate, NoRuleIsJudgedInWhichAStandInTakesPart) {
+  // The warm-up is not known. The run is shorter than any warm-up that would stand there.
+  const Translation made = translate(
+      "python train_external.py --max_steps 100 --lr_decay_iters 1000 --warmup $W "
+      "--train_batch_size 4 --training_dir /d",
+      8);
+  EXPECT_EQ(made.refused, "");
+  EXPECT_TRUE(holds(made.text, "warmup_fraction = \"FILL IN: --warmup $W"));
+  // A rule between known values is judged beside it.
+  const Translation wrong = translate(
+      "python train_external.py --max_steps 100 --lr_decay_iters 1000 --warmup $W "
+      "--train_batch_size 4 --training_dir /d --lr 1e-6",
+      8);
+  EXPECT_TRUE(holds(wrong.refused, "schedule.min_lr = 1e-05 must be less than"))
+      << wrong.refused;
+}
+
+TEST(Translate, EqualUnknownNumbersMakeMicroBatchesOfOne) {
+  const std::string script =
+      "N=$(count)\nM=$N\n" + kNxd + "--train_batch_size $N --num_microbatches ";
+  EXPECT_TRUE(holds(translate(script + "$M", {}).text,
+                    "micro_size = 1                  # --train_batch_size and "
+                    "--num_microbatches are the same number"));
+  EXPECT_TRUE(holds(translate(script + "$Q", {}).text, "micro_size = \"FILL IN"));
+}
+
+TEST(Translate, AScriptsMachinesFollowFromTheRanks) {
+  const TestDirectory dir;
+  const std::string script = (dir / "run.sh").string();
+  write_text_atomic(
+      script,
+      "N=1\nARGS='--nproc_per_node 4'\nif [ -v SLURM_NTASKS ]; then\n"
+      "N=$SLURM_NTASKS\nARGS=\"--nproc_per_node 4 --nnodes $N\"\nfi\n"
+      "torchrun $ARGS tp_zero1_llama_hf_pretrain.py --lr 1e-4 --batch_size 1 "
+      "--max_steps ${STEPS:-9} --tensor_parallel_size 2 --grad_accum_usteps "
+      "$((64 / (4 * N / 2)))\n");
+  const std::string many = translate(script, 16).text;
+  EXPECT_TRUE(holds(many,
+                    "global_size = 64                # batch_size 1 * "
+                    "grad_accum_usteps 8 = 8 * 8 replicas"))
+      << many;
+  EXPECT_TRUE(holds(many,
+                    "steps = 9                       # --max_steps; STEPS counts as "
+                    "unset\n"));
+  EXPECT_TRUE(holds(many, "# NOTE: STEPS: the script never sets it"));
+  EXPECT_TRUE(holds(translate(script, {}).text,
+                    "N is $SLURM_NTASKS where [ -v SLURM_NTASKS ], 1 otherwise"));
+}
+
 TEST(Translate, ASecretInAnAddressIsRefusedAndNotRepeated) {
   const TestDirectory dir;
   const auto expect_refusal = [](const std::string& given, const std::string& where) {

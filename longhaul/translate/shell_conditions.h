@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "longhaul/translate/shell_words.h"
+
+namespace longhaul::translate {
+
+/// Whether something holds, as far as a text decides it.
+enum class Truth { No, Yes, Unknown };
+
+Truth truth(bool holds);
+Truth opposite(Truth truth);
+
+/// Returns whether a variable is set. May add names that count as unset.
+using IsSet = std::function<Truth(const std::string& name)>;
+
+/// Returns what `[ ... ]`, `[[ ... ]]` or `test ...` says, whose words begin with that
+/// name. A test of a file is Unknown. A test that a shell refuses does not hold.
+Truth shell_condition(const ShellWords& words, const IsSet& is_set);
+
+/// Returns whether a word is one that the pattern of `case` or `[[ = ]]` stands for.
+Truth shell_match(const ShellWord& word, const ShellWord& pattern);
+
+}  // namespace longhaul::translate

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "longhaul/translate/shell_conditions.h"
+#include "longhaul/translate/shell_variables.h"
+
+namespace longhaul::translate {
+
+/// What stands around the commands of a text: conditions, loops, groups. Says which
+/// commands count, and keeps the values of each branch apart.
+class ShellFlow {
+ public:
+  enum class Kind { If, Case, Loop, Function, Group, Subshell, AndOr };
+
+  ShellFlow(ShellVariables& variables, const std::string& name)
+      : variables_(variables), name_(name) {}
+
+  /// Begins a construct. Throws InputError where too many lie in one another.
+  void open(Kind kind);
+  /// Begins a part of the innermost construct, which counts if the condition may hold and
+  /// no earlier part certainly counts. Ends the part before. `shown` is the condition for
+  /// messages.
+  void begin_part(Truth condition, const std::string& shown);
+  /// Ends the part of the innermost construct and begins the condition of the next.
+  void end_part();
+  /// Ends the innermost construct.
+  void close();
+
+  bool empty() const { return frames_.empty(); }
+  size_t depth() const { return frames_.size(); }
+  /// Returns whether the innermost construct, or one around, is of a kind.
+  bool is(Kind kind) const { return !frames_.empty() && frames_.back().kind == kind; }
+  bool around(Kind kind) const;
+  /// Returns whether the commands that follow are not run.
+  bool dead() const { return !frames_.empty() && frames_.back().dead; }
+  /// Returns whether a loop, or a condition that the text does not decide, is around.
+  bool in_loop() const { return inside(true); }
+  bool uncertain() const { return inside(false); }
+
+  /// Notes an end of the script: the condition of this part does not hold in a training.
+  void exits();
+  /// Notes a variable that a part which is not run would set.
+  void touch(const std::string& name);
+  /// Notes what the conditions of the innermost construct take as unset.
+  void depend(const std::set<std::string>& unset);
+  /// Returns what the conditions around take as unset.
+  std::set<std::string> unset() const;
+
+ private:
+  struct Frame {
+    Kind kind = Kind::Group;
+    bool outer_dead = false;
+    bool dead = false;
+    bool in_part = false;
+    bool exits = false;
+    bool undecided = false;
+    Truth taken = Truth::No;  ///< whether a part counts already
+    Truth taken_before = Truth::No;
+    std::string shown = {};
+    std::vector<ShellVariables::Branch> branches = {};
+    std::set<std::string> touched = {};
+    std::set<std::string> unset = {};
+  };
+
+  bool inside(bool loop) const;
+
+  ShellVariables& variables_;
+  const std::string& name_;
+  std::vector<Frame> frames_;
+};
+
+}  // namespace longhaul::translate
