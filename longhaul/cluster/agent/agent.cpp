@@ -29,7 +29,6 @@ namespace {
 
 constexpr double kWaitSeconds = 0.05;
 constexpr double kOrphanWaitSeconds = 0.5;
-constexpr double kConnectSeconds = 60.0;
 constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
 constexpr double kUnansweredLookSeconds = 10.0;
@@ -48,7 +47,7 @@ class Agent {
         secret_(secret),
         directories_(options.directories),
         watch_(options.node, options.directories.records()) {
-    connect(kConnectSeconds);
+    connect(kAgentSeconds);
   }
 
   int run() {
