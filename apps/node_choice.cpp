@@ -8,15 +8,9 @@
 #include "longhaul/base/error.h"
 
 namespace longhaul::apps {
-namespace {
-
-/// Nodes whose agents do not connect within this time are not used.
-constexpr double kAgentSeconds = 60.0;
-
-}  // namespace
 
 std::vector<std::string> NodeChoice::usable(const cluster::Attempt& attempt) {
-  std::vector<std::string> usable = fleet_.usable_nodes(kAgentSeconds);
+  std::vector<std::string> usable = fleet_.usable_nodes();
   std::erase_if(usable, [&](const std::string& node) {
     return std::ranges::count(attempt.excluded, node) > 0;
   });

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -367,6 +368,23 @@ int supervise(const SuperviseArguments& arguments) {
   return supervise_elsewhere(arguments, *job).value_or(kExitTemporary);
 }
 
+/// Returns those of the job's nodes that have booted. Throws TemporaryError where the job
+/// is asked to end meanwhile: nothing has begun.
+std::vector<std::string> await_boot(const cluster::SlurmClient& slurm,
+                                    const cluster::SlurmJob& job,
+                                    const std::vector<std::string>& nodes,
+                                    const RunConfig& config, std::function<void()> turn) {
+  const system::SignalWatch signals;
+  cluster::BootPatience patience;
+  patience.seconds = config.resilience.node_boot_s;
+  patience.turn = std::move(turn);
+  patience.stop = [&] { return signals.raised() != 0; };
+  std::vector<std::string> booted = cluster::await_boot(slurm, job.id, nodes, patience);
+  if (signals.raised() == 0) return booted;
+  throw TemporaryError("supervise", fmt::format("{} came before the nodes had booted",
+                                                system::signal_name(signals.raised())));
+}
+
 int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob& job,
                    const LoadedConfig& loaded, system::OwnerLock lease) {
   const cluster::SuperviseCommand& command = arguments.command;
@@ -399,6 +417,7 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
   }
+  given = await_boot(slurm, job, given, loaded.config, lease.heart());
   cluster::AgentFleetOptions of_fleet =
       fleet_options(arguments, job, given, options.run_dir, slurm);
   of_fleet.lease_number = lease.attempt();

@@ -1,4 +1,3 @@
-import os
 import pathlib
 import sys
 
@@ -13,17 +12,8 @@ NODES = 6  # four that train and two to take their places
 
 @pytest.fixture(scope="session")
 def whole_cluster():
-    lacks = slurm_cluster.missing()
-    if lacks:
-        pytest.skip(f"no Slurm cluster can be set up here: {lacks}")
-    source = HERE.parents[1]
-    build = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", source / "build" / "bin")).parent
-    made = slurm_cluster.Cluster(NODES, [source, build])
-    try:
-        made.start()
+    with slurm_cluster.running(NODES) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import tempfile
 import time
 
 import machines
+import pytest
 from machines import Machine, kill_process, wait_until
 
 DAEMONS = ["munged", "slurmctld", "slurmd", "srun", "sbatch"]
@@ -54,8 +55,21 @@ InactiveLimit=0
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 JobRequeue=1
 {nodes}
-PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-PartitionName=other Nodes=ALL MaxTime=60 State=UP
+PartitionName=batch Nodes={standing} Default=YES MaxTime=INFINITE State=UP
+PartitionName=other Nodes={standing} MaxTime=60 State=UP
+{cloud}"""
+
+# A node of the cloud is off until a job gets it. Then Slurm asks for it, and a test boots it, or
+# not. No node is switched off by itself.
+CLOUD = """
+PartitionName=cloud Nodes=ALL State=UP
+ResumeProgram=/bin/true
+SuspendProgram=/bin/true
+SuspendTime=100000
+PrivateData=cloud
+SuspendTimeout=1
+ResumeTimeout=1800
+SlurmctldParameters=power_save_interval=1,cloud_dns
 """
 
 
@@ -81,14 +95,34 @@ def remove_leftovers(folder):
                 shutil.rmtree(path, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def running(nodes, **options):
+    """A cluster that sees the sources and the build; skips the tests where none can be set up."""
+    lacks = missing()
+    if lacks:
+        pytest.skip(f"no Slurm cluster can be set up here: {lacks}")
+    source = pathlib.Path(__file__).resolve().parents[2]
+    build = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", source / "build" / "bin")).parent
+    made = Cluster(nodes, [source, build], **options)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
 class Cluster:
     """Head and compute nodes n1, n2 ... on two switches by pairs; `shared` is a directory that
     all of them see.
 
     A lost node is noticed after up to twice `node_seconds`; a requeued job waits for
-    `credential_seconds` before it starts again (120 where nobody sets it)."""
+    `credential_seconds` before it starts again (120 where nobody sets it).
 
-    def __init__(self, nodes, visible, node_seconds=5, credential_seconds=5, kill_seconds=3):
+    The last `cloud` nodes are off until a job of the partition "cloud", which has all nodes, gets
+    them and the test boots them."""
+
+    def __init__(self, nodes, visible, node_seconds=5, credential_seconds=5, kill_seconds=3,
+                 cloud=0):
         # Outside /tmp, which every machine has for itself.
         remove_leftovers("/var/tmp")
         self.shared = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir="/var/tmp"))
@@ -103,11 +137,15 @@ class Cluster:
         hosts = self._root / "hosts"
         hosts.write_text("127.0.0.1 localhost\n10.77.0.1 head\n" + "".join(
             f"{address} {name}\n" for name, address in addresses.items()))
-        lines = [f"NodeName={name} NodeAddr={address} CPUs={TASKS} RealMemory=1000 State=UNKNOWN"
+        self.cloud = names[nodes - cloud:]
+        self.standing = names[:nodes - cloud]
+        lines = [f"NodeName={name} NodeAddr={address} CPUs={TASKS} RealMemory=1000 "
+                 f"State={'CLOUD' if name in self.cloud else 'UNKNOWN'}"
                  for name, address in addresses.items()]
         self._config = self._root / "slurm.conf"
         self._config.write_text(CONFIG.format(
-            root=self._root, nodes="\n".join(lines), node_seconds=node_seconds,
+            root=self._root, nodes="\n".join(lines), standing=",".join(self.standing),
+            cloud=CLOUD if cloud else "", node_seconds=node_seconds,
             credential_seconds=credential_seconds, kill_seconds=kill_seconds))
         self.switches = [[name for i, name in enumerate(names) if i // 2 % 2 == side]
                          for side in (0, 1)]
@@ -147,9 +185,9 @@ class Cluster:
                       f"--pid-file={munge}/pid", f"--seed-file={munge}/seed",
                       f"--log-file={munge}/log")
         self.start_controller()
-        for name in self.nodes:
+        for name in self.standing:
             self.power_on(name)
-        self.wait_for_state("idle", *self.nodes)
+        self.wait_for_state("idle", *self.standing)
 
     def stop(self):
         """Everything gone; what the daemons wrote stays only where somebody asked for it."""
@@ -229,7 +267,8 @@ class Cluster:
 
     def node_states(self):
         """Node -> what sinfo says: idle, allocated, down*, draining ..."""
-        text = self.call("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %T").stdout
+        text = self.call("sinfo", "-h", "-N", "-p", "cloud" if self.cloud else "batch", "-o",
+                         "%N %T").stdout
         return dict(line.split() for line in text.splitlines())
 
     def wait_for_state(self, state, *names, seconds=60):
@@ -243,9 +282,13 @@ class Cluster:
             self.call("scancel", "--signal=KILL", "--batch", number, check=False)
             self.call("scancel", number, check=False)
         self._jobs = []
-        for name in self.nodes:
+        for name in self.standing:
             self.mend(name)
-        self.wait_for_state("idle", *self.nodes)
+        self.wait_for_state("idle", *self.standing)
+        for name in self.cloud:
+            self.nodes[name].power_off()
+            self.scontrol("update", f"NodeName={name}", "State=POWER_DOWN_FORCE", check=False)
+        self.wait_for_state("idle~", *self.cloud)
 
     def mend(self, name):
         """Makes a node as good as new: on, connected, no process stopped, its daemon there."""
@@ -278,12 +321,22 @@ class Cluster:
         return None
 
     def start_slurmd(self, name):
-        self.nodes[name].run("slurmd", "-f", self._config, "-N", name, env=self.environment())
+        # With -b Slurm takes the machine for one that has just booted.
+        booted = ["-b"] if name in self.cloud else []
+        self.nodes[name].run("slurmd", *booted, "-f", self._config, "-N", name,
+                             env=self.environment())
 
-    def power_on(self, name):
-        self.nodes[name].start()
-        self.nodes[name].plug_in(self.head)
-        self.nodes[name].run("mkdir", "-p", "-m", "1777", TEMPORARY)
+    def power_on(self, name, firmware=None):
+        """`firmware` has the files by which the machine tells what it is."""
+        machine = self.nodes[name]
+        machine.start()
+        machine.plug_in(self.head)
+        machine.run("mkdir", "-p", "-m", "1777", TEMPORARY)
+        if firmware:
+            machine.run("mount", "-t", "tmpfs", "tmpfs", "/sys/devices/virtual")
+            machine.run("mkdir", "-p", "/sys/devices/virtual/dmi/id")
+        for file, text in (firmware or {}).items():
+            machine.path_inside(f"/sys/devices/virtual/dmi/id/{file}").write_text(text + "\n")
         self.start_slurmd(name)
 
     def power_off(self, name):

@@ -14,6 +14,7 @@
 #include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/agent/lease_look.h"
 #include "longhaul/cluster/control/channel.h"
+#include "longhaul/cluster/fleet/cloud_instance.h"
 #include "longhaul/cluster/health/health.h"
 #include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/slurm/stand_in.h"
@@ -29,7 +30,6 @@ namespace {
 
 constexpr double kWaitSeconds = 0.05;
 constexpr double kOrphanWaitSeconds = 0.5;
-constexpr double kConnectSeconds = 60.0;
 constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
 constexpr double kUnansweredLookSeconds = 10.0;
@@ -46,9 +46,10 @@ class Agent {
   Agent(const AgentOptions& options, const Secret& secret)
       : options_(options),
         secret_(secret),
+        instance_(speaker()),
         directories_(options.directories),
         watch_(options.node, options.directories.records()) {
-    connect(kConnectSeconds);
+    connect(kAgentSeconds);
   }
 
   int run() {
@@ -147,6 +148,7 @@ class Agent {
 
   /// Reads the workers' records, which takes time from the workers: called rarely.
   void report() {
+    instance_.look();
     const NodeReport now = watch_.report();
     reported_ = clock_.seconds();
     Json message = report_message(now.to_json(), start_, watch_.take_notes());
@@ -270,13 +272,17 @@ class Agent {
   }
 
   void say(const std::string& line) const {
-    fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node,
-               system::printable(line));
+    fmt::print(stderr, "{}: {}\n", speaker(), system::printable(line));
     std::fflush(stderr);
+  }
+
+  std::string speaker() const {
+    return fmt::format("longhaul agent on {}", options_.node);
   }
 
   const AgentOptions& options_;
   const Secret& secret_;
+  InstanceLine instance_;
   const fs::path lock_ = options_.run_dir / run::kSupervisorLockFile;
   const SlurmClient slurm_;
   const HeldDirectories directories_;

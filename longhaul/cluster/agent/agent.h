@@ -15,6 +15,9 @@ namespace longhaul::cluster {
 inline constexpr double kLeastReportSeconds = 0.5;
 inline constexpr double kMostReportSeconds = 2.0;
 
+/// From its start an agent has this long to connect; then its node is not used.
+inline constexpr double kAgentSeconds = 60.0;
+
 struct AgentOptions {
   std::string node;  ///< this node's name in Slurm
   std::string host;  ///< where the supervisor listens

@@ -12,7 +12,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/cluster/agent/agent.h"
 #include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/control/channel_server.h"
 #include "longhaul/cluster/control/socket.h"
@@ -35,7 +34,6 @@ constexpr double kPathsSeconds = 6.0;
 /// there.
 constexpr double kStepEndSeconds = 2.0;
 constexpr int kAgentStarts = 5;
-constexpr double kAgentSeconds = 60.0;
 /// An agent that was started again connects within this time, or its node is lost.
 constexpr double kReturnSeconds = 20.0;
 /// How often agents hear that their supervisor lives, and in which order they follow it.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/cluster/agent/agent.h"
 #include "longhaul/cluster/control/secret.h"
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/fleet/job_step.h"
@@ -53,7 +54,7 @@ class AgentFleet : public Fleet {
   /// Returns the nodes on which workers may run now, in their order: nodes that may be
   /// used and whose agent answers. Waits at most `patience_seconds` for agents that have
   /// just been started.
-  std::vector<std::string> usable_nodes(double patience_seconds);
+  std::vector<std::string> usable_nodes(double patience_seconds = kAgentSeconds);
 
   void wait(double seconds) override;
   NodeReports reports() override;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "longhaul/cluster/fleet/cloud_instance.h"
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/watch/node_watch.h"
 
@@ -16,7 +17,10 @@ class LocalFleet : public Fleet {
       : directories_(directories), watch_(std::move(node), directories.records()) {}
   ~LocalFleet() override { directories_.clean_up(); }
 
-  void wait(double seconds) override { watch_.wait(seconds); }
+  void wait(double seconds) override {
+    watch_.wait(seconds);
+    instance_.look();
+  }
   NodeReports reports() override {
     return {std::make_shared<const NodeReport>(watch_.report())};
   }
@@ -41,6 +45,7 @@ class LocalFleet : public Fleet {
   std::vector<std::string> take_notes() override { return watch_.take_notes(); }
 
  private:
+  InstanceLine instance_{"longhaul"};
   HeldDirectories directories_;
   NodeWatch watch_;
 };

@@ -220,10 +220,11 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
 CommandResult SlurmClient::call_once(const std::vector<std::string>& words) const {
   CommandOptions options;
   options.deadline_seconds = deadline_seconds_;
-  // These variables hold formats that a person has set for himself.
+  // These variables hold formats that a person has set for himself. Inside of a job, as
+  // SLURM_JOBID shows it, scontrol writes files beside the job when nodes are taken away.
   for (const char* name :
        {"SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SQUEUE_STATES", "SQUEUE_SORT", "SINFO_FORMAT",
-        "SINFO_SORT", "SLURM_TIME_FORMAT"}) {
+        "SINFO_SORT", "SLURM_TIME_FORMAT", "SLURM_JOBID"}) {
     options.environment.emplace_back(name, "");
   }
   return runner_(words, options);
@@ -294,10 +295,13 @@ std::vector<NodeStatus> SlurmClient::query_nodes(
     node.name = trimmed(fields[0]);
     std::string state = trimmed(fields[1]);
     node.responds = state.find('*') == std::string::npos;
+    const bool marked = state.find_first_of("~#^") != std::string::npos;
     while (!state.empty() && kMarks.find(state.back()) != std::string_view::npos) {
       state.pop_back();
     }
     node.state = state;
+    // Slurm asks for a node that is off ("~") in the second after a job has got it.
+    node.boots = marked && (state == "allocated" || state == "mixed");
     // sinfo names a node once for each of its partitions.
     const auto same = [&](const NodeStatus& other) { return other.name == node.name; };
     if (std::ranges::none_of(nodes, same)) nodes.push_back(std::move(node));
@@ -375,6 +379,12 @@ void SlurmClient::exclude(const std::string& job,
                           const std::vector<std::string>& nodes) const {
   check_job_id(job);
   answer({"scontrol", "update", "JobId=" + job, "ExcNodeList=" + compress_hosts(nodes)});
+}
+
+void SlurmClient::keep_nodes(const std::string& job,
+                             const std::vector<std::string>& nodes) const {
+  check_job_id(job);
+  answer({"scontrol", "update", "JobId=" + job, "NodeList=" + compress_hosts(nodes)});
 }
 
 void SlurmClient::cancel(const std::string& job) const {

@@ -41,6 +41,7 @@ struct NodeStatus {
   std::string name;
   std::string state;  ///< idle, allocated, mixed, down, drained ... without marks
   bool responds = true;
+  bool boots = false;  ///< a job has it before it has powered up or rebooted
   /// Returns whether Slurm gives the node to steps, now and soon.
   bool usable() const;
 };
@@ -102,6 +103,8 @@ class SlurmClient {
   void requeue(const std::string& job) const;
   /// Sets the nodes that Slurm must not give to this job, which must not run now.
   void exclude(const std::string& job, const std::vector<std::string>& nodes) const;
+  /// Takes all nodes but these from a job that runs.
+  void keep_nodes(const std::string& job, const std::vector<std::string>& nodes) const;
   /// Keeps a job that waits in the queue from starting for this many seconds. Returns
   /// false while Slurm is not ready to do so.
   bool start_later(const std::string& job, double seconds) const;

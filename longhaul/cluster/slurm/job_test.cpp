@@ -175,6 +175,82 @@ TEST(SlurmJobs, NodesThatAreOfUseAreToldFromTheOthers) {
   EXPECT_TRUE(slurm.client().query_nodes({}).empty());
 }
 
+/// A Slurm whose nodes n2 and n3 power up: each look at the nodes has the next states.
+struct BootingSlurm {
+  std::vector<std::string> states = {};
+  std::string nodes = "n[1-3]";  ///< the job's at the end
+  bool refuses = false;
+  size_t looks = 0;
+  Names updates = {};
+
+  Names await(double seconds, const std::function<bool()>& stop = {}) {
+    const SlurmClient slurm(5, [this](const Names& words, const CommandOptions&) {
+      CommandResult result;
+      if (words[0] == "sinfo")
+        result.output = states[std::min(looks++, states.size() - 1)];
+      if (words[0] == "squeue") result.output = "RUNNING|" + nodes + "|n1|1:00|None\n";
+      if (words[0] == "scontrol") {
+        updates.push_back(words.back());
+        result.exit_code = refuses ? 1 : 0;
+      }
+      return result;
+    });
+    return await_boot(slurm, "12", {"n1", "n2", "n3"},
+                      {.seconds = seconds, .pause_seconds = 0.001, .stop = stop});
+  }
+};
+const std::string kBothBoot = "n1|allocated\nn2|allocated~\nn3|mixed^\n";
+const std::string kOneBoots = "n1|allocated\nn2|allocated\nn3|allocated#\n";
+const std::string kNoneBoots = "n1|allocated\nn2|allocated\nn3|allocated\n";
+
+TEST(NodesThatBoot, AreAwaitedUntilNoneIsPoweringUp) {
+  BootingSlurm slurm{.states = {kBothBoot, kBothBoot, kOneBoots, kNoneBoots}};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(slurm.await(100.0), (Names{"n1", "n2", "n3"}));
+  const std::string told = ::testing::internal::GetCapturedStdout();
+  EXPECT_HAS(told,
+             "Slurm shows n2, n3 powering up: the start waits, at most 100 s "
+             "(resilience.node_boot_s)");
+  EXPECT_EQ(slurm.looks, 4U);
+  EXPECT_TRUE(slurm.updates.empty());
+}
+
+TEST(NodesThatBoot, CostNothingWhereNoneIsPoweringUp) {
+  BootingSlurm slurm{.states = {"n1|allocated\nn2|idle#\nn3|down~\n"}};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(slurm.await(100.0), (Names{"n1", "n2", "n3"}));
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(slurm.looks, 1U);
+}
+
+TEST(NodesThatBoot, AreTakenFromTheJobAfterTheLimit) {
+  BootingSlurm slurm{.states = {kBothBoot, kOneBoots}};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(slurm.await(0.05), (Names{"n1", "n2"}));
+  const std::string told = ::testing::internal::GetCapturedStdout();
+  EXPECT_HAS(told,
+             "n3 did not boot within 0.05 s (resilience.node_boot_s): the job goes on "
+             "without");
+  EXPECT_EQ(slurm.updates, (Names{"NodeList=n[1-2]"}));
+  slurm.refuses = true;
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(slurm.await(0.0), (Names{"n1", "n2"}));
+  const std::string kept = ::testing::internal::GetCapturedStdout();
+  EXPECT_HAS(kept, "Slurm keeps n3 in the job");
+}
+
+TEST(NodesThatBoot, AreNotAwaitedOnceSlurmHasGivenThemUp) {
+  BootingSlurm slurm{.states = {kOneBoots, kNoneBoots}, .nodes = "n[1-2]"};
+  EXPECT_EQ(slurm.await(100.0), (Names{"n1", "n2"}));
+  EXPECT_TRUE(slurm.updates.empty());
+}
+
+TEST(NodesThatBoot, AreNotAwaitedByAJobThatIsToEnd) {
+  BootingSlurm slurm{.states = {kBothBoot}};
+  EXPECT_EQ(slurm.await(100.0, [&] { return slurm.looks > 2; }).size(), 3U);
+  EXPECT_TRUE(slurm.updates.empty());
+}
+
 TEST(SlurmJobs, WhatAJobAsksForIsRead) {
   FakeSlurm slurm;
   slurm.says(

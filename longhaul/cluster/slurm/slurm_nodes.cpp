@@ -11,6 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
 
@@ -19,6 +21,25 @@ namespace {
 
 constexpr double kKillSeconds = 1.0;
 constexpr double kControllerSeconds = 1800.0;
+constexpr size_t kToldNodes = 8;
+
+void tell_log(const std::string& line) {
+  fmt::print("longhaul: {}\n", system::printable(line));
+  std::fflush(stdout);
+}
+
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::vector<std::string> booting_nodes(const SlurmClient& slurm,
+                                       const std::vector<std::string>& nodes) {
+  std::vector<std::string> names;
+  for (const NodeStatus& node : slurm.query_nodes(nodes)) {
+    if (node.boots) names.push_back(node.name);
+  }
+  return names;
+}
 
 }  // namespace
 
@@ -69,10 +90,7 @@ std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
 SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn) {
   SlurmPatience patience;
   patience.seconds = kControllerSeconds;
-  patience.tell = [](const std::string& line) {
-    fmt::print("longhaul: {}\n", system::printable(line));
-    std::fflush(stdout);
-  };
+  patience.tell = tell_log;
   patience.turn = std::move(turn);
   return slurm.waiting(std::move(patience));
 }
@@ -103,6 +121,46 @@ std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::strin
   std::ranges::copy_if(nodes, std::back_inserter(usable),
                        [&](const std::string& node) { return of_slurm.contains(node); });
   return usable;
+}
+
+std::vector<std::string> await_boot(const SlurmClient& slurm, const std::string& job,
+                                    std::vector<std::string> nodes,
+                                    const BootPatience& patience) {
+  const system::Stopwatch watch;
+  std::vector<std::string> missing = booting_nodes(slurm, nodes);
+  if (missing.empty()) return nodes;
+  tell_log(
+      fmt::format("Slurm shows {} powering up: the start waits, at most {:g} s "
+                  "(resilience.node_boot_s)",
+                  listed(missing, kToldNodes), patience.seconds));
+  while (!missing.empty() && watch.seconds() < patience.seconds) {
+    if (patience.stop && patience.stop()) return nodes;
+    std::this_thread::sleep_for(std::chrono::duration<double>(patience.pause_seconds));
+    if (patience.turn) patience.turn();
+    missing = booting_nodes(slurm, nodes);
+  }
+  // A node that Slurm has given up meanwhile is down and no longer the job's.
+  if (const auto now = slurm.query_job(job)) nodes = now->nodes;
+  std::erase_if(missing, [&](const auto& node) { return !is_among(nodes, node); });
+  if (missing.empty()) {
+    tell_log(
+        fmt::format("no node is powering up any more, after {:.0f} s", watch.seconds()));
+    return nodes;
+  }
+  tell_log(
+      fmt::format("{} did not boot within {:g} s (resilience.node_boot_s): the job goes "
+                  "on without",
+                  listed(missing, kToldNodes), patience.seconds));
+  std::erase_if(nodes, [&](const auto& node) { return is_among(missing, node); });
+  try {
+    slurm.keep_nodes(job, nodes);
+  } catch (const TemporaryError& refused) {
+    tell_log(
+        fmt::format("Slurm keeps {} in the job, and may start nothing before that boots: "
+                    "{}",
+                    listed(missing, kToldNodes), refused.message()));
+  }
+  return nodes;
 }
 
 std::vector<std::string> succession_order(

@@ -45,6 +45,22 @@ void let_step_outlive_srun(const JobStep& step);
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
                                       const std::vector<std::string>& nodes);
 
+/// How a start waits for nodes that boot.
+struct BootPatience {
+  double seconds = 0;
+  double pause_seconds = 2;
+  std::function<void()> turn = {};  ///< called before each further look; may be empty
+  /// Returns whether the waiting is to end at once; may be empty.
+  std::function<bool()> stop = {};
+};
+
+/// Waits until none of the job's nodes is powering up, and tells a person so. Nodes that
+/// do not come in time are taken from the job: before they answer, Slurm starts no step
+/// on the others either. Returns the nodes that the job then has. Throws TemporaryError.
+std::vector<std::string> await_boot(const SlurmClient& slurm, const std::string& job,
+                                    std::vector<std::string> nodes,
+                                    const BootPatience& patience);
+
 /// Returns the order in which these nodes' agents take a lost supervisor's place. Nodes
 /// that share no switch with `here` come first, since a dying switch takes all of its
 /// nodes along.
