@@ -89,7 +89,10 @@ OrderedJson traffic_json(const layout::Traffic& traffic) {
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        int64_t ranks, const layout::Placement& placement,
                        const std::function<bool(const std::string&)>& frozen) {
-  AskedLayout asked{layout::describe_layout(config, model, ranks, placement), {}};
+  AskedLayout asked{layout::describe_layout(config, model, ranks, placement),
+                    {},
+                    layout::checkpoint_bytes(model, config.precision, frozen),
+                    config.checkpoint.keep};
   const layout::LayoutDescription& layout = asked.layout;
   const layout::LayoutCosts costs(config, model, layout, frozen);
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
@@ -109,6 +112,13 @@ void print_layout(const AskedLayout& asked) {
   print_state(asked);
   print_passes(asked);
   print_traffic(asked);
+  fmt::print(
+      "# a checkpoint: {}; checkpoint.keep = {}: {}\n",
+      human_bytes(asked.checkpoint_bytes), asked.kept_checkpoints,
+      asked.kept_checkpoints == 0
+          ? "all of them stay"
+          : fmt::format("{}, and one more while it is saved",
+                        human_bytes(asked.checkpoint_bytes * asked.kept_checkpoints)));
 }
 
 OrderedJson layout_json(const AskedLayout& asked) {
@@ -121,6 +131,7 @@ OrderedJson layout_json(const AskedLayout& asked) {
   out["ep"] = layout.ep;
   out["zero"] = layout.zero;
   out["shard_group"] = layout.shards;
+  out["checkpoint_bytes"] = asked.checkpoint_bytes;
   out["stages"] = OrderedJson::array();
   for (const StageSpec& stage : layout.stages) {
     out["stages"].push_back(

@@ -21,6 +21,8 @@ struct StageLine {
 struct AskedLayout {
   layout::LayoutDescription layout;
   std::vector<StageLine> stages;
+  int64_t checkpoint_bytes = 0;
+  int64_t kept_checkpoints = 0;  ///< checkpoint.keep; 0: all
 };
 
 /// Computes the layout of these settings and its costs. `frozen` tells by name which

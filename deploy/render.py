@@ -5,7 +5,8 @@
 
 Parameters: lines `NAME = value`, each below a comment `# form: REGULAR EXPRESSION` that the
 whole value must match. FILL_IN marks what only you can know. In a template, @NAME@ stands for a
-value, and a line `#@ include queue-{QUEUES}.yaml.in` for the files of every word of QUEUES.
+value, and a line `#@ include queue-{QUEUES}.yaml.in` for the files of every word of QUEUES. What
+stands behind `#@ if NAME: ` is left out where NAME is empty, as its form may allow.
 Needs nothing but Python.
 """
 
@@ -16,6 +17,7 @@ import sys
 OPEN = "FILL_IN"
 NAME = re.compile(r"@([A-Z][A-Z0-9_]*)@")
 INCLUDE = re.compile(r"^[ \t]*#@ include (\S+)[ \t]*$", re.M)
+OPTIONAL = re.compile(r"^([ \t]*)#@ if ([A-Z][A-Z0-9_]*): (.*\n)", re.M)
 SLOT = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 
 
@@ -73,6 +75,8 @@ def render(template, parameters_file):
     template, parameters_file = pathlib.Path(template), pathlib.Path(parameters_file)
     parameters, used = read_parameters(parameters_file), set()
     text = with_includes(template, parameters, used)
+    text = OPTIONAL.sub(lambda m: m.group(1) + m.group(3) if parameters.get(m.group(2), OPEN)
+                        else "", text)
     unknown = sorted({n for n in NAME.findall(text) if n not in parameters})
     if unknown:
         raise Refused(f"{parameters_file}: {', '.join(unknown)} missing; {template} asks for it")

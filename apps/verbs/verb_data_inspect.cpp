@@ -31,7 +31,9 @@ struct InspectCommand {
 void check_asked(const InspectCommand& command, const data::InspectOptions& options,
                  const data::DataDescription& data) {
   const std::string kind = data.json["kind"].get<std::string>();
-  if (kind != "saved_dataset") data::refuse_field(command.path, command.field, "it");
+  if (kind != "saved_dataset" && kind != "ready_ids") {
+    data::refuse_field(command.path, command.field, "it");
+  }
   if (kind == "bert_examples") {
     if (!data.complete || options.seq_len == 0) return;
     const auto own = data.json["seq_len"].get<int64_t>();
@@ -41,6 +43,26 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
                                          "sequences; give --seq-len or --config as well",
                                          options.global_size));
   }
+}
+
+[[noreturn]] void refuse_kind(const std::string& path, const std::string& reason) {
+  throw InputError("data", fmt::format("{}: neither a token store, nor BERT examples, "
+                                       "nor a directory that datasets wrote with "
+                                       "save_to_disk, nor JSON lines, Parquet or Arrow "
+                                       "of ready ids{}; 'longhaul inspect' knows more "
+                                       "kinds",
+                                       path, reason));
+}
+
+/// Describes ready ids, or says what speaks against them.
+data::DataDescription ready_ids(const std::string& path,
+                                const data::InspectOptions& options) {
+  try {
+    if (auto found = data::describe_ready_ids(path, options)) return std::move(*found);
+  } catch (const InputError& error) {
+    refuse_kind(path, fmt::format(" ({})", error.what()));
+  }
+  refuse_kind(path, "");
 }
 
 int run_inspect(const InspectCommand& command, const objects::Access& objects) {
@@ -57,13 +79,7 @@ int run_inspect(const InspectCommand& command, const objects::Access& objects) {
   }
   auto data = data::describe_data(command.path, options);
   if (!data) data = data::describe_bert(command.path, options);
-  if (!data) {
-    throw InputError("data", fmt::format("{}: neither a token store, nor BERT examples, "
-                                         "nor a directory that datasets wrote with "
-                                         "save_to_disk; 'longhaul inspect' knows more "
-                                         "kinds",
-                                         command.path));
-  }
+  if (!data) data = ready_ids(command.path, options);
   check_asked(command, options, *data);
   fmt::print("{}", objects.with_addresses(command.json ? json_text(data->json, 2) + "\n"
                                                        : data->text));
@@ -78,8 +94,9 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
       "inspect", "Shows tokens, documents, their lengths and the size of an epoch");
   verb->add_option(
           "path", command->path,
-          "a token store, BERT examples, or a directory that datasets wrote with "
-          "save_to_disk (which is read through)")
+          "a token store, BERT examples, or what is read through: a directory that "
+          "datasets wrote with save_to_disk, and JSON lines, Parquet or Arrow of ready "
+          "ids, a file or a directory")
       ->required();
   verb->add_option("--config", command->config,
                    "a run's TOML file, which gives data.seq_len and batch.global_size");
@@ -90,7 +107,7 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
                    "sequences in a step: prints how many steps an epoch has")
       ->check(CLI::PositiveNumber);
   verb->add_option("--field", command->field,
-                   "for a save_to_disk directory: the column of the token ids")
+                   "the column of the token ids, or the field of JSON lines")
       ->capture_default_str();
   verb->add_flag("--json", command->json, "machine-readable");
   verb->footer(

@@ -33,6 +33,7 @@ struct ImportCall {
   std::string format = "hf";
   std::string kv_order;
   std::string hardware;
+  std::string fused_rows;
   WeightsOutput output;
   FlagsCall flags;
   bool with_flags = false;
@@ -131,6 +132,8 @@ void run_import(ImportCall options, const objects::Access& objects) {
   if (options.kv_order == "repeated") from.kv_order = imports::KvOrder::Repeated;
   if (options.hardware == "trn1") from.hardware = imports::Hardware::Trn1;
   if (options.hardware == "trn2") from.hardware = imports::Hardware::Trn2;
+  if (options.fused_rows == "blocks") from.fused_rows = imports::FusedRows::Blocks;
+  if (options.fused_rows == "heads") from.fused_rows = imports::FusedRows::Heads;
   const imports::ForeignModel model = imports::open_foreign(options.source, from);
   print_found(model, objects);
   if (to_checkpoint) {
@@ -210,6 +213,12 @@ void add_import(CLI::App& program, Outcome& outcome) {
           "the shards hold key heads several times in tiled order: with trn1 the query "
           "heads were moved to match, with trn2 they were not")
       ->check(CLI::IsMember({"trn1", "trn2"}));
+  verb->add_option(
+          "--query-key-value", options->fused_rows,
+          "how query_key_value or key_value of Megatron's names hold the rows of their "
+          "matrices: blocks (one matrix after another, as NxD's converter with "
+          "--model_style megatron), or heads (head by head, as NxD-training trains them)")
+      ->check(CLI::IsMember({"blocks", "heads"}));
   add_flags(*verb, *options);
   verb->footer(
       "longhaul's own reader reads pickles as data: it cannot run code, and its process "

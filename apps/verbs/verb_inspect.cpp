@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/objects/local_input.h"
@@ -63,6 +64,20 @@ void print_names(const InspectCall& options) {
   if (options.json) fmt::print("{}\n", json_text(list, 2));
 }
 
+/// Describes data; returns nothing where the path holds no data that training takes.
+std::optional<data::DataDescription> data_at(const std::string& path) {
+  if (fs::is_directory(path)) {
+    auto data = data::describe_data(path);
+    if (!data) data = data::describe_bert(path);
+    if (data) return data;
+  }
+  try {
+    return data::describe_ready_ids(path);
+  } catch (const InputError&) {
+    return std::nullopt;  // names alone do not tell ids from other JSON or Parquet
+  }
+}
+
 int run_inspect(const InspectCall& options, const objects::Access& objects) {
   const auto print = [&](const std::string& text) {
     fmt::print("{}", objects.with_addresses(text));
@@ -71,13 +86,9 @@ int run_inspect(const InspectCall& options, const objects::Access& objects) {
     print_names(options);
     return 0;
   }
-  if (fs::is_directory(options.path)) {
-    auto data = data::describe_data(options.path);
-    if (!data) data = data::describe_bert(options.path);
-    if (data) {
-      print(options.json ? json_text(data->json, 2) + "\n" : data->text);
-      return data->complete ? 0 : 78;
-    }
+  if (const auto data = data_at(options.path)) {
+    print(options.json ? json_text(data->json, 2) + "\n" : data->text);
+    return data->complete ? 0 : 78;
   }
   const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
   if (options.json) {
@@ -94,8 +105,9 @@ void add_inspect(CLI::App& program, Outcome& outcome) {
   const auto options = std::make_shared<InspectCall>();
   CLI::App* verb = program.add_subcommand(
       "inspect",
-      "Says what a checkpoint, run, token store, BERT data, model or tokenizer "
-      "directory, safetensors file or tokenizer.json is, and whether it is complete");
+      "Says what a checkpoint, run, token store, BERT data, ready ids, model or "
+      "tokenizer directory, safetensors file or tokenizer.json is, and whether it is "
+      "complete");
   verb->add_option(
           "path", options->path,
           "a file or directory of one of these kinds, or its address (s3://BUCKET/KEY)")

@@ -4,7 +4,7 @@
 #   prepare_node.sh s3://BUCKET/PREFIX/longhaul-SHA256.tar.gz [SCRATCH_DIRECTORY]
 #
 # It unpacks the tree that upload.sh made, beside any other version, lets memory be locked (EFA
-# needs that), and says what else looks wrong. Only a tree that cannot be used is a failure:
+# needs that), gives the node's name its address, and says what else looks wrong. Only a tree that cannot be used is a failure:
 # ParallelCluster and HyperPod replace a node whose script fails, which costs money and time.
 # Running it again does no harm.
 #
@@ -76,11 +76,37 @@ else
   say "warning: no local scratch at $scratch"
 fi
 
-# From here on only remarks; docs/troubleshooting.md says what each means.
-own=$(getent hosts "$(hostname)" 2>/dev/null | awk '{ print $1; exit }' || true)
+# Takes the node's name from the loopback's lines of /etc/hosts and gives it the address $1.
+mend_own_name() {
+  local work
+  work=$(mktemp)
+  awk -v name="$name" -v address="$1" '
+    $1 ~ /^(127\.|::1$)/ {
+      line = $1
+      for (i = 2; i <= NF && $i !~ /^#/; i++)
+        if ($i != name && index($i, name ".") != 1) line = line " " $i
+      if (line != $1) print line
+      next
+    }
+    { print }
+    END { print address " " name }' "$root/etc/hosts" >"$work"
+  cat "$work" >"$root/etc/hosts" # in place: it may be a mount
+  rm -f "$work"
+}
+
+# From here on nothing fails; docs/troubleshooting.md says what each remark means.
+name=$(hostname)
+own=$(getent hosts "$name" 2>/dev/null | awk '{ print $1; exit }' || true)
 case $own in
-  "") say "warning: $(hostname) has no address: see /etc/hosts" ;;
-  127.*) say "warning: $(hostname) is $own: other nodes would be sent to themselves" ;;
+  "") say "warning: $name has no address: see /etc/hosts" ;;
+  127.* | ::1)
+    other=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 '\.' || true)
+    if [ -n "$other" ] && mend_own_name "$other"; then
+      say "$name was $own in /etc/hosts, and is $other now"
+    else
+      say "warning: $name is $own: other nodes would be sent to themselves"
+    fi
+    ;;
 esac
 if command -v timedatectl >/dev/null && [ "$(timedatectl show -p NTPSynchronized --value \
   2>/dev/null)" = no ]; then

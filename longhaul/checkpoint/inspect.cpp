@@ -427,8 +427,9 @@ Inspection inspect_directory(const fs::path& path) {
     throw InputError("inspect", path.string() + ": " + other);
   }
   throw InputError("inspect", path.string() +
-                                  ": not a checkpoint, a run, a token store or a Hugging "
-                                  "Face directory (a model's or a tokenizer's)");
+                                  ": not a checkpoint, a run, a token store, ready ids "
+                                  "or a Hugging Face directory (a model's or a "
+                                  "tokenizer's)");
 }
 
 }  // namespace

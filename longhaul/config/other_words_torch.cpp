@@ -42,7 +42,10 @@ constexpr OtherWord kSmp[] = {
     {"logging_freq_for_avg", Copy, "log.window"},
     {"log_reduced_training_loss", None, "", "the loss is always that of all replicas"},
     {"tensorboard_dir", Rule, "log.tensorboard_dir"},
-    {"nccl_test_log", None, "", "longhaul doctor tests the communication"},
+    {"nccl_test_log", None, "",
+     "no log of nccl-tests is read; longhaul doctor measures the all-reduce between "
+     "ranks "
+     "in host memory, and does not try NCCL"},
     {"profile_nsys", Rule, "profile.steps"},
     {"checkpoint_dir", Copy, "checkpoint.dir"},
     {"checkpoint_freq", Copy, "checkpoint.every"},

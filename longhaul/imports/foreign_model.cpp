@@ -15,7 +15,7 @@
 #include "longhaul/families/parameter_names.h"
 #include "longhaul/format/other_forms.h"
 #include "longhaul/format/side_files.h"
-#include "longhaul/imports/bert_names.h"
+#include "longhaul/imports/foreign_names.h"
 #include "longhaul/imports/foreign_source.h"
 #include "longhaul/imports/shape_merge.h"
 
@@ -214,6 +214,7 @@ void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ran
   MergeOptions merge;
   merge.kv_order = options.kv_order;
   merge.hardware = options.hardware;
+  merge.fused_rows = model.fused_rows = options.fused_rows;
   model.weights = merged(model, std::move(ranks), merge, model.merged);
   for (const std::string& name : model.merged.ignored) {
     model.ignored.push_back(name + " (no parameter)");
@@ -234,6 +235,7 @@ std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
   }
   MergeOptions options;
   options.compare_copies = false;
+  options.fused_rows = model.fused_rows;
   MergeReport report;
   report.kv_order = model.merged.kv_order;
   report.queries_moved = model.merged.queries_moved;

@@ -38,17 +38,19 @@ struct ForeignModel {
   std::optional<int64_t> updates;         ///< steps that the optimizer has counted
   /// Counts of tensors with fewer steps; tensors with 0 steps have no moments.
   std::map<std::string, int64_t> fewer_updates;
-  std::optional<int64_t> step;       ///< step of the checkpoint
-  MergeReport merged;                ///< how the ranks were put together
-  bool has_optimizer = false;        ///< the source holds optimizer state
-  std::vector<std::string> notes;    ///< lines for the person
-  std::vector<std::string> ignored;  ///< tensors that were skipped by a rule
+  std::optional<int64_t> step;          ///< step of the checkpoint
+  MergeReport merged;                   ///< how the ranks were put together
+  std::optional<FusedRows> fused_rows;  ///< what the user says
+  bool has_optimizer = false;           ///< the source holds optimizer state
+  std::vector<std::string> notes;       ///< lines for the person
+  std::vector<std::string> ignored;     ///< tensors that were skipped by a rule
 };
 
 struct ForeignOptions {
   fs::path config;  ///< HF directory or config.json; empty: look beside the source
   std::optional<KvOrder> kv_order;
   std::optional<Hardware> hardware;
+  std::optional<FusedRows> fused_rows;
   bool want_optimizer =
       false;  ///< read optimizer state, or throw InputError if it does not map
   system::ChildLimits limits;

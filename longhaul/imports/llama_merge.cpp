@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/imports/foreign_names.h"
 #include "longhaul/imports/kv_heads.h"
 
 namespace longhaul::imports {
@@ -103,6 +104,10 @@ class Merger {
     } else if (ends("embed_tokens.weight") || ends("lm_head.weight") ||
                ends("gate_proj.weight") || ends("up_proj.weight")) {
       emit(name, Mosaic::concatenate(parts, 0, name));
+    } else if (ends(".query_key_value.weight")) {
+      emit_fused(parts, name, sibling("query_key_value.weight", ""), true);
+    } else if (ends(".key_value.weight")) {
+      emit_fused(parts, name, sibling("key_value.weight", ""), false);
     } else if (ends(".weight_qkv")) {
       emit_qkv(parts, name, sibling("qkv_proj.weight_qkv", ""));
     } else if (ends("qkv_proj.weight")) {
@@ -193,6 +198,59 @@ class Merger {
     emit(prefix + "q_proj.weight", heads_.query(split[0], 0, name));
   }
 
+  /// Splits what Megatron's names hold in one tensor: keys and values, and with
+  /// `queries` the queries before them.
+  void emit_fused(const std::vector<Mosaic>& parts, const std::string& name,
+                  const std::string& prefix, bool queries) {
+    if (!options_.fused_rows) {
+      fail_input("import",
+                 "{}: the file does not tell how the rows of its matrices lie; give "
+                 "--query-key-value blocks (one matrix after another, as NxD's converter "
+                 "writes them) or heads (head by head, as NxD-training trains them)",
+                 name);
+    }
+    if (queries && *options_.fused_rows == FusedRows::Blocks) {
+      return emit_qkv(parts, name, prefix);
+    }
+    if (queries && network_.query_heads != network_.key_heads) {
+      fail_input("import",
+                 "{}: head by head there are as many query heads as key heads, and "
+                 "config.json has {} and {}; give --query-key-value blocks",
+                 name, network_.query_heads, network_.key_heads);
+    }
+    const int64_t matrices = queries ? 3 : 2;
+    // Keys come first because they tell the order of the heads.
+    emit(prefix + "k_proj.weight",
+         heads_.key(one_of(parts, matrices - 2, matrices, name), name));
+    emit(prefix + "v_proj.weight",
+         heads_.key(one_of(parts, matrices - 1, matrices, name), name));
+    if (queries) {
+      emit(prefix + "q_proj.weight",
+           heads_.query(one_of(parts, 0, matrices, name), 0, name));
+    }
+  }
+
+  /// Returns one of several matrices of equal size that each rank's part holds.
+  std::vector<Mosaic> one_of(const std::vector<Mosaic>& parts, int64_t which,
+                             int64_t matrices, const std::string& name) const {
+    std::vector<Mosaic> found;
+    for (const Mosaic& part : parts) {
+      const int64_t rows = part.shape().size() == 2 ? part.shape()[0] : 0;
+      if (rows == 0 || rows % (matrices * head_dim_) != 0) {
+        fail_input("import", "{}: shape {} is not {} matrices of whole heads of {} rows",
+                   name, format::describe_shape(part.shape()), matrices, head_dim_);
+      }
+      const bool blocks = *options_.fused_rows == FusedRows::Blocks;
+      const int64_t each = blocks ? rows / matrices : head_dim_;
+      std::vector<Mosaic> pieces;
+      for (int64_t row = which * each; row < rows; row += matrices * each) {
+        pieces.push_back(part.narrow(0, row, row + each));
+      }
+      found.push_back(Mosaic::concatenate(pieces, 0, name));
+    }
+    return found;
+  }
+
   void compare(const std::vector<Mosaic>& parts) {
     for (size_t r = 1; options_.compare_copies && r < parts.size(); ++r) {
       report_.count_copy(count_differences(files_, parts[0], parts[r]));
@@ -268,7 +326,7 @@ std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
     for (NamedTensors& rank : stage) {
       NamedTensors kept;
       for (auto& [name, tensor] : rank) {
-        std::string plain = strip_wrappers(name);
+        std::string plain = nxd_llama_name(strip_wrappers(name));
         if (is_buffer(plain) || tensor.dtype() == format::DType::Bool) {  // masks
           ignored.insert(plain);
         } else {
@@ -278,7 +336,8 @@ std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
       // Keys come first because they tell the order of the query heads.
       std::stable_partition(kept.begin(), kept.end(), [](const auto& entry) {
         return entry.first.ends_with("weight_k") || entry.first.ends_with("weight_qkv") ||
-               entry.first.ends_with("k_proj.weight");
+               entry.first.ends_with("k_proj.weight") ||
+               entry.first.ends_with("key_value.weight");
       });
       rank = std::move(kept);
     }

@@ -21,10 +21,16 @@ const char* kv_order_name(KvOrder order);
 /// shards for trn2 have query heads in order; the files alone do not tell which.
 enum class Hardware { Trn1, Trn2 };
 
+/// How the rows of queries, keys and values lie in one tensor of Megatron's names
+/// (query_key_value, key_value) on a rank: one matrix after another, or those of each
+/// head together. The files alone do not tell which.
+enum class FusedRows { Blocks, Heads };
+
 struct MergeOptions {
   /// What the user says. Without it the order is found by comparing the copies.
   std::optional<KvOrder> kv_order;
   std::optional<Hardware> hardware;
+  std::optional<FusedRows> fused_rows;
   /// Compare tensors that several ranks hold; false for optimizer state.
   bool compare_copies = true;
 };
@@ -50,7 +56,8 @@ struct MergeReport {
 
 /// Makes the whole tensors of a Llama from the tensors of every rank, ranks[pp][tp].
 /// Undoes fused projections (qkv_proj.weight_qkv, qkv_proj.weight, gate_up_proj), copies
-/// of key heads, their order, and stages that number their layers from 0. Throws
+/// of key heads, their order, Megatron's names, and stages that number their layers from
+/// 0. Throws
 /// InputError that names what is missing, unknown or ambiguous. The names are those of
 /// the model's description; a stored tied head is left out. The caller checks that all
 /// tensors are there.

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "longhaul/base/error.h"
-#include "longhaul/imports/bert_names.h"
+#include "longhaul/imports/foreign_names.h"
 
 namespace longhaul::imports {
 namespace {

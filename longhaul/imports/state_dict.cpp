@@ -5,8 +5,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/format/hf_weights.h"
-#include "longhaul/imports/bert_names.h"
 #include "longhaul/imports/foreign_model.h"
+#include "longhaul/imports/foreign_names.h"
 #include "longhaul/imports/numbered_optimizer.h"
 
 namespace longhaul::imports {

@@ -313,9 +313,14 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
   return layout;
 }
 
+namespace {
+
+int64_t bytes_of(StateType type) { return type == StateType::Fp32 ? 4 : 2; }
+
+}  // namespace
+
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
                        const PrecisionSection& precision) {
-  const auto bytes = [](StateType type) { return type == StateType::Fp32 ? 4 : 2; };
   const int64_t compute = precision.compute == ComputeType::Fp32 ? 4 : 2;
   StateBytes total;
   for (const BucketPlan& bucket : buckets) {
@@ -326,10 +331,22 @@ StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
     if (!shared) total.masters += 4 * owned;
     if (bucket.frozen) continue;
     total.gradients +=
-        bytes(precision.gradients) * (bucket.grads_stay ? bucket.num_elements : owned);
-    total.moments += 2 * bytes(precision.moments) * owned;
+        bytes_of(precision.gradients) * (bucket.grads_stay ? bucket.num_elements : owned);
+    total.moments += 2 * bytes_of(precision.moments) * owned;
   }
   return total;
+}
+
+int64_t checkpoint_bytes(const ModelDescription& model, const PrecisionSection& precision,
+                         const std::function<bool(const std::string&)>& frozen) {
+  const int64_t master = precision.master == MasterType::Bf16Sr ? 2 : 4;
+  int64_t bytes = 0;
+  for (const ParameterDescription& p : model.parameters()) {
+    const bool trained = !frozen || !frozen(p.name);
+    bytes +=
+        p.num_elements() * (master + (trained ? 2 * bytes_of(precision.moments) : 0));
+  }
+  return bytes;
 }
 
 }  // namespace longhaul::layout

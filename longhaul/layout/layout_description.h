@@ -100,5 +100,9 @@ struct StateBytes {
 /// while (gathered_peak).
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
                        const PrecisionSection& precision);
+/// Returns the bytes of the tensors in a checkpoint of the model: masters, and the
+/// moments of what is not frozen, each once.
+int64_t checkpoint_bytes(const ModelDescription& model, const PrecisionSection& precision,
+                         const std::function<bool(const std::string&)>& frozen = {});
 
 }  // namespace longhaul::layout

@@ -242,6 +242,17 @@ TEST(LayoutDescription, BytesAreThoseOfItsBuckets) {
   EXPECT_LT(bytes({"parallel.zero=3"}, 4).weights, whole.weights / 3);
 }
 
+TEST(LayoutDescription, ACheckpointHasMastersOnceAndMomentsOfWhatIsTrained) {
+  const ModelDescription model = small(false);
+  const PrecisionSection usual = config_of({}).precision;
+  const PrecisionSection rounded =
+      config_of({"precision.master=bf16_sr", "precision.moments=bf16"}).precision;
+  EXPECT_EQ(checkpoint_bytes(model, usual), 12 * model.num_parameters());
+  EXPECT_EQ(checkpoint_bytes(model, rounded), 6 * model.num_parameters());
+  const auto all = [](const std::string&) { return true; };
+  EXPECT_EQ(checkpoint_bytes(model, usual, all), 4 * model.num_parameters());
+}
+
 /// The parameters and buckets of every rank of Llama 3 70B.
 TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
   const ModelDescription model =

@@ -25,12 +25,13 @@ LINE = re.compile(r"model ([\d,]+) parameters .*?, ([\d.]+) (\w+) of weights and
     (2, ["parallel.tp=2", "parallel.sequence=true", "precision.gradients=bf16"]),
     (2, ["parallel.pp=2", "parallel.zero=0"]),
 ])
-def test_bytes_of_a_rank_are_those_that_train_allocates(run, binary, tmp_path, ranks, sets):
+def test_bytes_of_a_rank_and_a_checkpoint_are_those_that_train_has(run, binary, tmp_path, ranks, sets):
     config = runs.write_config(tmp_path, "counted")
     words = [word for one in ["run.steps=4", *sets] for word in ("--set", one)]
     said = subprocess.run([binary("longhaul"), "config", config, "--ranks", str(ranks), "--json",
                            *words], capture_output=True, text=True, check=True, timeout=60)
-    first = json.loads(said.stdout)["layout"]["ranks"][0]
+    layout = json.loads(said.stdout)["layout"]
+    first = layout["ranks"][0]
     run("longhaul", "train", config, *words, ranks=ranks)
     _, buffers, buffer_unit, state, state_unit = LINE.search(
         (tmp_path / "counted" / "log.txt").read_text()).groups()
@@ -38,6 +39,11 @@ def test_bytes_of_a_rank_are_those_that_train_allocates(run, binary, tmp_path, r
             (first["weight_bytes"] + first["gradient_bytes"], buffers, buffer_unit),
             (first["master_bytes"] + first["moment_bytes"], state, state_unit)]:
         assert f"{counted / UNITS[unit]:.1f}" == held, (first, held, unit)
+    saved = 0
+    for path in (tmp_path / "counted/checkpoints/step_00000004").glob("*.safetensors"):
+        with open(path, "rb") as file:
+            saved += path.stat().st_size - 8 - int.from_bytes(file.read(8), "little")
+    assert layout["checkpoint_bytes"] == saved
 
 
 def test_the_tables_of_the_documentation_are_what_config_prints(binary):

@@ -74,6 +74,30 @@ def test_a_field_is_what_is_trained_on_whatever_the_kind(run, root):
     assert "2 files or directories passed over as no corpus: .done, README.md" in log
 
 
+def test_inspect_says_what_ready_ids_are_and_tells_them_from_text(run, root):
+    write_kinds(root)
+    tokens = sum(map(len, UNEVEN))
+    for kind, files, form in [("shards", 2, "jsonl"), ("table.parquet", 1, "parquet"),
+                              ("table.arrow", 1, "arrow"), ("uneven", None, None)]:
+        said = json.loads(run("longhaul", "data", "inspect", kind, "--field", "tokens", "--json",
+                              cwd=root).stdout)
+        assert (said["rows"], said["tokens"], said["longest"]) == (40, tokens, LENGTH), kind
+        assert said["first_ids"] == IDS[0][:16], kind
+        assert (said.get("files"), said.get("format")) == (files, form), kind
+        quick = run("longhaul", "inspect", kind, cwd=root).stdout  # the field input_ids, of ones
+        assert "first ids       " + " ".join(["1"] * 16) + " [...]" in quick, kind
+        assert ("ready ids " + kind in quick) == (files is not None), kind
+    (root / "text.jsonl").write_text('{"text": "words"}\n')
+    refused_without_a_trace(run, root, ["data", "inspect", "text.jsonl"], "neither a token store",
+                            "field missing")
+    refused_without_a_trace(run, root, ["data", "inspect", "text.jsonl", "--field", "text"],
+                            "holds text, not token ids")
+    refused_without_a_trace(run, root, ["inspect", "text.jsonl"], "longhaul data build")
+    next((root / "uneven").glob("*.arrow")).unlink()
+    gone = run("longhaul", "inspect", "uneven", cwd=root, check=False)
+    assert gone.returncode == 78 and "NOT COMPLETE" in gone.stdout and "missing" in gone.stdout
+
+
 def test_a_field_that_a_kind_does_not_have_is_refused(run, root):
     save(root / "even", columns_of(IDS))
     save(root / "even_plain", {"input_ids": IDS})

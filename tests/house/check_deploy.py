@@ -181,8 +181,12 @@ def main():
             problems += [f"parallelcluster, {queues}, {storage}: {p}"
                          for p in problems_of_cluster(text)]
             checked += 1
-    problems += [f"hyperpod: {p}" for p in
-                 problems_of_hyperpod(deploy_examples.filled("hyperpod"))]
+    reserved = {f"{queue}_RESERVATION": "cr-0123456789abcdef0" for queue in ("TRN1", "P4D", "P5")}
+    problems += [f"parallelcluster, reserved: {p}" for p in
+                 problems_of_cluster(deploy_examples.filled("parallelcluster", **reserved))]
+    for plan in ("", "arn:aws:sagemaker:us-east-1:123456789012:training-plan/ours"):
+        problems += [f"hyperpod: {p}" for p in
+                     problems_of_hyperpod(deploy_examples.filled("hyperpod", TRAINING_PLAN=plan))]
     for device in ("cpu", "nvidia"):
         text = deploy_examples.filled("kubernetes", DEVICE=device)
         problems += [f"kubernetes, {device}: {p}" for p in problems_of_kubernetes(text)]
@@ -193,7 +197,7 @@ def main():
     problems += run("Containerfile", [str(bin_dir / "hadolint"), "--failure-threshold", "info",
                                       container])
     problems += missed_mistakes()
-    house.finish("deploy", problems, checked + 5)
+    house.finish("deploy", problems, checked + 7)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def parameters(kind, **changes):
     """The kind's parameters.env as text, its open places filled, `changes` applied."""
     text = (DEPLOY / kind / "parameters.env").read_text(encoding="utf-8")
     for name, value in {**EXAMPLES[kind], **changes}.items():
-        text, count = re.subn(rf"^{name} = .*$", lambda _: f"{name} = {value}", text, flags=re.M)
+        text, count = re.subn(rf"^{name} =.*$", lambda _: f"{name} = {value}", text, flags=re.M)
         if count != 1:
             raise KeyError(f"{kind}/parameters.env sets {name} {count} times")
     return text

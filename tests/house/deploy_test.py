@@ -1,6 +1,7 @@
 """The scripts of deploy/, run here against stand-ins for aws, enroot and mpirun; and the filling
 of templates, which refuses what a person has not filled in."""
 
+import json
 import os
 import pathlib
 import re
@@ -152,6 +153,26 @@ class Nodes(Sandbox):
                       (self.dir / "node/etc/security/limits.d/longhaul.conf").read_text())
         self.assertEqual(0o1777, stat.S_IMODE((self.dir / "node/scratch").stat().st_mode))
         self.assertIn("ready", (self.dir / "node/var/log/longhaul-node.log").read_text())
+
+    def test_a_name_on_the_loopback_gets_the_nodes_other_address_once(self):
+        uri = self.upload(self.tree("first"))
+        self.program("bin/hostname", '#!/bin/bash\n[ "$1" = -I ] && echo "$ADDRESSES" || echo n1\n')
+        self.program("bin/getent", "#!/bin/bash\nawk -v n=\"$2\" '{ for (i = 2; i <= NF; i++) "
+                                   "if ($i == n) { print; exit } }' \"$LONGHAUL_NODE_ROOT/etc/hosts\"\n")
+        hosts = self.dir / "node/etc/hosts"
+        hosts.parent.mkdir(parents=True)
+        before = ("127.0.0.1 localhost n1.cluster n1 # the image\'s\n127.0.1.1 n1\n"
+                  "::1 localhost\n10.0.0.7 n10\n")
+        hosts.write_text(before)
+        done = self.prepare(uri, ADDRESSES="")  # a node that has none is only told
+        self.assertIn("warning: n1 is 127.0.0.1: other nodes would be sent", done.stdout)
+        self.assertEqual(before, hosts.read_text())
+        for _ in range(2):
+            done = self.prepare(uri, ADDRESSES="fe80::1 10.0.0.5 172.17.0.1")
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertEqual("127.0.0.1 localhost\n::1 localhost\n10.0.0.7 n10\n10.0.0.5 n1\n",
+                             hosts.read_text())
+        self.assertNotIn("10.0.0.5 now", done.stdout)  # the second time there is nothing to mend
 
     def test_the_same_tree_has_the_same_name_and_another_another(self):
         tree = self.tree("first")
@@ -322,6 +343,21 @@ class Filling(Sandbox):
                                                                     text))
         self.assertIn("MountDir: /efs", text)
         self.assertNotIn("Lustre", text)
+
+    def test_a_reservation_stands_in_each_queue_that_has_one_and_nowhere_else(self):
+        one, other = "cr-0123456789abcdef0", "cr-0123456789abcdef1"
+        text = deploy_examples.filled("parallelcluster", TRN1_RESERVATION=one, P5_RESERVATION=other)
+        self.assertEqual([one, other], re.findall(r"CapacityReservationId: (\S+)", text))
+        queues = re.split(r"(?m)^    - Name: ", text)[1:]
+        self.assertEqual({"trn1": 1, "p4d": 0, "p5": 1},
+                         {q.split("\n")[0]: q.count("          CapacityReservationTarget:\n")
+                          for q in queues})
+        plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/ours"
+        for given in (plan, ""):
+            groups = json.loads(deploy_examples.filled("hyperpod", TRAINING_PLAN=given))
+            self.assertEqual([None, given or None],
+                             [g.get("TrainingPlanArn") for g in groups["InstanceGroups"]])
+        self.assertNotIn("CapacityReservation", deploy_examples.filled("parallelcluster"))
 
     def test_dynamic_queues_start_from_no_node(self):
         text = deploy_examples.filled("parallelcluster", QUEUES="trn1 p4d p5")

@@ -144,6 +144,50 @@ def shard(state, config, tp, pp, multiplier=1, order="tiled", qkv="linear", gate
     return result
 
 
+MEGATRON = (  # in NxD's converter: model_style megatron
+    ("model.embed_tokens.weight", "language_model.embedding.word_embeddings.weight"),
+    ("model.norm.weight", "language_model.encoder.final_layernorm.weight"),
+    ("lm_head.weight", "language_model.output_layer.weight"),
+    ("model.layers.", "language_model.encoder.layers."), (".self_attn.", ".self_attention."),
+    ("o_proj.weight", "dense.weight"), ("gate_up_proj.weight", "dense_h_to_4h.weight"),
+    ("down_proj.weight", "dense_4h_to_h.weight"), ("qkv_proj.weight_q", "query.weight"),
+)
+
+
+def to_megatron(shards, config, rows):
+    """Shards of qkv "linear" under Megatron's names. rows: blocks (q, k, v one after another,
+    as NxD's converter) or heads (those of each head together, as NxD-training computes)."""
+    width = config.hidden_size // config.num_attention_heads
+    grouped = config.num_attention_heads != config.num_key_value_heads
+
+    def fused(matrices):
+        if rows == "blocks":
+            return torch.cat(matrices)
+        heads = [m.reshape(-1, width, m.shape[-1]) for m in matrices]
+        return torch.stack(heads, 1).reshape(-1, matrices[0].shape[-1])
+
+    result = {}
+    for place, shard_ in shards.items():
+        out = collections.OrderedDict()
+        for name, tensor in shard_.items():
+            for ours, theirs in MEGATRON:
+                name = name.replace(ours, theirs)
+            attention, _, last = name.rpartition(".self_attention.")
+            attention += ".self_attention."
+            if last == "query.weight" and not grouped:
+                out[attention + "query_key_value.weight"] = [tensor]
+            elif last == "qkv_proj.weight_k" and grouped:
+                out[attention + "key_value.weight"] = [tensor]
+            elif last in ("qkv_proj.weight_k", "qkv_proj.weight_v"):
+                out[attention + ("key_value" if grouped else "query_key_value")
+                    + ".weight"].append(tensor)
+            else:
+                out[name] = tensor
+        result[place] = collections.OrderedDict(
+            (n, fused(t) if isinstance(t, list) else t) for n, t in out.items())
+    return result
+
+
 def shard_neox(state, tp):
     """The same of a GPT-NeoX, whose layers are NxD's parallel ones: rows of column-parallel
     matrices and their biases (query_key_value: whole heads), columns of row-parallel ones."""

@@ -539,6 +539,10 @@ def test_what_is_missing_or_of_another_form_is_named(run, tmp_path):
     nxd.write_model(tmp_path / "ckpt", shards)
     (tmp_path / "ckpt" / "dp_rank_00_tp_rank_02_pp_rank_01.pt").unlink()
     refused(tmp_path / "ckpt", "7 of 8 rank files", "tp 2 pp 1")
+    (tmp_path / "experts").mkdir()
+    for rank in (0, 1):
+        torch.save({}, tmp_path / f"experts/dp_rank_00_ep_rank_0{rank}_tp_rank_00_pp_rank_00.pt")
+    refused(tmp_path / "experts", "experts that ep_rank 1 has", "import the Hugging Face files")
     make_model(tmp_path / "other", layers=3)
     torch.save(state, tmp_path / "m.pt")
     refused(tmp_path / "m.pt", "9 unexpected", config_dir="other")

@@ -102,6 +102,40 @@ def test_a_distributed_checkpoint_of_gpt_neox_comes_out_whole(run, tmp_path, neo
     assert_same(found["exp_avg_sq"], by_parameter({n: m["exp_avg_sq"] for n, m in moments.items()}))
 
 
+@pytest.mark.parametrize("kv", [2, 8])
+@pytest.mark.parametrize("rows", ["blocks", "heads"])
+@pytest.mark.parametrize("tp, pp, xser", [(1, 1, False), (2, 2, True)])
+def test_shards_with_megatrons_names_come_out_with_their_moments(run, tmp_path, tp, pp, xser,
+                                                                 rows, kv):
+    config, state = nxd.make_state(tmp_path / "hf", kv=kv)
+    kinds = {"weights": state}
+    for kind in ("exp_avg", "exp_avg_sq"):
+        kinds[kind] = {n: torch.rand(t.shape) for n, t in state.items()}
+    shards = {kind: nxd.to_megatron(nxd.shard(tensors, config, tp, pp), config, rows)
+              for kind, tensors in kinds.items()}
+    held = shards["weights"][0, 0]
+    fused = "key_value" if kv < 8 else "query_key_value"
+    assert f"language_model.encoder.layers.0.self_attention.{fused}.weight" in held
+    # A table that is no parameter, as NxD-training keeps one.
+    held["language_model.encoder.layers.0.self_attention.core_attention.rotary_emb.inv_freq"] = \
+        torch.ones(4)
+    step = tmp_path / "step_7"
+    nxd.write_step(step, shards["weights"], step=7, xser=xser)
+    nxd.write_zero(step / "optim", {p: {n: t for n, t in s.items() if "inv_freq" not in n}
+                                    for p, s in shards["weights"].items()},
+                   shards, dp=2, step=7, groups=2, xser=xser)
+    call = ["longhaul", "import", step, "--config", tmp_path / "hf", "--out"]
+    refused = run(*call, tmp_path / "no", check=False)
+    assert refused.returncode == 78 and "give --query-key-value blocks (" in refused.stderr
+    said = ["--query-key-value", rows]
+    run(*call, tmp_path / "out", *said)
+    assert_same(tensors_of(tmp_path / "out"), state)
+    run(*call, tmp_path / "run", *said, "--format", "checkpoint")
+    found = stored_state(tmp_path / "run/step_00000007")
+    for kind in ("exp_avg", "exp_avg_sq"):
+        assert_same(found[kind], kinds[kind])
+
+
 def test_shards_that_do_not_fit_a_known_family_are_refused(run, tmp_path, neox):
     directory, state = neox
 

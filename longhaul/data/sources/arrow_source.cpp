@@ -138,26 +138,21 @@ SavedRows saved_rows(const fs::path& path, const std::string& field) {
 }
 
 std::string describe_saved_dataset(const fs::path& path, const std::string& field) {
-  try {
-    const SavedDataset dataset = open_saved_dataset(path, field);
-    const std::string lengths =
-        dataset.shortest == dataset.longest
-            ? fmt::format("of {} tokens", dataset.shortest)
-            : fmt::format("of {} to {} tokens: training packs them into a token store",
-                          dataset.shortest, dataset.longest);
-    return fmt::format(
-        "Hugging Face save_to_disk directory {}, complete\n"
-        "rows            {}, {}\n"
-        "files           {} with {}\n"
-        "columns used    {}{}{}\n"
-        "tokenizer       not recorded in this format\n",
-        path.string(), grouped(dataset.rows), lengths, dataset.files.size(),
-        human_bytes(static_cast<double>(dataset.bytes)), dataset.field,
-        dataset.has_labels ? ", labels" : "", dataset.has_mask ? ", attention_mask" : "");
-  } catch (const InputError& error) {
-    return fmt::format("Hugging Face save_to_disk directory {}, NOT COMPLETE\n{}\n",
-                       path.string(), error.what());
-  }
+  const SavedDataset dataset = open_saved_dataset(path, field);
+  const std::string lengths =
+      dataset.shortest == dataset.longest
+          ? fmt::format("of {} tokens", dataset.shortest)
+          : fmt::format("of {} to {} tokens: training packs them into a token store",
+                        dataset.shortest, dataset.longest);
+  return fmt::format(
+      "Hugging Face save_to_disk directory {}, complete\n"
+      "rows            {}, {}\n"
+      "files           {} with {}\n"
+      "columns used    {}{}{}\n"
+      "tokenizer       not recorded in this format\n",
+      path.string(), grouped(dataset.rows), lengths, dataset.files.size(),
+      human_bytes(static_cast<double>(dataset.bytes)), dataset.field,
+      dataset.has_labels ? ", labels" : "", dataset.has_mask ? ", attention_mask" : "");
 }
 
 }  // namespace longhaul::data

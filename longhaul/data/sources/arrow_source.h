@@ -35,7 +35,8 @@ struct SavedRows {
 /// Counts rows and tokens, which costs no more than opening the directory.
 SavedRows saved_rows(const fs::path& path, const std::string& field = kIdsField);
 
-/// Describes a save_to_disk directory in a few lines, for people.
+/// Describes a save_to_disk directory in a few lines, for people. Throws InputError where
+/// the directory is not complete.
 std::string describe_saved_dataset(const fs::path& path,
                                    const std::string& field = kIdsField);
 

@@ -1,13 +1,17 @@
 #include "longhaul/data/store/inspect_store.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/file_kinds.h"
+#include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/self_test.h"
@@ -19,6 +23,7 @@ namespace {
 
 constexpr size_t kListed = 5;
 constexpr size_t kNameWidth = 16;
+constexpr size_t kFirstIds = 16;
 
 /// A text of lines of the form "name value".
 class Table {
@@ -249,13 +254,25 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
       fmt::format("token store {}, complete\n{}", store.path().string(), table.text());
 }
 
-/// Counts the rows and tokens of a save_to_disk directory by reading all rows.
-void scan_rows(const fs::path& path, const InspectOptions& options, Table& table,
-               OrderedJson& json) {
+InputSet inputs_at(const fs::path& path, const InspectOptions& options) {
   InputOptions inputs;
   inputs.arguments = {path.string()};
   inputs.field = options.field;
-  const InputSet set(inputs);
+  return InputSet(inputs);
+}
+
+void describe_first_ids(const std::vector<int32_t>& ids, Table& table,
+                        OrderedJson& json) {
+  const auto shown = std::span(ids).first(std::min(ids.size(), kFirstIds));
+  json["first_ids"] = std::vector<int32_t>(shown.begin(), shown.end());
+  table.row("first ids", fmt::format("{}{}", fmt::join(shown, " "),
+                                     shown.size() < ids.size() ? " [...]" : ""));
+}
+
+/// Describes rows of ids: the first alone, or with options.scan the number of rows and
+/// tokens, for which all are read.
+void describe_rows(const InputSet& set, const InspectOptions& options, Table& table,
+                   OrderedJson& json) {
   StoreCounts counts;
   int64_t tokens = 0;
   int64_t rows = 0;
@@ -267,6 +284,12 @@ void scan_rows(const fs::path& path, const InspectOptions& options, Table& table
       if (parsed.problem != RecordProblem::None) {
         fail_record(set, place, parsed.problem, parsed.detail);
       }
+      if (parsed.kind == ParsedRecord::Kind::Text) {
+        fail_input("data", "{}: '{}' holds text, not token ids", set.describe(place),
+                   set.options().field);
+      }
+      if (rows == 0) describe_first_ids(parsed.ids, table, json);
+      if (!options.scan) return;
       ++rows;
       tokens += static_cast<int64_t>(parsed.ids.size());
       counts.lengths.add(static_cast<int64_t>(parsed.ids.size()));
@@ -276,11 +299,23 @@ void scan_rows(const fs::path& path, const InspectOptions& options, Table& table
   json["rows"] = rows;
   json["tokens"] = tokens;
   json["not_targets"] = counts.not_targets;
-  table.row("tokens", grouped(tokens) + " without padding");
+  table.row("tokens", fmt::format("{} without padding in {}", grouped(tokens),
+                                  counted(rows, "row")));
   describe_lengths(counts.lengths, std::max<int64_t>(rows, 1), table, json);
   const bool as_they_are = counts.lengths.shortest == options.seq_len &&
                            counts.lengths.longest == options.seq_len;
   describe_epoch(tokens, as_they_are ? rows : -1, options, table, json);
+}
+
+/// Returns whether a file, or the files of a directory, may hold ready ids by their
+/// names.
+bool may_be_ready_ids(const fs::path& path) {
+  if (!fs::is_directory(path)) return may_hold_ids(path);
+  for (const char* other : {"config.json", "dataset_dict.json"}) {
+    if (fs::exists(path / other)) return false;
+  }
+  const fs::path file = data_file_of(path);
+  return !file.empty() && may_hold_ids(file);
 }
 
 }  // namespace
@@ -306,23 +341,41 @@ DataDescription describe_kind(const char* kind, const char* name, const fs::path
 std::optional<DataDescription> describe_data(const fs::path& path,
                                              const InspectOptions& options) {
   if (is_saved_dataset(path)) {
-    DataDescription result;
-    result.json["kind"] = "saved_dataset";
-    result.json["path"] = path.string();
-    result.json["complete"] = true;
-    result.text = describe_saved_dataset(path, options.field);
-    if (!result.text.ends_with('\n')) result.text += '\n';
-    if (options.scan) {
-      Table table;
-      scan_rows(path, options, table, result.json);
-      result.text += table.text();
-    }
+    DataDescription result =
+        describe_kind("saved_dataset", "Hugging Face save_to_disk directory", path,
+                      [&](DataDescription& found) {
+                        found.text = describe_saved_dataset(path, options.field);
+                      });
+    if (!result.complete) return result;
+    Table table;
+    describe_rows(inputs_at(path, options), options, table, result.json);
+    result.text += table.text();
     return result;
   }
   if (!is_token_store(path)) return std::nullopt;
   return describe_kind("token_store", "token store", path, [&](DataDescription& result) {
     describe_complete(TokenStore(path), options, result);
   });
+}
+
+std::optional<DataDescription> describe_ready_ids(const fs::path& path,
+                                                  const InspectOptions& options) {
+  if (!may_be_ready_ids(path)) return std::nullopt;
+  const InputSet set = inputs_at(path, options);
+  const std::string_view format = format_name(set.files().front().format);
+  DataDescription result;
+  result.json = {{"kind", "ready_ids"}, {"path", path.string()},
+                 {"complete", true},    {"files", set.files().size()},
+                 {"format", format},    {"bytes", set.stored_bytes()}};
+  Table table;
+  table.row("files",
+            fmt::format("{} of {}, {}", counted(std::ssize(set.files()), "file"), format,
+                        human_bytes(static_cast<double>(set.stored_bytes()))));
+  if (!set.passed_over().empty()) table.row("", set.passed_over());
+  describe_rows(set, options, table, result.json);
+  result.text = fmt::format("ready ids {}, in the field '{}'\n{}", path.string(),
+                            options.field, table.text());
+  return result;
 }
 
 }  // namespace longhaul::data
