@@ -114,7 +114,7 @@ std::string warning_of_limits() {
   limits.of_shell(RLIMIT_FSIZE, "ulimit -f", true);
   limits.of_shell(RLIMIT_DATA, "ulimit -d", true);
   limits.of_shell(RLIMIT_AS, "ulimit -v", true);
-  const std::string text = limits.text();
+  std::string text = limits.text();
   if (text.empty()) return text;
   return text +
          ": a process of this run ends or fails where it reaches that; raise it "
