@@ -44,8 +44,7 @@ constexpr OtherWord kSmp[] = {
     {"tensorboard_dir", Rule, "log.tensorboard_dir"},
     {"nccl_test_log", None, "",
      "no log of nccl-tests is read; longhaul doctor measures the all-reduce between "
-     "ranks "
-     "in host memory, and does not try NCCL"},
+     "ranks in host memory, and does not try NCCL"},
     {"profile_nsys", Rule, "profile.steps"},
     {"checkpoint_dir", Copy, "checkpoint.dir"},
     {"checkpoint_freq", Copy, "checkpoint.every"},

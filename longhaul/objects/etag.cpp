@@ -6,6 +6,7 @@
 #include <cctype>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"

@@ -487,7 +487,7 @@ struct LocalCopies::State {
   }
 };
 
-LocalCopies::LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir,
+LocalCopies::LocalCopies(const std::shared_ptr<ObjectStore>& store, fs::path dir,
                          uint64_t most_bytes,
                          std::function<void(const std::string&)> tell,
                          std::shared_ptr<CopyPaths> paths)

@@ -38,8 +38,8 @@ class LocalCopies {
   /// twentieth of the disk is left free, 20 GB at most.
   /// `tell` gets a line when a fetch begins and, every ten seconds, how far it is; it may
   /// be empty. `paths` learns of the copies that are used; it may be null.
-  LocalCopies(std::shared_ptr<ObjectStore> store, fs::path dir, uint64_t most_bytes = 0,
-              std::function<void(const std::string&)> tell = {},
+  LocalCopies(const std::shared_ptr<ObjectStore>& store, fs::path dir,
+              uint64_t most_bytes = 0, std::function<void(const std::string&)> tell = {},
               std::shared_ptr<CopyPaths> paths = {});
   LocalCopies(CopyRequests requests, fs::path dir, uint64_t most_bytes = 0,
               std::function<void(const std::string&)> tell = {},
