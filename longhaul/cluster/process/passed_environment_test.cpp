@@ -14,9 +14,23 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+/// Begins without a variable. The other tests of the program have theirs back afterwards.
 class PassedEnvironmentTest : public testing::Test {
  protected:
-  void SetUp() override { ::clearenv(); }
+  void SetUp() override {
+    for (char** entry = environ; *entry != nullptr; ++entry) before_.emplace_back(*entry);
+    ::clearenv();
+  }
+  void TearDown() override {
+    ::clearenv();
+    for (const std::string& entry : before_) {
+      const size_t equals = entry.find('=');
+      ::setenv(entry.substr(0, equals).c_str(), entry.c_str() + equals + 1, 1);
+    }
+  }
+
+ private:
+  Names before_;
 };
 
 /// Has take_variables() read this text.
