@@ -130,7 +130,8 @@ TEST(File, AFailureOfTheStandardLibraryReadsAsOurOwn) {
   const Error frozen = told(std::errc::read_only_file_system);
   EXPECT_EQ(frozen.kind(), ErrorKind::Input);
   EXPECT_HAS(std::string(frozen.what()),
-             "/data/run: the directory cannot be made: Read-only file system; choose a place that can be written");
+             "/data/run: the directory cannot be made: Read-only file system; choose a "
+             "place that can be written");
 }
 
 TEST(File, MovingHandsTheDescriptorOver) {
