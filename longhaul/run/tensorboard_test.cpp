@@ -79,8 +79,10 @@ TEST(TensorBoardWriter, FlushAndTheEndWriteWhatIsBuffered) {
 TEST(TensorBoardWriter, APlaceThatCannotBeMadeIsNamed) {
   const TestDirectory dir;
   write_file(dir / "tb", "a file");
-  EXPECT_HAS(message_of<InputError>([&] { TensorBoardWriter writer(dir / "tb", 0); }),
-             (dir / "tb").string());
+  const std::string message =
+      message_of<Error>([&] { TensorBoardWriter writer(dir / "tb", 0); });
+  EXPECT_HAS(message, (dir / "tb").string());
+  EXPECT_HAS(message, "log.tensorboard_dir");
 }
 
 }  // namespace
