@@ -14,6 +14,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/slurm/run_note.h"
 #include "longhaul/config/addresses/named_paths.h"
+#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/terminal.h"
@@ -60,8 +61,7 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   add("the node's memory", memory, PathRole::Room);
   for (const NamedPath& named : named_paths(config)) {
     // Nodes do not compare what a pattern stands for.
-    const bool pattern = named.may_be_pattern &&
-                         named.path.string().find_first_of("*?[") != std::string::npos;
+    const bool pattern = named.may_be_pattern && data::is_pattern(named.path);
     if (named.use == PathUse::Reads && !pattern) {
       add(named.key, named.path, PathRole::Input);
     }

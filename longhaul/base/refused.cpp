@@ -138,9 +138,11 @@ TemporaryError refused(std::string area, std::string_view what, int error,
 void make_setting_directory(std::string_view setting, const fs::path& dir) {
   try {
     make_directories_durable(dir);
-  } catch (const Error& problem) {
-    throw Error(problem.kind(), problem.area(),
-                fmt::format("{}: {}", setting, problem.message()));
+  } catch (const InputError& problem) {
+    throw InputError(problem.area(), fmt::format("{}: {}", setting, problem.message()));
+  } catch (const TemporaryError& problem) {
+    throw TemporaryError(problem.area(),
+                         fmt::format("{}: {}", setting, problem.message()));
   }
 }
 

@@ -52,11 +52,11 @@ NxdFiles complete(std::map<NxdRank, fs::path> paths, const fs::path& dir) {
   files.full = paths.begin()->first.full;
   for (const auto& [rank, path] : paths) {
     if (rank.ep > 0) {
-      fail_input("import",
-                 "{}: the part of a mixture's experts that ep_rank {} has, and shards of "
-                 "experts "
-                 "are not put together; import the Hugging Face files of the same model",
-                 path.string(), rank.ep);
+      fail_input(
+          "import",
+          "{}: the part of a mixture's experts that ep_rank {} has, and shards of "
+          "experts are not put together; import the Hugging Face files of the same model",
+          path.string(), rank.ep);
     }
     if (rank.full != files.full) {
       fail_input("import",

@@ -80,7 +80,7 @@ TEST(TensorBoardWriter, APlaceThatCannotBeMadeIsNamed) {
   const TestDirectory dir;
   write_file(dir / "tb", "a file");
   const std::string message =
-      message_of<Error>([&] { TensorBoardWriter writer(dir / "tb", 0); });
+      message_of<InputError>([&] { TensorBoardWriter writer(dir / "tb", 0); });
   EXPECT_HAS(message, (dir / "tb").string());
   EXPECT_HAS(message, "log.tensorboard_dir");
 }
