@@ -412,10 +412,12 @@ Inspection inspect_directory(const fs::path& path) {
   }
   if (!list_checkpoints(path).empty()) return inspect_run(path, path);
   const auto foreign = find_foreign(path);
-  const bool has_shards = !format::list_hf_shards(path).empty();
-  if (foreign && !has_shards) throw InputError("inspect", foreign_advice(*foreign));
+  if (foreign && format::list_hf_shards(path).empty()) {
+    throw InputError("inspect", foreign_advice(*foreign));
+  }
   if (path.filename().string().starts_with("step_")) return inspect_checkpoint(path);
-  if (has_shards || fs::exists(path / "config.json")) {
+  // inspect_hf reports an index that is damaged, so the index is not read before it.
+  if (fs::exists(path / "config.json") || !format::list_hf_shards(path).empty()) {
     Inspection result = inspect_hf(path);
     if (foreign) result.lines.push_back("  note: " + foreign_advice(*foreign));
     return result;
