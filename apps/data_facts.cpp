@@ -18,7 +18,7 @@
 #include "longhaul/data/store/store.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
-#include "longhaul/train/session/packed_data.h"
+#include "longhaul/train/start/packed_data.h"
 
 namespace longhaul::apps {
 namespace {

@@ -15,9 +15,9 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
 #include "longhaul/families/network.h"
+#include "longhaul/run/saved_settings.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/tensor/cpu_memory.h"
-#include "longhaul/train/history/history.h"
-#include "longhaul/train/inference.h"
 
 namespace longhaul::apps {
 namespace {
@@ -55,9 +55,7 @@ std::optional<ParallelSection> run_parallel(const NamedModel& model,
   const checkpoint::ModelSource& source = model.source->source();
   if (source.kind != checkpoint::ModelSource::Kind::Checkpoint) return std::nullopt;
   const std::string text = comm::on_rank_zero(world, [&] {
-    return train::History::from_json(
-               checkpoint::CheckpointReader::open(source.path).state())
-        .config_toml;
+    return run::saved_settings(checkpoint::CheckpointReader::open(source.path).state());
   });
   if (text.empty()) return std::nullopt;  // imported
   return parse_run_config(text, (source.path / "state.json").string()).config.parallel;
@@ -153,9 +151,9 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
   return parallel;
 }
 
-train::Session load_model(const NamedModel& model, const ModelCall& call,
-                          const ParallelSection& parallel, int64_t positions,
-                          int64_t micro_size, World world) {
+session::Session load_model(const NamedModel& model, const ModelCall& call,
+                            const ParallelSection& parallel, int64_t positions,
+                            int64_t micro_size, World world) {
   check_device(call);
   if (positions > model.config.max_position_embeddings) {
     // ConfigError, since no file is at fault: older checkpoints have no more positions.
@@ -178,7 +176,7 @@ train::Session load_model(const NamedModel& model, const ModelCall& call,
   const int64_t replicas = std::max<int64_t>(1, world->size() / one_replica);
   config.batch.micro_size = micro_size;
   config.batch.global_size = 2 * parallel.pp * replicas * micro_size;
-  return train::load_for_inference(config, *model.source, std::move(world));
+  return session::load_for_inference(config, *model.source, std::move(world));
 }
 
 }  // namespace longhaul::apps

@@ -9,7 +9,7 @@
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/model_config.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/session/session.h"
 
 namespace longhaul::apps {
 
@@ -56,8 +56,8 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
 /// Loads a model for passes over sequences of up to `positions`, `micro_size` at a time.
 /// Throws ConfigError where the model has fewer positions, or where the layout does not
 /// fit the ranks or the model, or the device its library. Collective.
-train::Session load_model(const NamedModel& model, const ModelCall& call,
-                          const ParallelSection& parallel, int64_t positions,
-                          int64_t micro_size, World world);
+session::Session load_model(const NamedModel& model, const ModelCall& call,
+                            const ParallelSection& parallel, int64_t positions,
+                            int64_t micro_size, World world);
 
 }  // namespace longhaul::apps

@@ -23,7 +23,7 @@
 #include "longhaul/optim/schedule.h"
 #include "longhaul/system/memory.h"
 #include "longhaul/tensor/vector_math.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/data_feed.h"
 #include "longhaul/train/step/step_loss.h"
 
 namespace longhaul {
@@ -76,29 +76,30 @@ class Run {
       : memory_(memory),
         resident_before_(resident_bytes()),
         session_(train::build_session(loaded.config, std::move(world), quiet_)),
-        loader_(session_.train_sources,
+        loader_(session_.data().train,
                 train::loader_options(session_, /*prefetch=*/false)),
         schedule_(config().schedule, config().optimizer.lr, steps()),
-        runner_(session_.chunks, *session_.replicas, train::stage_options(session_)) {
+        runner_(session_.chunks(), session_.replicas(),
+                session::stage_options(session_)) {
     train::initialise_weights(session_.state(), static_cast<uint64_t>(config().run.seed));
-    session_.replicas->share_weights();
+    session_.replicas().share_weights();
   }
 
   Json measure() {
     Json activations = Json::array();
     for (int64_t step = 1; step <= steps(); ++step) activations.push_back(train(step));
-    session_.replicas->finish_weights();
+    session_.replicas().finish_weights();
     const comm::Mesh& mesh = session_.mesh();
-    return {{"rank", session_.world->rank()},
+    return {{"rank", session_.world().rank()},
             {"place", mesh.coordinates()},
-            {"weights_and_gradients", session_.flat->bytes()},
-            {"optimizer", session_.optimizer->bytes()},
+            {"weights_and_gradients", session_.flat().bytes()},
+            {"optimizer", session_.optimizer().bytes()},
             {"activations", activations},
             {"resident", peak_resident_bytes() - resident_before_}};
   }
 
  private:
-  const RunConfig& config() const { return session_.config; }
+  const RunConfig& config() const { return session_.config(); }
   int64_t steps() const { return config().run.steps.value(); }
 
   /// Returns the largest number of bytes of tensors that the passes add to what lived
@@ -107,29 +108,29 @@ class Run {
     data::StepBatch& batch = loader_.next();
     const train::BatchTotals totals = train::sum_over_replicas(session_, batch);
     const train::StepLoss loss(session_, totals);
-    session_.layout.take_own_positions(batch.micro_batches);
-    session_.flat->zero_grads();
+    session_.layout().take_own_positions(batch.micro_batches);
+    session_.flat().zero_grads();
     const int64_t before = memory_.live();
     memory_.take_peak();
     runner_.begin_step(batch.micro_batches, loss.scales());
-    train::run_plan(session_, session_.layout.training_plan(), runner_);
+    session::run_plan(session_, session_.layout().description().training_plan(), runner_);
     const int64_t peak = memory_.take_peak() - before;
     const double norm =
-        session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
-    session_.optimizer->step(schedule_.lr(step),
-                             optim::clip_coefficient(norm, config().optimizer.clip),
-                             *session_.world);
-    session_.replicas->share_weights();
+        session_.optimizer().gradient_norm(session_.world(), session_.parameter_names());
+    session_.optimizer().step(schedule_.lr(step),
+                              optim::clip_coefficient(norm, config().optimizer.clip),
+                              session_.world());
+    session_.replicas().share_weights();
     return peak;
   }
 
   CountingAllocator& memory_;
   int64_t resident_before_;
   system::Logger quiet_;
-  train::Session session_;
+  train::TrainingSession session_;
   data::Loader loader_;
   optim::Schedule schedule_;
-  train::StageRunner runner_;
+  session::StageRunner runner_;
 };
 
 LoadedConfig load(int argc, char** argv) {

@@ -31,9 +31,9 @@
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/step_record.h"
+#include "longhaul/session/threads.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/tensor/cpu_memory.h"
-#include "longhaul/train/session/session.h"
 #include "longhaul/train/trainer.h"
 
 namespace longhaul::apps {
@@ -290,7 +290,7 @@ void bench(const BenchArguments& arguments, const objects::Access& objects,
   }
   const at::Device device = device::choose(arguments.device, *node);
   device::check(device);
-  train::set_threads(0, *node);
+  session::set_threads(0, *node);
   const HardwareProfile profile =
       measure_machine(arguments, /*only_compute=*/false, device, *world, scratch.path());
   if (world->rank() > 0) return;

@@ -15,9 +15,9 @@
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/infer/evaluate.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/tokenizer/tokenizer.h"
-#include "longhaul/train/inference.h"
 
 namespace longhaul::apps {
 namespace {
@@ -61,19 +61,20 @@ SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
 
 /// Evaluates the model on all of the data; only rank 0 shows how far it has come.
 /// Collective.
-infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session& session,
+infer::Evaluation evaluate_all(const EvalOptions& options,
+                               const session::Session& session,
                                const data::TokenSource& source) {
-  train::StageRunner runner(session.chunks, *session.replicas,
-                            train::stage_options(session));
+  session::StageRunner runner(session.chunks(), session.replicas(),
+                              session::stage_options(session));
   system::Progress progress("eval", "sequences");
   infer::EvaluateOptions how;
   how.max_sequences = options.max_sequences;
   how.micro_size = options.micro_size;
-  how.micro_batches = 2 * session.config.parallel.pp;
-  if (session.world->rank() == 0) how.progress = progress.updates();
+  how.micro_batches = 2 * session.config().parallel.pp;
+  if (session.world().rank() == 0) how.progress = progress.updates();
   const infer::Evaluation result = infer::evaluate(
       [&](std::vector<data::TokenBatch>& batches) {
-        return train::loss_sums(session, runner, batches);
+        return session::loss_sums(session, runner, batches);
       },
       source, session.mesh().dp(), how);
   progress.finish();
@@ -88,14 +89,14 @@ struct EvalFigures {
   int64_t weight_bytes = 0;    ///< bytes on the rank that holds most
 };
 
-void print_json(const EvalFigures& figures, const train::Session& session) {
+void print_json(const EvalFigures& figures, const session::Session& session) {
   const infer::Evaluation& result = figures.result;
   Json json = {{"loss", result.loss()},
                {"perplexity", result.perplexity()},
                {"targets", result.targets[0]},
                {"sequences", result.sequences},
                {"seq_len", figures.seq_len},
-               {"layout", train::layout_of(session)},
+               {"layout", session::layout_of(session)},
                {"rank_weight_bytes", figures.weight_bytes}};
   if (figures.bits_per_byte > 0) json["bits_per_byte"] = figures.bits_per_byte;
   for (size_t i = 0; figures.terms.size() > 1 && i < figures.terms.size(); ++i) {
@@ -104,11 +105,12 @@ void print_json(const EvalFigures& figures, const train::Session& session) {
   fmt::print("{}\n", json_text(json));
 }
 
-void print_text(const EvalFigures& figures, const train::Session& session) {
+void print_text(const EvalFigures& figures, const session::Session& session) {
   const infer::Evaluation& result = figures.result;
-  if (session.world->size() > 1) {
+  if (session.world().size() > 1) {
     fmt::print("layout      {}; at most {} of weights on a rank\n",
-               session.layout.describe(), human_bytes(figures.weight_bytes));
+               session.layout().description().describe(),
+               human_bytes(figures.weight_bytes));
   }
   fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences),
              figures.seq_len, grouped(result.targets[0]));
@@ -136,12 +138,12 @@ void evaluate(const EvalOptions& options, const objects::Access& objects,
                                  options.micro_size * figures.seq_len, INT32_MAX));
   }
   const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
-  const train::Session session =
+  const session::Session session =
       load_model(model, options.call, asked_parallel(options.call, model, *world),
                  figures.seq_len, options.micro_size, world);
   figures.terms = source->losses();
   figures.result = evaluate_all(options, session, *source);
-  figures.weight_bytes = train::most_weight_bytes(session);
+  figures.weight_bytes = session::most_weight_bytes(session);
   // Bits per byte needs the text's size, which a store knows.
   const double bytes_per_token = data::bytes_per_token(options.data);
   if (bytes_per_token > 0) {

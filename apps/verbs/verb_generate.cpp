@@ -15,9 +15,9 @@
 #include "longhaul/families/network.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/infer/prompt.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
-#include "longhaul/train/inference.h"
 
 namespace longhaul::apps {
 namespace {
@@ -90,7 +90,7 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   const ParallelSection parallel = asked_parallel(options.call, model, *world);
   check_one_sequence(parallel, families::has_experts(model.config.network),
                      world->size());
-  const train::Session session =
+  const session::Session session =
       load_model(model, options.call, parallel, positions, /*micro_size=*/1, world);
 
   const bool speaks = world->rank() == 0;
@@ -103,7 +103,7 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
     text += more;
     if (streams) print(more);
   };
-  train::SequenceRunner sequence(session, options.sampling, positions);
+  session::SequenceRunner sequence(session, options.sampling, positions);
   const auto ids =
       infer::generate([&](const std::vector<int64_t>& seen,
                           int64_t step) { return sequence.next(seen, step); },

@@ -29,12 +29,12 @@
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/layout/rank_costs.h"
 #include "longhaul/measure/compute.h"
+#include "longhaul/session/threads.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/memory.h"
 #include "longhaul/system/terminal.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/tokenizer/tokenizer.h"
-#include "longhaul/train/session/session.h"
 
 namespace longhaul::apps {
 namespace {
@@ -82,7 +82,7 @@ MachineFacts machine_facts(int64_t ranks) {
   const auto alone = comm::self_world("new");
   const at::Device device = device::choose("auto", *alone);
   device::check(device);
-  train::set_threads(0, *alone);
+  session::set_threads(0, *alone);
   MachineFacts machine;
   machine.threads = system::usable_cpus();
   machine.device_name = device::name(device);

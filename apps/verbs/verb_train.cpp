@@ -28,7 +28,7 @@
 #include "longhaul/system/signals.h"
 #include "longhaul/system/start_watch.h"
 #include "longhaul/tensor/cpu_memory.h"
-#include "longhaul/train/session/packed_data.h"
+#include "longhaul/train/start/packed_data.h"
 #include "longhaul/train/trainer.h"
 
 namespace longhaul::apps {

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kLongestOperation = 80;
 constexpr size_t kRowsOfReport = 24;
+constexpr size_t kRowsOfLog = 16;
 
 std::string text_of(const Json& entry, const char* key) {
   return plain_text(text_at(entry, key, "?"), kLongestOperation);
@@ -123,6 +124,34 @@ std::string profile_section(const RunFiles& run) {
     text += html_table(rows);
   }
   return text + "</section>";
+}
+
+std::vector<std::string> profile_lines(const run::ProfileEvent& event) {
+  std::string head =
+      fmt::format("profile of step {}: {:.3f} s on rank 0", event.step, event.seconds);
+  for (const Json& part : event.parts) {
+    head += fmt::format(", {} {:.3f}", part["name"].get<std::string>(),
+                        part["seconds"].get<double>());
+  }
+  std::vector<std::string> lines = {
+      head, fmt::format("  {:<44} {:>7} {:>10} {:>7}", "operation (" + event.clock + ")",
+                        "calls", "seconds", "share")};
+  for (const ProfileRow& row : profile_rows(event, kRowsOfLog)) {
+    lines.push_back(fmt::format("  {:<44} {:>7} {:>10.4f} {:>6.1f}%", row.name,
+                                row.calls > 0 ? std::to_string(row.calls) : "",
+                                row.seconds, 100.0 * row.seconds / event.seconds));
+  }
+  const std::vector<ProductRow> products = product_rows(event);
+  if (products.empty()) return lines;
+  lines.push_back(fmt::format("  {:<44} {:>7} {:>10} {:>7} {:>8}",
+                              "product, rows x summed x columns", "calls", "seconds",
+                              "share", "TFLOP/s"));
+  for (const ProductRow& row : products) {
+    lines.push_back(fmt::format("  {:<44} {:>7} {:>10.4f} {:>6.1f}% {:>8.3g}",
+                                row.title(), row.calls, row.seconds,
+                                100.0 * row.seconds / event.seconds, row.rate() * 1e-12));
+  }
+  return lines;
 }
 
 }  // namespace longhaul::monitor

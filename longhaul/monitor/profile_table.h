@@ -42,4 +42,8 @@ std::string describe_profile(const run::ProfileEvent& event);
 /// none.
 std::string profile_section(const RunFiles& run);
 
+/// Returns the event as lines for the log: the parts, then the operations that take
+/// longest.
+std::vector<std::string> profile_lines(const run::ProfileEvent& event);
+
 }  // namespace longhaul::monitor

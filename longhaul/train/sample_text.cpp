@@ -9,8 +9,8 @@
 #include "longhaul/base/json.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/infer/prompt.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
-#include "longhaul/train/inference.h"
 
 namespace longhaul::train {
 
@@ -19,21 +19,21 @@ void SampleText::LastLogits::head(const models::Model& model, const nn::Tensors&
   logits.push_back(model.logits(model.target_rows(hidden, context)));
 }
 
-SampleText::SampleText(const Session& session, RunLog& run)
+SampleText::SampleText(const TrainingSession& session, RunLog& run)
     : session_(session), run_(run) {
-  const LogSection& log = session.config.log;
+  const LogSection& log = session.config().log;
   if (log.prompts.empty()) return;
-  if (!session.model_config.description.is_causal()) {
+  if (!session.model().description.is_causal()) {
     throw ConfigError("config",
                       fmt::format("log.prompts: a model of type \"{}\" predicts masked "
                                   "tokens and cannot continue a text; remove the prompts",
-                                  session.model_config.model_type));
+                                  session.model().model_type));
   }
   encode();
   size_t longest = 0;
   for (const auto& prompt : prompts_) longest = std::max(longest, prompt.size());
   const int64_t needed = static_cast<int64_t>(longest) + log.prompt_tokens;
-  length_ = dividing_length(session, needed);
+  length_ = session::dividing_length(session, needed);
   if (length_ < needed) {
     throw ConfigError(
         "config",
@@ -42,14 +42,15 @@ SampleText::SampleText(const Session& session, RunLog& run)
                     "or lower log.prompt_tokens",
                     longest, log.prompt_tokens, length_));
   }
-  StageOptions options = stage_options(session);
+  session::StageOptions options = session::stage_options(session);
   options.observer = &last_;
-  runner_ = std::make_unique<StageRunner>(session.chunks, *session.replicas, options);
+  runner_ = std::make_unique<session::StageRunner>(session.chunks(), session.replicas(),
+                                                   options);
 }
 
 void SampleText::encode() {
-  const Json told = Json::parse(comm::on_rank_zero(*session_.world, [&] {
-    tokenizer_ = model_tokenizer(session_);
+  const Json told = Json::parse(comm::on_rank_zero(session_.world(), [&] {
+    tokenizer_ = model_tokenizer(session_.config(), session_.objects());
     if (!tokenizer_) {
       throw ConfigError(
           "config",
@@ -57,11 +58,11 @@ void SampleText::encode() {
           "or the model's config; put one there, or remove the prompts");
     }
     Json prompts = Json::array();
-    for (const std::string& text : session_.config.log.prompts) {
+    for (const std::string& text : session_.config().log.prompts) {
       prompts.push_back(
-          infer::encode_prompt(*tokenizer_, text, session_.model_config.vocab_size));
+          infer::encode_prompt(*tokenizer_, text, session_.model().vocab_size));
     }
-    std::vector<int64_t> stop_ids = session_.model_config.eos_token_ids;
+    std::vector<int64_t> stop_ids = session_.model().eos_token_ids;
     if (const auto eos = tokenizer_->eos_id()) stop_ids.push_back(*eos);
     return json_text(Json{{"prompts", prompts}, {"stop", stop_ids}});
   }));
@@ -84,17 +85,17 @@ std::vector<int64_t> SampleText::next_ids(
     std::ranges::fill(batch.document_start, 0);
     std::ranges::fill(batch.targets[0], data::kIgnore);
     batch.targets[0][sequences[i].size() - 1] = 0;  // this row's logits are wanted
-    take_positions(context, session_.mesh().index().cp, batch);
+    session::take_positions(context, session_.mesh().index().cp, batch);
   }
   last_.logits.clear();
-  run_forward(session_, *runner_, batches);
+  session::run_forward(session_, *runner_, batches);
   // Only the ranks with the head and a sequence's last token know its next one.
   std::vector<int64_t> ids(sequences.size(), -1);
   for (size_t i = 0; i < last_.logits.size(); ++i) {
     if (last_.logits[i].size(0) == 0) continue;
-    ids[i] = infer::sample(whole_logits(session_, last_.logits[i][0]), {}, 0);
+    ids[i] = infer::sample(session::whole_logits(session_, last_.logits[i][0]), {}, 0);
   }
-  session_.world->all_reduce_wait(ids, comm::ReduceOp::Max);
+  session_.world().all_reduce_wait(ids, comm::ReduceOp::Max);
   return ids;
 }
 
@@ -102,7 +103,7 @@ void SampleText::tell(int64_t step) {
   const at::NoGradGuard no_grad;
   std::vector<std::vector<int64_t>> sequences = prompts_;
   std::vector<bool> ended(sequences.size(), false);
-  for (int64_t n = 0; n < session_.config.log.prompt_tokens; ++n) {
+  for (int64_t n = 0; n < session_.config().log.prompt_tokens; ++n) {
     const std::vector<int64_t> ids = next_ids(sequences);
     for (size_t i = 0; i < sequences.size(); ++i) {
       ended[i] = ended[i] || std::ranges::count(stop_ids_, ids[i]) > 0;
@@ -119,7 +120,7 @@ void SampleText::tell(int64_t step) {
       text += decoder.add(static_cast<tokenizer::TokenId>(sequences[i][n]));
     }
     text += decoder.finish();
-    run_.tell_sample({step, session_.config.log.prompts[i], text});
+    run_.tell_sample({step, session_.config().log.prompts[i], text});
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -18,7 +18,7 @@ class SampleText {
   /// Encodes the prompts on rank 0. `session` and `run` must outlive this object. Throws
   /// ConfigError, the same on every rank, for prompts without a tokenizer or without room
   /// in a sequence, and for a model that is not causal. Collective.
-  SampleText(const Session& session, RunLog& run);
+  SampleText(const TrainingSession& session, RunLog& run);
 
   bool wanted() const { return !prompts_.empty(); }
   /// Writes a greedy continuation of each prompt to the log and the events. Collective.
@@ -26,7 +26,7 @@ class SampleText {
 
  private:
   /// Keeps, for each pass, the logits of the one token with a target.
-  class LastLogits : public ForwardObserver {
+  class LastLogits : public session::ForwardObserver {
    public:
     void head(const models::Model& model, const nn::Tensors& hidden,
               const nn::ForwardContext& context) override;
@@ -35,14 +35,14 @@ class SampleText {
   void encode();
   std::vector<int64_t> next_ids(const std::vector<std::vector<int64_t>>& sequences);
 
-  const Session& session_;
+  const TrainingSession& session_;
   RunLog& run_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  ///< rank 0's
   std::vector<std::vector<int64_t>> prompts_;
   std::vector<int64_t> stop_ids_;
   int64_t length_ = 0;  ///< of the sequences, prompt and continuation together
   LastLogits last_;
-  std::unique_ptr<StageRunner> runner_;
+  std::unique_ptr<session::StageRunner> runner_;
 };
 
 }  // namespace longhaul::train

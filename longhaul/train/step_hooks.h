@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "longhaul/parallel/pipeline/runner.h"
-#include "longhaul/train/observe/capture.h"
-#include "longhaul/train/observe/profile.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/session/capture.h"
+#include "longhaul/session/profile.h"
+#include "longhaul/session/session.h"
 #include "longhaul/train/step/debug_faults.h"
 
 namespace longhaul::train {
@@ -17,12 +17,12 @@ namespace longhaul::train {
 /// where the settings ask for nothing.
 class StepHooks {
  public:
-  StepHooks(const Session& session, int attempt, system::Logger& log);
+  StepHooks(const session::Session& session, int attempt, system::Logger& log);
 
   /// Returns the capture, to which the stages hand their activations.
-  Capture& capture() { return capture_; }
+  session::Capture& capture() { return capture_; }
   /// Returns the profile, to which the stages report when their blocks begin and end.
-  Profile& profile() { return profile_; }
+  session::Profile& profile() { return profile_; }
 
   /// Begins a step, and its recording where the step is to be profiled. Collective.
   void begin(int64_t step);
@@ -47,12 +47,12 @@ class StepHooks {
  private:
   void write_capture(int64_t step);
 
-  const Session& session_;
+  const session::Session& session_;
   system::Logger& log_;
   int attempt_;
-  Capture capture_;
+  session::Capture capture_;
   DebugFaults faults_;
-  Profile profile_;
+  session::Profile profile_;
   int64_t profiled_ = 0;  ///< the step that is being profiled, or was profiled last
 };
 

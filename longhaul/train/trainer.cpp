@@ -16,13 +16,13 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/system/process_title.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/control_files.h"
 #include "longhaul/train/history/expectations.h"
 #include "longhaul/train/history/step_guard.h"
-#include "longhaul/train/inference.h"
 #include "longhaul/train/log/layer_norms.h"
 #include "longhaul/train/log/router_log.h"
 #include "longhaul/train/log/run_log.h"
@@ -35,10 +35,9 @@
 #include "longhaul/train/save/resume.h"
 #include "longhaul/train/save/run_checkpoints.h"
 #include "longhaul/train/save/state_capture.h"
-#include "longhaul/train/session/data_check.h"
-#include "longhaul/train/session/router_loads.h"
-#include "longhaul/train/session/run_start.h"
-#include "longhaul/train/session/stage_runner.h"
+#include "longhaul/train/start/data_check.h"
+#include "longhaul/train/start/data_feed.h"
+#include "longhaul/train/start/run_start.h"
 #include "longhaul/train/step/debug_faults.h"
 #include "longhaul/train/step/step_loss.h"
 #include "longhaul/train/step_hooks.h"
@@ -61,25 +60,25 @@ void end_if_asked(comm::Communicator& world) {
 }
 
 /// Builds the session, and looks for signals afterwards. Collective.
-Session start_session(const LoadedConfig& loaded, RunLog& run,
-                      std::shared_ptr<comm::Communicator> world,
-                      data::ShardReader* shards, const objects::Access& objects) {
+TrainingSession start_session(const LoadedConfig& loaded, RunLog& run,
+                              std::shared_ptr<comm::Communicator> world,
+                              data::ShardReader* shards, const objects::Access& objects) {
   debug_delay(loaded.config, world->rank(), "start");
-  Session session =
+  TrainingSession session =
       build_session(loaded.config, std::move(world), run.log(), shards, objects);
-  end_if_asked(*session.world);
+  end_if_asked(session.world());
   return session;
 }
 
-History start_history(Session& session, RunStart& start, RunLog& run) {
-  session.world->ledger().set("load", 0);
-  debug_delay(session.config, session.world->rank(), "load");
+History start_history(TrainingSession& session, RunStart& start, RunLog& run) {
+  session.world().ledger().set("load", 0);
+  debug_delay(session.config(), session.world().rank(), "load");
   History history = load_state(session, start, run);
   try {
-    end_if_asked(*session.world);
+    end_if_asked(session.world());
   } catch (const EndedEarly&) {
-    session.replicas
-        ->finish_weights();  // weights still arrive in memory that goes away now
+    // Weights still arrive in memory that goes away now.
+    session.replicas().finish_weights();
     throw;
   }
   return history;
@@ -87,11 +86,11 @@ History start_history(Session& session, RunStart& start, RunLog& run) {
 
 /// Returns what judges the steps; only rank 0 has it, and only where the settings ask for
 /// it. Throws on all ranks where rank 0 throws. Collective.
-std::optional<Expectations> expectations_of(const Session& session) {
+std::optional<Expectations> expectations_of(const session::Session& session) {
   std::optional<Expectations> found;
-  const RunSection& settings = session.config.run;
+  const RunSection& settings = session.config().run;
   if (!settings.expect && !settings.golden) return found;
-  comm::on_rank_zero(*session.world, [&] { found.emplace(settings); });
+  comm::on_rank_zero(session.world(), [&] { found.emplace(settings); });
   return found;
 }
 
@@ -110,12 +109,12 @@ class Trainer {
         saved_step_(history_.step),
         loader_(open_loader()),
         schedule_(*history_.schedule),
-        plan_(session_.layout.training_plan()),
+        plan_(session_.layout().description().training_plan()),
         hooks_(session_, start_.attempt(), run_.log()),
         figures_(session_),
-        runner_(session_.chunks, *session_.replicas,
-                stage_options(session_, &hooks_.capture(), &hooks_.profile(),
-                              [this] { figures_.note(MemoryPhase::Forward); })),
+        runner_(session_.chunks(), session_.replicas(),
+                session::stage_options(session_, &hooks_.capture(), &hooks_.profile(),
+                                       [this] { figures_.note(MemoryPhase::Forward); })),
         data_check_(unproven_sources(session_)),
         memory_(session_, history_, start_, run_),
         router_log_(run_, config(), last_step_),
@@ -125,7 +124,7 @@ class Trainer {
                        [this](const Json& fields) { corrupted(fields); }),
         samples_(session_, run_),
         control_(
-            config().run.dir, *session_.world,
+            config().run.dir, session_.world(),
             [this](const char* file) { stopped_by_file(file); },
             config().checkpoint.every_minutes),
         checkpoints_(session_, start_, run_, history_.step),
@@ -186,7 +185,7 @@ class Trainer {
   }
 
  private:
-  const RunConfig& config() const { return session_.config; }
+  const RunConfig& config() const { return session_.config(); }
   /// Returns whether the run is to end now: a person or a rule wants no more steps.
   bool ends() const { return requests_.ends() || risen_ || missed_; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
@@ -197,7 +196,7 @@ class Trainer {
   std::optional<StepOutcome> train_step() {
     const int64_t step = history_.step + 1;
     const system::Stopwatch watch;
-    const double waited = session_.world->ledger().waited_seconds();
+    const double waited = session_.world().ledger().waited_seconds();
     system::set_process_title(title_ + std::to_string(step));
 
     // 1. Batch.
@@ -214,23 +213,24 @@ class Trainer {
 
     // 2. Schedule, with 3. forward, 4. backward, 5. reduce.
     phase("gradients", step);
-    session_.layout.take_own_positions(batch.micro_batches);
-    session_.flat->zero_grads();
+    session_.layout().take_own_positions(batch.micro_batches);
+    session_.flat().zero_grads();
     runner_.begin_step(batch.micro_batches, loss.scales(fault.gradient));
-    run_plan(session_, plan_, runner_, hooks_.before_passes(step));
+    session::run_plan(session_, plan_, runner_, hooks_.before_passes(step));
     figures_.note(MemoryPhase::Backward);
     hooks_.after_passes(step);
 
     // 6. Clip. Without ep this is the step's one wait for a device: all values that
     // decide about the step come together.
-    std::vector<std::vector<double>> sums = session_.layout.read_on_host(
+    std::vector<std::vector<double>> sums = session_.layout().read_on_host(
         {runner_.device_loss_sums(),
-         session_.optimizer->gradient_squares(session_.parameter_names),
+         session_.optimizer().gradient_squares(session_.parameter_names()),
          runner_.device_router_loads()});
     for (double& sum : sums[0]) sum *= fault.loss;
     loss.add_up(session_, std::move(sums[0]));
-    const double norm = optim::norm_over(*session_.world, sums[1]);
-    const ExpertLoads loads = sum_router_loads(session_, sums[2], totals.positions);
+    const double norm = optim::norm_over(session_.world(), sums[1]);
+    const session::ExpertLoads loads =
+        session::sum_router_loads(session_, sums[2], totals.positions);
     const Verdict verdict =
         guard_.judge(history_.guard, step, loss.loss(), norm, loss.without_targets());
 
@@ -243,7 +243,7 @@ class Trainer {
     if (verdict.good) history_.expert_loads = loads.counts;
     share_loads();
     const double seconds = watch.seconds();
-    tell_record(seconds, session_.world->ledger().waited_seconds() - waited);
+    tell_record(seconds, session_.world().ledger().waited_seconds() - waited);
     run::StepRecord record;
     record.step = step;
     record.attempt = start_.attempt();
@@ -258,7 +258,7 @@ class Trainer {
     record.epoch = loader_.epoch();
     router_log_.tell(loads, record);
     if (verdict.good && due(config().log.layer_norms_every)) {
-      run_.event(layer_norms(session_.model_config.description, session_.parameter_names,
+      run_.event(layer_norms(session_.model().description, session_.parameter_names(),
                              sums[1], step));
     }
     return StepOutcome{record, verdict};
@@ -273,15 +273,15 @@ class Trainer {
   /// Gives the routers the loads of the last step, where they are balanced by them.
   void share_loads() {
     if (config().experts.balance == BalanceKind::Global) {
-      runner_.set_shares(expert_shares(session_, history_.expert_loads));
+      runner_.set_shares(session::expert_shares(session_, history_.expert_loads));
     }
   }
 
   void update(double lr, double norm) {
     phase("update", history_.step + 1);
-    session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
-                             *session_.layout.everyone);
-    session_.replicas->share_weights();
+    session_.optimizer().step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
+                              session_.layout().everyone());
+    session_.replicas().share_weights();
     figures_.note(MemoryPhase::Update);
     hooks_.updated(history_.step + 1);
   }
@@ -293,7 +293,7 @@ class Trainer {
 
   /// Records the step's seconds and those of waiting, for whoever watches this rank.
   void tell_record(double seconds, double waited) {
-    if (run::RankRecord* record = session_.world->ledger().record()) {
+    if (run::RankRecord* record = session_.world().ledger().record()) {
       record->step_done(seconds, seconds - waited);
     }
   }
@@ -308,7 +308,7 @@ class Trainer {
       run_.event(miss.event, std::move(miss.fields));
       if (miss.stops) stops = miss.key;
     }
-    missed_ = session_.world->any(stops != nullptr);
+    missed_ = session_.world().any(stops != nullptr);
     if (stops != nullptr) missed_key_ = stops;
   }
 
@@ -348,7 +348,7 @@ class Trainer {
   }
 
   data::Loader open_loader() const {
-    return {session_.train_sources,
+    return {session_.data().train,
             loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
             history_.cursor};
   }
@@ -387,9 +387,9 @@ class Trainer {
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
     checkpoints_.finish();
-    session_.replicas->finish_weights();
+    session_.replicas().finish_weights();
     memory_.end(session_,
-                !ends() || session_.world->any(checkpoints_.has_saved(history_.step)));
+                !ends() || session_.world().any(checkpoints_.has_saved(history_.step)));
     start_.got_through();
     if (missed_) {
       finish_log({0, missed_key_,
@@ -430,14 +430,14 @@ class Trainer {
   /// Names the phase that this rank is in ("step", "save" ...). Errors of collectives and
   /// the rank's record file repeat the name.
   void phase(std::string_view name, int64_t step) {
-    session_.world->ledger().set(name, step);
+    session_.world().ledger().set(name, step);
     hooks_.phase(name);
   }
 
   void advance(int64_t content) {
     ++history_.step;
-    history_.updates = session_.optimizer->updates();
-    history_.counts = session_.optimizer->counts();
+    history_.updates = session_.optimizer().updates();
+    history_.counts = session_.optimizer().counts();
     history_.tokens += config().batch.global_size * config().data.seq_len;
     history_.batch_hash = data::chain_hash(history_.batch_hash, content);
     history_.cursor = loader_.cursor();
@@ -465,7 +465,7 @@ class Trainer {
   /// Ends the run where rank 0 sees that a validation loss has risen too far. Collective.
   void judge_validation() {
     const auto risen = history_.validation.risen(config().data.validation);
-    risen_ = session_.world->any(risen.has_value() && session_.world->rank() == 0);
+    risen_ = session_.world().any(risen.has_value() && session_.world().rank() == 0);
     if (!risen_ || !risen) return;
     run_.log().warning(risen->describe());
     run_.event(run::kLossRoseEvent, {{"step", history_.step},
@@ -477,7 +477,7 @@ class Trainer {
   }
 
   void validate_all() {
-    for (const ValidationSet& set : session_.validation) {
+    for (const ValidationSet& set : session_.data().validation) {
       const system::Stopwatch watch;
       infer::EvaluateOptions options;
       options.max_sequences = config().validation.batches * config().batch.global_size;
@@ -495,9 +495,9 @@ class Trainer {
 
   /// Returns the loss sums of micro batches of validation over all ranks. Collective.
   std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
-    end_if_asked(*session_.world);
+    end_if_asked(session_.world());
     hooks_.phase("validation batch");
-    return loss_sums(session_, runner_, batches);
+    return session::loss_sums(session_, runner_, batches);
   }
 
   /// Makes host memory for saves beside training. On other devices than a CPU each
@@ -509,7 +509,7 @@ class Trainer {
     };
     const bool periodic = comes(saves.every) || comes(saves.milestone_every) ||
                           (saves.every_minutes > 0.0 && history_.step + 1 < last_step_);
-    if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
+    if (!periodic || !config().checkpoint.async_ || !session_.device().is_cpu()) return;
     checkpoints_.prepare(capture_.capture(session_.state()).tensors);
   }
 
@@ -530,7 +530,7 @@ class Trainer {
   Saving saving_;
   RunStart& start_;
   RunLog& run_;
-  Session session_;
+  TrainingSession session_;
   History history_;
   int64_t total_steps_;
   int64_t last_step_;
@@ -542,7 +542,7 @@ class Trainer {
   layout::PipelinePlan plan_;
   StepHooks hooks_;
   StepFigures figures_;
-  StageRunner runner_;
+  session::StageRunner runner_;
   DataCheck data_check_;
   PeerMemory memory_;
   RouterLog router_log_;

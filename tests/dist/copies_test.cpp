@@ -46,10 +46,11 @@ RunConfig config_of(const CopyCase& c) {
 }
 
 /// Flips a bit of the first element of the tensor that this rank holds.
-void flip(const Session& session, const std::string& what, const std::string& tensor) {
-  for (size_t i = 0; i < session.flat->buckets().size(); ++i) {
-    const tensor::Bucket& bucket = session.flat->buckets()[i];
-    const optim::BucketState& own = session.optimizer->states()[i];
+void flip(const TrainingSession& session, const std::string& what,
+          const std::string& tensor) {
+  for (size_t i = 0; i < session.flat().buckets().size(); ++i) {
+    const tensor::Bucket& bucket = session.flat().buckets()[i];
+    const optim::BucketState& own = session.optimizer().states()[i];
     for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
       if (piece.member->parameter->name() != tensor) continue;
       const at::Tensor& values = what == "weight"    ? bucket.owned_weights
@@ -62,15 +63,15 @@ void flip(const Session& session, const std::string& what, const std::string& te
       return;
     }
   }
-  ADD_FAILURE() << "rank " << session.world->rank() << " holds nothing of " << tensor;
+  ADD_FAILURE() << "rank " << session.world().rank() << " holds nothing of " << tensor;
 }
 
 void check_rank(const CopyCase& c, const RunConfig& config,
                 const std::shared_ptr<comm::Communicator>& world) {
   system::Logger quiet;
-  Session session = build_session(config, world, quiet);
+  TrainingSession session = build_session(config, world, quiet);
   initialise_weights(session.state(), 1);
-  session.replicas->share_weights();
+  session.replicas().share_weights();
   Json told;
   ReplicaCheck check(session, 1, [&](const Json& fields) { told = fields; });
   check.run(1, /*must=*/false);

@@ -10,7 +10,7 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/layout/rank_costs.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/data_feed.h"
 #include "tests/dist/counted_memory.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/fake_ranks.h"
@@ -92,7 +92,7 @@ std::string text_of(const Sent& sent) {
 /// A rank's stage, with what it holds looked at around every action.
 class WatchedStage : public parallel::PipelineStage {
  public:
-  WatchedStage(train::StageRunner& stage, const layout::Passes& passes,
+  WatchedStage(session::StageRunner& stage, const layout::Passes& passes,
                const ModelDescription& model, const layout::LayoutDescription& layout,
                const layout::MeshIndex& at)
       : stage_(stage),
@@ -161,7 +161,7 @@ class WatchedStage : public parallel::PipelineStage {
     peak_ = std::max(peak_, live_);
   }
 
-  train::StageRunner& stage_;
+  session::StageRunner& stage_;
   int64_t boundary_;
   bool put_off_;
   std::vector<layout::ChunkBytes> chunks_;
@@ -171,38 +171,41 @@ class WatchedStage : public parallel::PipelineStage {
 };
 
 /// Trains a step with these scales of the terms of the loss.
-void train_step(train::Session& session, data::Loader& loader, train::StageRunner& runner,
-                parallel::PipelineStage& stage, std::vector<double> scales) {
+void train_step(train::TrainingSession& session, data::Loader& loader,
+                session::StageRunner& runner, parallel::PipelineStage& stage,
+                std::vector<double> scales) {
   data::StepBatch& batch = loader.next();
-  session.layout.take_own_positions(batch.micro_batches);
-  session.flat->zero_grads();
+  session.layout().take_own_positions(batch.micro_batches);
+  session.flat().zero_grads();
   runner.begin_step(batch.micro_batches, std::move(scales));
-  const layout::PipelinePlan plan = session.layout.training_plan();
+  const layout::PipelinePlan plan = session.layout().description().training_plan();
   runner.begin_plan(plan, session.mesh().index().pp);
-  parallel::execute(plan, stage, *session.layout.boundaries,
-                    {tensor::to_scalar_type(session.policy.compute), session.device});
+  parallel::execute(
+      plan, stage, session.layout().boundaries(),
+      {tensor::to_scalar_type(session.machine().policy.compute), session.device()});
   runner.end_plan();
-  session.optimizer->step(1e-3, 1.0, *session.world);
-  session.replicas->share_weights();
-  session.replicas->finish_weights();
+  session.optimizer().step(1e-3, 1.0, session.world());
+  session.replicas().share_weights();
+  session.replicas().finish_weights();
 }
 
 /// Runs two steps and checks the second step. The first step takes memory that stays.
 void run_rank(const RunConfig& config, const layout::LayoutCosts& costs,
               const std::shared_ptr<comm::Communicator>& world) {
   system::Logger quiet;
-  train::Session session = train::build_session(config, world, quiet);
+  train::TrainingSession session = train::build_session(config, world, quiet);
   const layout::RankCosts& mine = costs.of(world->rank());
-  data::Loader loader(session.train_sources, train::loader_options(session, false));
-  train::StageRunner runner(session.chunks, *session.replicas,
-                            train::stage_options(session));
+  data::Loader loader(session.data().train, train::loader_options(session, false));
+  session::StageRunner runner(session.chunks(), session.replicas(),
+                              session::stage_options(session));
   train::initialise_weights(session.state(), 1);
-  session.replicas->share_weights();
-  const std::vector<double> scales(session.num_losses(), 1e-3);
+  session.replicas().share_weights();
+  const std::vector<double> scales(session.model().description.losses.size(), 1e-3);
   train_step(session, loader, runner, runner, scales);
-  const ModelDescription& model = session.model_config.description;
-  WatchedStage watched(runner, layout::passes_of(config, model, session.layout), model,
-                       session.layout, session.mesh().index());
+  const ModelDescription& model = session.model().description;
+  WatchedStage watched(runner,
+                       layout::passes_of(config, model, session.layout().description()),
+                       model, session.layout().description(), session.mesh().index());
   const Sent before = sent_since({}, *world);
   train_step(session, loader, runner, watched, scales);
   const Sent sent = sent_since(before, *world);
@@ -346,13 +349,13 @@ TEST(RouterTerms, AreAddedUpOverRanksWhereTheyAreReadOrHaveAGradient) {
   const int64_t layers = 4, micro_batches = 8;
   comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
     system::Logger quiet;
-    train::Session session = train::build_session(config, world, quiet);
-    data::Loader loader(session.train_sources, train::loader_options(session, false));
-    train::StageRunner runner(session.chunks, *session.replicas,
-                              train::stage_options(session));
+    train::TrainingSession session = train::build_session(config, world, quiet);
+    data::Loader loader(session.data().train, train::loader_options(session, false));
+    session::StageRunner runner(session.chunks(), session.replicas(),
+                                session::stage_options(session));
     train::initialise_weights(session.state(), 1);
-    session.replicas->share_weights();
-    session.replicas->finish_weights();
+    session.replicas().share_weights();
+    session.replicas().finish_weights();
     const auto added_up = [&](const auto& pass) {
       const Sent before = sent_since({}, *world);
       pass();
@@ -367,8 +370,8 @@ TEST(RouterTerms, AreAddedUpOverRanksWhereTheyAreReadOrHaveAGradient) {
                 (weight > 0.0 ? 2 : 1) * layers * micro_batches);
     }
     auto& batches = loader.next().micro_batches;
-    session.layout.take_own_positions(batches);
-    EXPECT_EQ(added_up([&] { train::run_forward(session, runner, batches); }), 0);
+    session.layout().take_own_positions(batches);
+    EXPECT_EQ(added_up([&] { session::run_forward(session, runner, batches); }), 0);
   });
 }
 

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/families/decoder.h"
-#include "longhaul/train/session/session_layout.h"
+#include "longhaul/session/layout.h"
 #include "tests/support/fake_ranks.h"
 #include "tests/support/settings.h"
 
-namespace longhaul::train {
+namespace longhaul::session {
 namespace {
 
 ModelDescription model(bool tied) {
@@ -35,28 +35,29 @@ std::vector<int> members(comm::Communicator& group, int world_rank) {
 }
 
 void check(const Layout& layout, int rank) {
-  const layout::Groups groups = layout.rank_groups();
+  const layout::Groups groups = layout.description().rank_groups();
   const auto same = [&](comm::Communicator* group, layout::GroupKind kind) {
     if (group == nullptr) return;
     EXPECT_EQ(members(*group, rank), groups.members(kind, rank))
-        << layout::group_name(kind) << " of rank " << rank << ", " << layout.describe();
+        << layout::group_name(kind) << " of rank " << rank << ", "
+        << layout.description().describe();
   };
-  same(&layout.mesh->pp(), layout::GroupKind::Pp);
-  same(&layout.mesh->dp(), layout::GroupKind::Dp);
-  same(&layout.mesh->cp(), layout::GroupKind::Cp);
-  same(&layout.mesh->tp(), layout::GroupKind::Tp);
-  same(&layout.mesh->data(), layout::GroupKind::Data);
-  same(layout.groups.shard, layout::GroupKind::Shard);
-  same(layout.groups.replicas, layout::GroupKind::Replicas);
-  same(layout.groups.sums.at(layout::kTensorSum - 1), layout::GroupKind::Tp);
-  same(layout.groups.sums.at(layout::kTensorFirst - 1), layout::GroupKind::Tp);
-  same(layout.groups.sums.at(layout::kKeySum - 1), layout::GroupKind::KeyReplicas);
-  same(layout.groups.sums.at(layout::kTiedSum - 1), layout::GroupKind::Tied);
-  const layout::FlatSharding sharding = layout.sharding(rank);
-  EXPECT_EQ(sharding.shard, layout.groups.shard->rank());
-  EXPECT_EQ(sharding.shards, layout.groups.shard->size());
-  EXPECT_EQ(sharding.replica, layout.groups.replicas->rank());
-  EXPECT_EQ(sharding.replicas, layout.groups.replicas->size());
+  same(&layout.mesh().pp(), layout::GroupKind::Pp);
+  same(&layout.mesh().dp(), layout::GroupKind::Dp);
+  same(&layout.mesh().cp(), layout::GroupKind::Cp);
+  same(&layout.mesh().tp(), layout::GroupKind::Tp);
+  same(&layout.mesh().data(), layout::GroupKind::Data);
+  same(layout.groups().shard, layout::GroupKind::Shard);
+  same(layout.groups().replicas, layout::GroupKind::Replicas);
+  same(layout.groups().sums.at(layout::kTensorSum - 1), layout::GroupKind::Tp);
+  same(layout.groups().sums.at(layout::kTensorFirst - 1), layout::GroupKind::Tp);
+  same(layout.groups().sums.at(layout::kKeySum - 1), layout::GroupKind::KeyReplicas);
+  same(layout.groups().sums.at(layout::kTiedSum - 1), layout::GroupKind::Tied);
+  const layout::FlatSharding sharding = layout.description().sharding(rank);
+  EXPECT_EQ(sharding.shard, layout.groups().shard->rank());
+  EXPECT_EQ(sharding.shards, layout.groups().shard->size());
+  EXPECT_EQ(sharding.replica, layout.groups().replicas->rank());
+  EXPECT_EQ(sharding.replicas, layout.groups().replicas->size());
 }
 
 TEST(LayoutGroups, AreThoseOfTheDescription) {
@@ -73,7 +74,7 @@ TEST(LayoutGroups, AreThoseOfTheDescription) {
       const RunConfig config = accepted("", sets).config;
       comm::run_fake_ranks(8, [&](const std::shared_ptr<comm::Communicator>& world) {
         const auto description = layout::describe_layout(config, model(tied), 8);
-        check(make_layout(description, config, at::kCPU, world), world->rank());
+        check(Layout(description, config, at::kCPU, world), world->rank());
       });
     }
   }
@@ -88,4 +89,4 @@ TEST(LayoutGroups, MachinesAreNamedByTheFirstOfTheirRanks) {
 }
 
 }  // namespace
-}  // namespace longhaul::train
+}  // namespace longhaul::session

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 
 #include "longhaul/base/error.h"
@@ -27,7 +28,7 @@
 #include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
 #include "longhaul/train/save/state_capture.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/data_feed.h"
 #include "longhaul/train/step/step_loss.h"
 #include "tests/dist/deaf_group.h"
 #include "tests/dist/wrong_weights.h"
@@ -35,7 +36,9 @@
 namespace longhaul {
 namespace {
 
-using train::Session;
+using train::TrainingSession;
+
+using Groups = std::vector<std::shared_ptr<comm::Communicator>>;
 
 struct Arguments {
   std::string file;
@@ -44,13 +47,13 @@ struct Arguments {
   std::string fault;
 };
 
-/// Leaves out one of the sums of gradients.
-void break_groups(Session& session, const std::string& fault) {
-  parallel::DataGroups& groups = session.layout.groups;
+/// Leaves out one of the sums of gradients. `deaf` keeps the groups that do not add.
+void break_groups(TrainingSession& session, const std::string& fault, Groups& deaf) {
+  parallel::DataGroups groups = session.layout().groups();
   const auto deafen = [&](comm::Communicator*& group) {
     LH_CHECK(group != nullptr, "tool", "{}: the layout has no such sum", fault);
-    session.layout.owned.push_back(std::make_shared<testing::DeafGroup>(*group));
-    group = session.layout.owned.back().get();
+    deaf.push_back(std::make_shared<testing::DeafGroup>(*group));
+    group = deaf.back().get();
   };
   if (fault == "no_norm_sum") {
     deafen(groups.sums.at(layout::kTensorSum - 1));
@@ -67,7 +70,9 @@ void break_groups(Session& session, const std::string& fault) {
   } else {
     return;
   }
-  session.replicas = std::make_unique<parallel::DataParallel>(*session.flat, groups);
+  parallel::DataParallel* const replicas = &session.replicas();
+  std::destroy_at(replicas);
+  std::construct_at(replicas, session.flat(), groups);
 }
 
 /// Exchanges a rank's early and late positions, and leaves the numbers of the positions.
@@ -83,8 +88,8 @@ void exchange_chunks(std::vector<data::TokenBatch>& batches) {
 }
 
 /// Halves what this rank owns of one tensor's gradient.
-void halve_gradient(Session& session) {
-  for (tensor::Bucket& bucket : session.flat->buckets()) {
+void halve_gradient(TrainingSession& session) {
+  for (tensor::Bucket& bucket : session.flat().buckets()) {
     for (const tensor::FlatMember& member : bucket.members) {
       if (member.parameter->name() != "model.layers.1.mlp.up_proj.weight") continue;
       const layout::FlatRange range = tensor::Bucket::overlap(member, bucket.owned);
@@ -96,8 +101,8 @@ void halve_gradient(Session& session) {
 }
 
 /// Gives the padding row of the whole embedding a gradient.
-void train_padding_row(Session& session) {
-  for (tensor::Bucket& bucket : session.flat->buckets()) {
+void train_padding_row(TrainingSession& session) {
+  for (tensor::Bucket& bucket : session.flat().buckets()) {
     for (const tensor::FlatMember& member : bucket.members) {
       const auto row = member.parameter->padding_row();
       if (!row || member.parameter->name() != "model.embed_tokens.weight") continue;
@@ -112,12 +117,12 @@ void train_padding_row(Session& session) {
 }
 
 /// Fills the masters by `read`, and the weights from the masters.
-void load_masters(Session& session, const tensor::FlatReader& read) {
-  const auto& buckets = session.flat->buckets();
+void load_masters(TrainingSession& session, const tensor::FlatReader& read) {
+  const auto& buckets = session.flat().buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     for (const tensor::FlatPiece& piece :
          tensor::pieces_in(buckets[i], buckets[i].owned)) {
-      const at::Tensor part = session.optimizer->states()[i].master.narrow(
+      const at::Tensor part = session.optimizer().states()[i].master.narrow(
           0, piece.in_bucket - buckets[i].owned.begin, piece.in_member.size());
       const at::Tensor host = at::empty(part.sizes(), part.options().device(at::kCPU));
       read(piece.member->parameter->slice(), piece.in_member.begin, piece.in_member.end,
@@ -125,7 +130,7 @@ void load_masters(Session& session, const tensor::FlatReader& read) {
       part.copy_(host);
     }
   }
-  session.optimizer->publish_masters();
+  session.optimizer().publish_masters();
 }
 
 class Run {
@@ -134,21 +139,22 @@ class Run {
       : fault_(arguments.fault),
         loaded_(load_run_config(arguments.file, arguments.sets)),
         session_(train::build_session(loaded_.config, std::move(world), quiet_)),
-        loader_(session_.train_sources,
+        loader_(session_.data().train,
                 train::loader_options(session_, /*prefetch=*/false)),
         schedule_(config().schedule, config().optimizer.lr, config().run.steps.value()) {
-    break_groups(session_, fault_);
+    break_groups(session_, fault_, deaf_);
     if (config().init.weights.empty()) {
       train::initialise_weights(session_.state(),
                                 static_cast<uint64_t>(config().run.seed));
     } else {
-      session_.init = checkpoint::WeightsSource::open(config().init.weights);
-      load_masters(session_, testing::WrongReader(session_, *session_.init, fault_));
+      session_.set_init(checkpoint::WeightsSource::open(config().init.weights));
+      load_masters(session_, testing::WrongReader(session_, *session_.init(), fault_));
     }
-    session_.replicas->share_weights();
+    session_.replicas().share_weights();
     train::certify_weights(session_, quiet_);
     testing::break_optimizer(session_, fault_);
-    runner_.emplace(session_.chunks, *session_.replicas, train::stage_options(session_));
+    runner_.emplace(session_.chunks(), session_.replicas(),
+                    session::stage_options(session_));
     check_.emplace(session_, config().resilience.checksum_every, [](const Json&) {});
   }
 
@@ -157,11 +163,11 @@ class Run {
       train_step(step);
       if (step == 1) save();
     }
-    session_.replicas->finish_weights();
+    session_.replicas().finish_weights();
   }
 
  private:
-  const RunConfig& config() const { return session_.config; }
+  const RunConfig& config() const { return session_.config(); }
 
   void train_step(int64_t step) {
     data::StepBatch& batch = loader_.next();
@@ -170,32 +176,33 @@ class Run {
     train::StepLoss loss(session_, totals);
     const train::StepLoss local(
         session_, {.targets = batch.num_targets, .positions = totals.positions});
-    session_.layout.take_own_positions(batches);
+    session_.layout().take_own_positions(batches);
     const bool last_replica =
         session_.mesh().index().dp + 1 == session_.mesh().shape().dp;
     if (fault_ == "dropped_micro_batch" && last_replica) batches.pop_back();
     if (fault_ == "chunk_order") exchange_chunks(batches);
 
-    session_.flat->zero_grads();
+    session_.flat().zero_grads();
     runner_->begin_step(batches,
                         fault_ == "local_denominator" ? local.scales() : loss.scales());
     // Of the micro batches that are left.
     const layout::PipelinePlan plan = layout::make_pipeline_plan(
-        session_.layout.pipeline, session_.layout.shape.pp, session_.layout.chunks,
+        session_.layout().description().pipeline,
+        session_.layout().description().shape.pp, session_.layout().description().chunks,
         static_cast<int64_t>(batches.size()));
-    train::run_plan(session_, plan, *runner_);
+    session::run_plan(session_, plan, *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
     if (fault_ == "trained_padding") train_padding_row(session_);
 
     loss.add_up(session_, runner_->loss_sums());
     const double norm = gradient_norm();
-    session_.optimizer->step(schedule_.lr(step),
-                             optim::clip_coefficient(norm, config().optimizer.clip),
-                             *session_.world);
-    session_.replicas->share_weights();
+    session_.optimizer().step(schedule_.lr(step),
+                              optim::clip_coefficient(norm, config().optimizer.clip),
+                              session_.world());
+    session_.replicas().share_weights();
     check_->run(step, /*must=*/false);
     if (step == 1) train::certify_first_update(session_, schedule_.lr(1), quiet_);
-    if (session_.world->rank() > 0) return;
+    if (session_.world().rank() > 0) return;
     fmt::print("{}\n", Json{{"step", step},
                             {"loss", loss.loss()},
                             {"losses", Json(loss.terms())},
@@ -206,16 +213,17 @@ class Run {
   /// Returns the norm; with a fault the squares of experts count once for every expert
   /// parallel rank.
   double gradient_norm() {
-    at::Tensor squares = session_.optimizer->gradient_squares(session_.parameter_names);
-    for (size_t i = 0; i < session_.parameter_names.size(); ++i) {
+    at::Tensor squares =
+        session_.optimizer().gradient_squares(session_.parameter_names());
+    for (size_t i = 0; i < session_.parameter_names().size(); ++i) {
       const bool of_expert =
-          session_.parameter_names[i].find(".experts.") != std::string::npos;
+          session_.parameter_names()[i].find(".experts.") != std::string::npos;
       if (fault_ != "experts_counted_twice" || !of_expert) continue;
       squares[static_cast<int64_t>(i)] *= 2.0;
     }
     const double* values = squares.const_data_ptr<double>();
     std::vector<double> sums(values, values + squares.numel());
-    return optim::norm_over(*session_.world, sums);
+    return optim::norm_over(session_.world(), sums);
   }
 
   void save() {
@@ -223,16 +231,17 @@ class Run {
     options.dir = checkpoint_dir(config());
     checkpoint::Snapshot snapshot = train::StateCapture().capture(session_.state());
     snapshot.step = 1;
-    checkpoint::save_checkpoint(options, std::move(snapshot), *session_.world);
+    checkpoint::save_checkpoint(options, std::move(snapshot), session_.world());
   }
 
   std::string fault_;
   system::Logger quiet_;
   LoadedConfig loaded_;
-  Session session_;
+  Groups deaf_;
+  TrainingSession session_;
   data::Loader loader_;
   optim::Schedule schedule_;
-  std::optional<train::StageRunner> runner_;
+  std::optional<session::StageRunner> runner_;
   std::optional<train::ReplicaCheck> check_;
 };
 

@@ -8,14 +8,14 @@
 #include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/families/network.h"
 #include "longhaul/tensor/flat_pieces.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::testing {
 
 /// Reads the weights of a session with one thing wrong, as a loader with a bug would.
 class WrongReader {
  public:
-  WrongReader(const train::Session& session, const checkpoint::WeightsSource& source,
+  WrongReader(const session::Session& session, const checkpoint::WeightsSource& source,
               std::string fault)
       : session_(session), source_(source), fault_(std::move(fault)) {}
 
@@ -24,8 +24,7 @@ class WrongReader {
     format::TensorSlice from = slice;
     from.name = name_of(slice.name);
     const int64_t rows = slice.global_shape[0];
-    const int64_t head_dim =
-        families::first_attention(session_.model_config.network).head_dim;
+    const int64_t head_dim = families::first_attention(session_.model().network).head_dim;
     const layout::MeshIndex& index = session_.mesh().index();
     const bool last = index.dp + 1 == session_.mesh().shape().dp;
     if (fault_ == "zeroed_on_last_replica" && last && ends(slice, "2.mlp.up_proj")) {
@@ -90,25 +89,25 @@ class WrongReader {
     }
   }
 
-  const train::Session& session_;
+  const session::Session& session_;
   const checkpoint::WeightsSource& source_;
   std::string fault_;
 };
 
 /// Damages the optimizer's state in the way that `fault` names, and leaves the weights
 /// right.
-inline void break_optimizer(train::Session& session, const std::string& fault) {
+inline void break_optimizer(train::TrainingSession& session, const std::string& fault) {
   const auto weights = [&](const tensor::Bucket& bucket) {
     return bucket.owned_weights.clone();
   };
   std::vector<at::Tensor> kept;
-  for (const tensor::Bucket& bucket : session.flat->buckets())
+  for (const tensor::Bucket& bucket : session.flat().buckets())
     kept.push_back(weights(bucket));
   if (fault == "random_masters") train::initialise_weights(session.state(), 7);
   for (size_t i = 0; i < kept.size(); ++i) {
-    optim::BucketState& own = session.optimizer->states()[i];
+    optim::BucketState& own = session.optimizer().states()[i];
     if (fault == "random_masters")
-      session.flat->buckets()[i].owned_weights.copy_(kept[i]);
+      session.flat().buckets()[i].owned_weights.copy_(kept[i]);
     if (fault == "rounded_masters") own.master.copy_(own.master.to(at::kBFloat16));
     if (fault == "stale_moments") own.exp_avg_sq.fill_(1e-6);
   }

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "longhaul/infer/batch.h"
 #include "longhaul/models/model.h"
 #include "longhaul/nn/auxiliary_loss.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/loss_head.h"
+#include "longhaul/session/batch.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/checked_device.h"
 #include "tests/support/router_terms.h"
@@ -70,7 +70,7 @@ StepResult one_step(const ModelConfig& config, at::Device device) {
   data::TokenBatch batch = batch_for(config.description);
   waits.take();
   nn::ForwardContext context;
-  context.batch = infer::batch_of(batch, 0, kRows, device);
+  context.batch = session::batch_of(batch, 0, kRows, device);
   nn::Losses losses(std::vector<double>(model->num_losses(), 0.01));
   context.losses = &losses;
   context.router = testing::router_of(config.description);
@@ -135,11 +135,11 @@ TEST(DevicePath, ABatchCrossesInOneCopyOfPinnedMemoryAndIsTheSame) {
   data::TokenBatch batch = batch_for(config.description);
   const int64_t pinned = testing::pinned_bytes;
   const int64_t copies = testing::copies_to_device;
-  const nn::Batch there = infer::batch_of(batch, 1, 2, kDevice);
+  const nn::Batch there = session::batch_of(batch, 1, 2, kDevice);
   EXPECT_EQ(testing::copies_to_device - copies, 1);
   EXPECT_EQ(testing::pinned_bytes, pinned);  // not kept
   EXPECT_EQ(waits.take(), kNone);
-  const nn::Batch here = infer::batch_of(batch, 1, 2, at::kCPU);
+  const nn::Batch here = session::batch_of(batch, 1, 2, at::kCPU);
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {
     return a.defined() == b.defined() &&
            (!a.defined() || (a.dtype() == b.dtype() && at::equal(a.cpu(), b)));
@@ -163,12 +163,12 @@ TEST(DevicePath, TheHostTellsWhereDocumentsBeginWhereTheyAreWholeRuns) {
   make_device();
   data::TokenBatch causal = batch_for(testing::tiny_model("llama").description);
   const auto bounds = [](data::TokenBatch& batch) {
-    const nn::Batch there = infer::batch_of(batch, 1, 2, kDevice);
+    const nn::Batch there = session::batch_of(batch, 1, 2, kDevice);
     const at::Tensor& found = there.documents.bounds;
     return found.defined() ? found.cpu() : at::Tensor();
   };
   EXPECT_TRUE(at::equal(bounds(causal), at::tensor({0, 8, 20, 28, 40}, at::kInt)));
-  EXPECT_EQ(infer::batch_of(causal, 1, 2, kDevice).documents.longest, 12);
+  EXPECT_EQ(session::batch_of(causal, 1, 2, kDevice).documents.longest, 12);
   data::TokenBatch padded = batch_for(testing::tiny_model("bert").description);
   EXPECT_FALSE(bounds(padded).defined());  // padding sees the text before it
   padded.document_end.assign(padded.document_end.size(), kSeq);

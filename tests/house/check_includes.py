@@ -26,7 +26,7 @@ ROOMS = {
     "optim": ["kernels"],
     "parallel": ["recompute", "tensor", "context", "expert", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
-    "train": ["history", "observe", "session", "log", "step", "proof", "save"],
+    "train": ["history", "start", "log", "step", "proof", "save"],
     "apps": ["arguments", "objects", "start", "pages", "version", "new", "try", "verbs"],
 }
 EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
@@ -39,23 +39,25 @@ ROWS = {
     "device": {"comm"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
-    "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
+    "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"tensor", "data"},
+    "session": {"device", "models", "parallel", "checkpoint", "infer"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
-    "train": {"comm", "device", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
-              "checkpoint", "infer", "monitor"},
+    "train": {"session", "optim", "monitor"},
 }
 STRICT = {"base", "system", "objects", "run", "config", "format", "families"}
 TORCH_FREE = {"base", "system", "objects", "run", "config", "format", "families", "layout", "tokenizer",
               "data", "comm", "cluster", "monitor", "drill", "doctor", "translate"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
-COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"
+COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer|session)/"
                       r"|longhaul/ops/(?!kernels/)|longhaul/train/(?!log/metrics\.h))")
 MAIN = re.compile(r"^int main\(", re.M)
 WARM_UP = "warm_up_vector_math();"
 # What these folders declare for everybody lies in `longhaul` itself; ops and optim have the kernels'
 # namespaces too, and cuda has those of the kernels that it implements.
 COMMON_NAMES = {"base", "config", "families", "ops", "optim", "cuda"}
+# Whoever only runs a model reaches nothing of what trains one.
+NEVER_REACHES = {("apps/verbs/verb_eval.cpp", "apps/verbs/verb_generate.cpp"): ("train", "optim")}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -143,9 +145,39 @@ def problems_of(name, source):
     return found
 
 
+def way_to(roots, folders, sources):
+    """The shortest way along includes from one of these files into one of these folders of the
+    library; nothing where there is none. A header leads to the sources that implement it: the one
+    of its name, and those of its folder whose first include it is."""
+    implementing = {}
+    for name, source in sources.items():
+        first = INCLUDE.search(source)
+        if name.endswith(".cpp") and not name.endswith("_test.cpp") and first:
+            if first.group(2).rpartition("/")[0] == name.rpartition("/")[0]:
+                implementing.setdefault(first.group(2), []).append(name)
+    todo, came_from = list(roots), dict.fromkeys(roots)
+    for name in todo:
+        if name.startswith(tuple(f"longhaul/{folder}/" for folder in folders)):
+            way = [name]
+            while came_from[way[0]]:
+                way.insert(0, came_from[way[0]])
+            return way
+        targets = [m.group(2) for m in INCLUDE.finditer(sources.get(name, ""))]
+        named = name.removesuffix(".h") + ".cpp"
+        for target in targets + implementing.get(name, []) + [named]:
+            if target in sources and target not in came_from:
+                came_from[target] = name
+                todo.append(target)
+    return []
+
+
 def main():
     names = house.files(*house.CODE)
-    problems = [p for n in names for p in problems_of(n, house.text(n))]
+    sources = {n: house.text(n) for n in names}
+    problems = [p for n in names for p in problems_of(n, sources[n])]
+    for roots, folders in NEVER_REACHES.items():
+        problems += [f"{roots} reach {way[-1]} by {way}" for root in roots
+                     if (way := way_to([root], folders, sources))]
     house.finish("includes", problems, len(names))
 
 

@@ -155,6 +155,16 @@ class Includes(unittest.TestCase):
                                  if other not in check_includes.EVERYWHERE else set())
         self.assertEqual([], self.problems("apps/x.cpp", '"longhaul/train/trainer.h"'))
 
+    def test_a_way_of_includes_leads_through_the_sources_of_headers(self):
+        tree = {"apps/a.cpp": '#include "longhaul/infer/b.h"\n', "longhaul/infer/b.h": "",
+                "longhaul/infer/b.cpp": '#include "longhaul/infer/b.h"\n#include "longhaul/base/c.h"\n',
+                "longhaul/base/c.h": "", "longhaul/optim/d.h": "",
+                "longhaul/base/other.cpp": '#include "longhaul/base/c.h"\n#include "longhaul/optim/d.h"\n'}
+        self.assertEqual(["apps/a.cpp", "longhaul/infer/b.h", "longhaul/infer/b.cpp", "longhaul/base/c.h",
+                          "longhaul/base/other.cpp", "longhaul/optim/d.h"],
+                         check_includes.way_to(["apps/a.cpp"], ("train", "optim"), tree))
+        self.assertEqual([], check_includes.way_to(["apps/a.cpp"], ("train",), tree))
+
 
 class Names(unittest.TestCase):
     def problems(self, source):

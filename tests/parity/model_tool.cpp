@@ -20,8 +20,8 @@
 #include "longhaul/families/describe.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
-#include "longhaul/infer/batch.h"
 #include "longhaul/models/model.h"
+#include "longhaul/session/batch.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"
 #include "tests/dist/hidden_states.h"
@@ -135,7 +135,7 @@ void run_one(const Arguments& arguments) {
   const Loaded loaded = load_model(arguments, batch.seq_len);
   break_weights(*loaded.model, arguments.fault);
   nn::ForwardContext context;
-  context.batch = infer::batch_of(batch, 0, batch.num_sequences, at::kCPU);
+  context.batch = session::batch_of(batch, 0, batch.num_sequences, at::kCPU);
   context.fused = !arguments.plain;
   if (arguments.fault == "halved_positions") {
     context.batch.positions = at::floor_divide(context.batch.positions, 2);

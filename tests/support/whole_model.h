@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "longhaul/infer/batch.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/models/model.h"
+#include "longhaul/session/batch.h"
 
 namespace longhaul::infer::testing {
 
@@ -23,7 +23,7 @@ inline LossOf loss_of(const models::Model& model) {
     nn::Losses losses(std::vector<double>(model.num_losses(), 1.0));
     for (data::TokenBatch& batch : batches) {
       nn::ForwardContext context;
-      context.batch = batch_of(batch, 0, batch.num_sequences, at::kCPU);
+      context.batch = session::batch_of(batch, 0, batch.num_sequences, at::kCPU);
       context.losses = &losses;
       model.loss(model.hidden({}, context), context);
     }

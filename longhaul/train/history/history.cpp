@@ -5,16 +5,10 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/run/saved_settings.h"
 
 namespace longhaul::train {
 namespace {
-
-/// Version 2 deals mixtures of data in another order than version 1, and counts sources.
-constexpr int kStateVersion = 2;
-/// Version 3 has counts of updates by parameter. It is written only where some parameters
-/// have counts of their own, since a program that does not know them would take wrong
-/// counts.
-constexpr int kCountsVersion = 3;
 
 /// Returns whether a parameter that was updated has had fewer updates than the run. A
 /// frozen parameter has no count, so no program can take another count for it.
@@ -22,18 +16,6 @@ bool has_own_counts(const History& history) {
   return history.counts &&
          std::ranges::any_of(history.counts->fewer(),
                              [](const auto& one) { return one.second > 0; });
-}
-
-void check_version(int version) {
-  if (version == kStateVersion || version == kCountsVersion) return;
-  throw ConfigError(
-      "checkpoint",
-      fmt::format("state.json has version {}, this program reads {} and {}; {}", version,
-                  kStateVersion, kCountsVersion,
-                  version > kCountsVersion
-                      ? "use a newer longhaul"
-                      : "this program no longer knows that version's order of the data: "
-                        "start a new run from its weights with [init] weights = ..."));
 }
 
 Json to_json(const std::vector<data::SourceCount>& sources) {
@@ -60,18 +42,19 @@ std::vector<data::SourceCount> sources_from(const Json& list) {
 }  // namespace
 
 Json History::to_json() const {
-  Json json = {{"version", has_own_counts(*this) ? kCountsVersion : kStateVersion},
-               {"step", step},
-               {"updates", updates},
-               {"tokens", tokens},
-               {"cursor", cursor.to_json()},
-               {"batch_hash", fmt::format("{:016x}", batch_hash)},
-               {"sources", train::to_json(sources)},
-               {"guard", guard.to_json()},
-               {"config", config_toml},
-               {"padding_row", padding_row ? Json(*padding_row) : Json()},
-               {"model", model},
-               {"numerics", fingerprint}};
+  Json json = {
+      {"version", has_own_counts(*this) ? run::kCountsVersion : run::kStateVersion},
+      {"step", step},
+      {"updates", updates},
+      {"tokens", tokens},
+      {"cursor", cursor.to_json()},
+      {"batch_hash", fmt::format("{:016x}", batch_hash)},
+      {"sources", train::to_json(sources)},
+      {"guard", guard.to_json()},
+      {"config", config_toml},
+      {"padding_row", padding_row ? Json(*padding_row) : Json()},
+      {"model", model},
+      {"numerics", fingerprint}};
   if (counts) json["fewer_updates"] = counts->fewer_to_json();
   if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
@@ -81,7 +64,7 @@ Json History::to_json() const {
 
 History History::from_json(const Json& json) {
   try {
-    check_version(json.at("version").get<int>());
+    run::check_state_version(json);
     History h;
     h.step = json.at("step").get<int64_t>();
     h.updates = json.at("updates").get<int64_t>();

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "longhaul/format/side_files.h"
-#include "longhaul/train/session/staged_inputs.h"
+#include "longhaul/train/start/staged_inputs.h"
 
 namespace longhaul::train {
 namespace {
@@ -52,12 +52,12 @@ std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
 }
 
 /// Adds the files around the run's config.json.
-void add_files_of_config(const Session& session, system::Logger& log,
+void add_files_of_config(const TrainingSession& session, system::Logger& log,
                          std::vector<CarriedFile>& files) {
-  const RunConfig& config = session.config;
-  const fs::path dir = session.model_config.source_path.parent_path();
+  const RunConfig& config = session.config();
+  const fs::path dir = session.model().source_path.parent_path();
   std::error_code error;
-  if (fs::equivalent(dir, session.objects.readable(config.init.weights), error)) return;
+  if (fs::equivalent(dir, session.objects().readable(config.init.weights), error)) return;
   std::vector<CarriedFile> around = files_in(dir);
   std::erase_if(around, [](const auto& file) { return file.name == "config.json"; });
   const auto left = add_missing(files, std::move(around));
@@ -75,18 +75,19 @@ void add_files_of_config(const Session& session, system::Logger& log,
 
 }  // namespace
 
-std::vector<CarriedFile> files_of_run(const Session& session, system::Logger& log) {
-  const RunConfig& config = session.config;
+std::vector<CarriedFile> files_of_run(const TrainingSession& session,
+                                      system::Logger& log) {
+  const RunConfig& config = session.config();
   std::vector<CarriedFile> files;
   if (!config.init.weights.empty()) {
-    const fs::path weights = session.objects.readable(config.init.weights);
+    const fs::path weights = session.objects().readable(config.init.weights);
     files = checkpoint::WeightsSource::open(weights)->files_to_carry();
     std::erase_if(files, [](const auto& file) { return file.name == "config.json"; });
   }
   add_files_of_config(session, log, files);
   for (const TrainSource& source : config.data.train) {
     if (has_tokenizer(files)) break;
-    for (const fs::path& path : local_paths(source.path, session.objects)) {
+    for (const fs::path& path : local_paths(source.path, session.objects())) {
       if (has_tokenizer(files)) break;
       add_missing(files, files_in(path / "tokenizer"));
     }
@@ -94,7 +95,7 @@ std::vector<CarriedFile> files_of_run(const Session& session, system::Logger& lo
   files.push_back(
       {"config.json",
        {},
-       to_hf_config_json(session.model_config, hf_dtype(session.policy.compute))});
+       to_hf_config_json(session.model(), hf_dtype(session.machine().policy.compute))});
   return files;
 }
 

@@ -4,7 +4,7 @@
 
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/system/log.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -13,7 +13,7 @@ namespace longhaul::train {
 /// has. A tokenizer is taken whole from the first of these directories that has one, else
 /// from the first training store that has one. config.json is written anew, in the run's
 /// dtype. Tells the log which files stay behind.
-std::vector<checkpoint::CarriedFile> files_of_run(const Session& session,
+std::vector<checkpoint::CarriedFile> files_of_run(const TrainingSession& session,
                                                   system::Logger& log);
 
 }  // namespace longhaul::train

@@ -15,12 +15,12 @@ constexpr int64_t kLeastChoices = 8;
 /// limit is not to warn again and again.
 constexpr double kRecovered = 1.1;
 
-double share_in_use(const ExpertLoads& loads, size_t layer) {
+double share_in_use(const session::ExpertLoads& loads, size_t layer) {
   return loads.effective(layer) / static_cast<double>(loads.counts[layer].size());
 }
 
 /// Returns the layers with experts that have got a token.
-std::vector<size_t> layers_of(const ExpertLoads& loads) {
+std::vector<size_t> layers_of(const session::ExpertLoads& loads) {
   std::vector<size_t> layers;
   for (size_t layer = 0; layer < loads.counts.size(); ++layer) {
     const auto any = [](int64_t count) { return count > 0; };
@@ -42,7 +42,7 @@ std::string describe(const run::RouterCollapsedEvent& event, double warn_below) 
 
 }  // namespace
 
-void set_figures(const ExpertLoads& loads, run::StepRecord& record) {
+void set_figures(const session::ExpertLoads& loads, run::StepRecord& record) {
   const std::vector<size_t> layers = layers_of(loads);
   if (layers.empty()) return;
   record.router_entropy = 0.0;
@@ -54,7 +54,7 @@ void set_figures(const ExpertLoads& loads, run::StepRecord& record) {
   }
 }
 
-run::ExpertLoadsEvent expert_loads(const ExpertLoads& loads, int64_t step) {
+run::ExpertLoadsEvent expert_loads(const session::ExpertLoads& loads, int64_t step) {
   run::ExpertLoadsEvent event;
   event.step = step;
   for (const size_t layer : layers_of(loads)) {
@@ -66,8 +66,8 @@ run::ExpertLoadsEvent expert_loads(const ExpertLoads& loads, int64_t step) {
   return event;
 }
 
-std::vector<run::RouterCollapsedEvent> CollapseRule::look(const ExpertLoads& loads,
-                                                          int64_t step) {
+std::vector<run::RouterCollapsedEvent> CollapseRule::look(
+    const session::ExpertLoads& loads, int64_t step) {
   std::vector<run::RouterCollapsedEvent> found;
   for (const size_t layer : layers_of(loads)) {
     const std::vector<int64_t>& counts = loads.counts[layer];
@@ -87,7 +87,7 @@ std::vector<run::RouterCollapsedEvent> CollapseRule::look(const ExpertLoads& loa
   return found;
 }
 
-void RouterLog::tell(const ExpertLoads& loads, run::StepRecord& record) {
+void RouterLog::tell(const session::ExpertLoads& loads, run::StepRecord& record) {
   set_figures(loads, record);
   if (loads.empty() || !record.applied) return;
   const int64_t step = record.step;

@@ -6,15 +6,15 @@
 
 #include "longhaul/run/events.h"
 #include "longhaul/run/step_record.h"
+#include "longhaul/session/router_loads.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/router_loads.h"
 
 namespace longhaul::train {
 
 /// Sets the figures of experts in a step's record; none where the model has no experts.
-void set_figures(const ExpertLoads& loads, run::StepRecord& record);
+void set_figures(const session::ExpertLoads& loads, run::StepRecord& record);
 /// Returns a step's loads by layer. Figures have four decimals.
-run::ExpertLoadsEvent expert_loads(const ExpertLoads& loads, int64_t step);
+run::ExpertLoadsEvent expert_loads(const session::ExpertLoads& loads, int64_t step);
 
 /// Finds the layers whose routers collapse: less than `warn_below` of a layer's experts
 /// are in effective use. A layer is told once, and again only after it has had a tenth
@@ -24,7 +24,8 @@ class CollapseRule {
   explicit CollapseRule(double warn_below) : warn_below_(warn_below) {}
   /// Takes the next step, and returns the layers that have collapsed since. A step with
   /// few choices for the number of experts says nothing.
-  std::vector<run::RouterCollapsedEvent> look(const ExpertLoads& loads, int64_t step);
+  std::vector<run::RouterCollapsedEvent> look(const session::ExpertLoads& loads,
+                                              int64_t step);
 
  private:
   double warn_below_;
@@ -44,7 +45,7 @@ class RouterLog {
         rule_(warn_below_) {}
 
   /// Takes the loads of the step that the record is of. A bad step has figures only.
-  void tell(const ExpertLoads& loads, run::StepRecord& record);
+  void tell(const session::ExpertLoads& loads, run::StepRecord& record);
 
  private:
   RunLog& run_;

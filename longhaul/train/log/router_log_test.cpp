@@ -11,8 +11,8 @@ namespace {
 using Counts = std::vector<int64_t>;
 
 /// Returns the loads of one layer with experts behind one without.
-ExpertLoads second_layer(Counts counts) {
-  ExpertLoads loads;
+session::ExpertLoads second_layer(Counts counts) {
+  session::ExpertLoads loads;
   loads.counts = {{}, std::move(counts)};
   loads.entropy = {0.0, 1.25};
   return loads;
@@ -32,10 +32,11 @@ std::vector<int64_t> told(CollapseRule& rule, const Counts& counts, int64_t step
 
 TEST(SharesOfExperts, AddUpToTheExpertsOfATokenWhateverTheBatch) {
   using Shares = std::vector<double>;
-  EXPECT_EQ(shares_of({300, 100, 0, 0}, 2), (Shares{1.5, 0.5, 0.0, 0.0}));
-  EXPECT_EQ(shares_of({600, 200, 0, 0}, 2), shares_of({300, 100, 0, 0}, 2));
-  EXPECT_EQ(shares_of({0, 0, 0, 0}, 2), (Shares{0.5, 0.5, 0.5, 0.5}));
-  EXPECT_EQ(shares_of({}, 2), Shares{});
+  EXPECT_EQ(session::shares_of({300, 100, 0, 0}, 2), (Shares{1.5, 0.5, 0.0, 0.0}));
+  EXPECT_EQ(session::shares_of({600, 200, 0, 0}, 2),
+            session::shares_of({300, 100, 0, 0}, 2));
+  EXPECT_EQ(session::shares_of({0, 0, 0, 0}, 2), (Shares{0.5, 0.5, 0.5, 0.5}));
+  EXPECT_EQ(session::shares_of({}, 2), Shares{});
 }
 
 TEST(LongestCounts, HaveEachLayersExperts) {
@@ -46,13 +47,14 @@ TEST(LongestCounts, HaveEachLayersExperts) {
   };
   families::Network network;
   network.blocks = {block(families::FeedForward{}), block(experts)};
-  EXPECT_EQ(longest_counts(network, 4096), (std::vector<Counts>{{}, {4096, 4096, 4096}}));
+  EXPECT_EQ(session::longest_counts(network, 4096),
+            (std::vector<Counts>{{}, {4096, 4096, 4096}}));
   network.blocks.pop_back();
-  EXPECT_TRUE(longest_counts(network, 4096).empty());
+  EXPECT_TRUE(session::longest_counts(network, 4096).empty());
 }
 
 TEST(RouterFigures, AreTheWorstOfTheLayersAndTheMeanEntropy) {
-  ExpertLoads loads;
+  session::ExpertLoads loads;
   loads.counts = {kEven, {}, {200, 200, 0, 0}};
   loads.entropy = {1.0, 0.0, 0.5};
   run::StepRecord record;

@@ -94,9 +94,10 @@ void RunLog::refuse(const std::string& message) {
 }
 
 /// Says how many steps are left of run.epochs, and what of the data they leave out.
-std::string RunLog::epochs_left(const Session& session, const History& history) const {
-  const auto per_epoch = static_cast<double>(session.train_sequences);
-  const double had = history.cursor.sequences_of(session.train_sequences);
+std::string RunLog::epochs_left(const TrainingSession& session,
+                                const History& history) const {
+  const auto per_epoch = static_cast<double>(session.data().train_sequences);
+  const double had = history.cursor.sequences_of(session.data().train_sequences);
   const int64_t steps = std::max<int64_t>(0, total_steps_ - history.step);
   const double rest = *config_.run.epochs * per_epoch - had -
                       static_cast<double>(steps * config_.batch.global_size);
@@ -112,7 +113,7 @@ std::string RunLog::epochs_left(const Session& session, const History& history) 
   return text;
 }
 
-void RunLog::write_head(const Session& session, const History& history,
+void RunLog::write_head(const TrainingSession& session, const History& history,
                         const std::string& hosts) {
   std::string facts =
       fmt::format("longhaul {} attempt {}\n", build_info().one_line(), attempt_);
@@ -123,41 +124,43 @@ void RunLog::write_head(const Session& session, const History& history,
   tell(fmt::format("config {} hash {}", (config_.run.dir / run::kConfigFile).string(),
                    config_hash(config_)));
   tell("ranks " + hosts);
-  tell(session.threads);
+  tell(session.machine().threads);
   const auto whose = [&](const char* what) {
-    const Json& value = session.fingerprint.at(what);
+    const Json& value = session.fingerprint().at(what);
     return value.is_string() ? value.get<std::string>() : json_text(value);
   };
-  tell(fmt::format("products in {}: {}", format::dtype_name(session.policy.compute),
+  tell(fmt::format("products in {}: {}",
+                   format::dtype_name(session.machine().policy.compute),
                    whose("products")));
-  if (!session.device.is_cpu()) tell("attention: " + whose("attention"));
+  if (!session.device().is_cpu()) tell("attention: " + whose("attention"));
   if (const char* why = system::amx_refusal()) {
     log_->warning(fmt::format("AMX is not used: {}", why));
   }
   for (const auto& [name, value] : logged_environment()) {
     tell(fmt::format("environment {}={}", name, value));
   }
-  const ModelDescription& model = session.model_config.description;
+  const ModelDescription& model = session.model().description;
   tell(fmt::format(
       "model {} ({} without the embedding{}), {} of weights and gradients, {} of "
       "optimizer state per rank",
       model.parameters_text(), grouped(model.num_parameters_without_embedding()),
       model.tied ? ", which is also the output projection" : "",
-      human_bytes(static_cast<double>(session.flat->bytes())),
-      human_bytes(static_cast<double>(session.optimizer->bytes()))));
-  const std::string kinds = families::layer_kinds(session.model_config.network);
+      human_bytes(static_cast<double>(session.flat().bytes())),
+      human_bytes(static_cast<double>(session.optimizer().bytes()))));
+  const std::string kinds = families::layer_kinds(session.model().network);
   if (!kinds.empty()) tell("attention of the model: " + kinds);
   tell(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
                    counted(config_.batch.global_size, "sequence"),
-                   counted(config_.data.seq_len, "token"), session.batch.dp,
-                   config_.batch.micro_size, session.batch.accumulation,
+                   counted(config_.data.seq_len, "token"),
+                   session.layout().description().batch.dp, config_.batch.micro_size,
+                   session.layout().description().batch.accumulation,
                    config_.parallel.zero));
-  const double epoch = static_cast<double>(session.train_sequences) /
+  const double epoch = static_cast<double>(session.data().train_sequences) /
                        static_cast<double>(config_.batch.global_size);
   if (epoch < 1.0) {
     log_->warning(fmt::format(
         "one batch is {:.1f} epochs: the data has {} and batch.global_size is {}",
-        1.0 / epoch, counted(session.train_sequences, "sequence"),
+        1.0 / epoch, counted(session.data().train_sequences, "sequence"),
         grouped(config_.batch.global_size)));
   }
   if (config_.run.epochs) tell(epochs_left(session, history));
@@ -182,18 +185,18 @@ std::string RunLog::nothing_to_do() const {
       first_step_, last_step_, limit);
 }
 
-void RunLog::start(const Session& session, const History& history, int64_t total_steps,
-                   int64_t last_step) {
+void RunLog::start(const TrainingSession& session, const History& history,
+                   int64_t total_steps, int64_t last_step) {
   total_steps_ = total_steps;
   last_step_ = last_step;
   first_step_ = history.step;
-  const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
+  const std::string mine = fmt::format("{}:{} {}", session.world().rank(), host_name(),
                                        session.mesh().coordinates());
   const std::string hosts =
-      fmt::format("{}", fmt::join(session.world->gather_strings(mine), ", "));
+      fmt::format("{}", fmt::join(session.world().gather_strings(mine), ", "));
   // Written only now: a start that is refused must not replace the settings of the run.
   bool idle = false;
-  comm::on_rank_zero(*session.world, [&] {
+  comm::on_rank_zero(session.world(), [&] {
     idle = first_step_ >= last_step_ && is_done(config_.run.dir);
     if (idle) return;
     write_text_atomic(config_.run.dir / run::kConfigFile, to_toml(config_));
@@ -213,7 +216,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   event(run::StartEvent{.attempt = attempt_,
                         .step = history.step,
                         .last_step = last_step,
-                        .world = session.world->size(),
+                        .world = session.world().size(),
                         .job = job_id(),
                         .requeues = job_requeues(),
                         .seconds = seconds_since_process_start()});
@@ -337,7 +340,7 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
       fmt::format("BAD STEP {}: {}; its update is not made", history.step, verdict.why));
 }
 
-void RunLog::write_results_file(const Session& session) {
+void RunLog::write_results_file(const TrainingSession& session) {
   const int64_t unreadable = write_results(
       config_.run.dir, run_parameters(session, total_steps_), results_facts(session));
   if (unreadable > 0) {
@@ -347,15 +350,15 @@ void RunLog::write_results_file(const Session& session) {
   }
 }
 
-void RunLog::finish(const Session& session, const History& history,
+void RunLog::finish(const TrainingSession& session, const History& history,
                     const StopCause& stopped, const std::string& saved) {
   if (!metrics_) return;
   prove_held();
   const double seconds = unix_time() - started_;
-  if (session.world->size() > 1) {
+  if (session.world().size() > 1) {
     event(run::kTrafficEvent, {{"attempt", attempt_},
                                {"steps", history.step - first_step_},
-                               {"sent", traffic_of(session.world->ledger())}});
+                               {"sent", traffic_of(session.world().ledger())}});
   }
   event(run::EndEvent{.attempt = attempt_,
                       .step = history.step,

@@ -11,8 +11,8 @@
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/metrics.h"
 #include "longhaul/train/log/step_figures.h"
-#include "longhaul/train/session/run_start.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/run_start.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -47,7 +47,7 @@ class RunLog {
   /// Writes config.toml and the log's head: versions, hosts, layout, important settings.
   /// Where nothing is left to do of a run that has told its end, the start leaves the
   /// run's files as they are. Collective.
-  void start(const Session& session, const History& history, int64_t total_steps,
+  void start(const TrainingSession& session, const History& history, int64_t total_steps,
              int64_t last_step);
   /// Logs the learning rates of the steps to come, and which rates they continue.
   void tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last);
@@ -69,8 +69,8 @@ class RunLog {
   void record_bad_step(const History& history, const StepOutcome& outcome);
   /// Writes results.json, what rank 0 has sent to other ranks (event "traffic"), and the
   /// last lines of the log. `saved` says in words what a stop here leaves.
-  void finish(const Session& session, const History& history, const StopCause& stopped,
-              const std::string& saved);
+  void finish(const TrainingSession& session, const History& history,
+              const StopCause& stopped, const std::string& saved);
   /// Writes the error that ends the attempt to log.txt and events.jsonl, where these can
   /// still be written. A start that is refused before start() is no attempt.
   void fail(const Error& error) noexcept;
@@ -79,13 +79,13 @@ class RunLog {
   /// Throws where another start has taken the run's lock: two starts must not write one
   /// history. A lock that is not there is left to the next save.
   void prove_held() const;
-  void write_head(const Session& session, const History& history,
+  void write_head(const TrainingSession& session, const History& history,
                   const std::string& hosts);
-  std::string epochs_left(const Session& session, const History& history) const;
+  std::string epochs_left(const TrainingSession& session, const History& history) const;
   std::string nothing_to_do() const;
   void begin_events();
   void refuse(const std::string& message);
-  void write_results_file(const Session& session);
+  void write_results_file(const TrainingSession& session);
 
   std::unique_ptr<system::Logger>
       log_;  ///< on the heap, because others keep references to it

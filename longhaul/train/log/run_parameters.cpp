@@ -8,16 +8,16 @@
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/train/log/environment.h"
-#include "longhaul/train/session/staged_inputs.h"
+#include "longhaul/train/start/staged_inputs.h"
 
 namespace longhaul::train {
 
-Json run_parameters(const Session& session, int64_t total_steps) {
-  const RunConfig& config = session.config;
+Json run_parameters(const TrainingSession& session, int64_t total_steps) {
+  const RunConfig& config = session.config();
   const char* const dtype =
-      session.policy.compute == format::DType::F32 ? "float32" : "bfloat16";
+      session.machine().policy.compute == format::DType::F32 ? "float32" : "bfloat16";
   std::string dataset;
-  for (const data::WeightedSource& source : session.train_sources) {
+  for (const data::WeightedSource& source : session.data().train) {
     dataset += (dataset.empty() ? "" : ", ") + source.name;
   }
   Json environment = Json::object();
@@ -26,19 +26,20 @@ Json run_parameters(const Session& session, int64_t total_steps) {
   const Json settings = parse_json(to_json_text(config), "the settings");
   return {{"Model", config.model.config.string()},
           {"Model configuration",
-           parse_json(to_hf_config_json(session.model_config, dtype), "config.json")},
-          {"Parameters", session.model_config.description.num_parameters()},
-          {"Active parameters", session.model_config.description.num_active_parameters()},
-          {"World size", session.world->size()},
-          {"Data parallel degree", session.batch.dp},
+           parse_json(to_hf_config_json(session.model(), dtype), "config.json")},
+          {"Parameters", session.model().description.num_parameters()},
+          {"Active parameters", session.model().description.num_active_parameters()},
+          {"World size", session.world().size()},
+          {"Data parallel degree", session.layout().description().batch.dp},
           {"Tensor parallel degree", config.parallel.tp},
           {"Pipeline parallel degree", config.parallel.pp},
           {"Context parallel degree", config.parallel.cp},
           {"Expert parallel degree", config.parallel.ep},
           {"ZeRO stage", config.parallel.zero},
           {"Batch size", config.batch.micro_size},
-          {kAccumulationParameter, session.batch.accumulation},
-          {"Batch size per replica", session.batch.sequences_per_replica},
+          {kAccumulationParameter, session.layout().description().batch.accumulation},
+          {"Batch size per replica",
+           session.layout().description().batch.sequences_per_replica},
           {"Global batch size", config.batch.global_size},
           {"Sequence length", config.data.seq_len},
           {"Total steps", total_steps},
@@ -52,13 +53,13 @@ Json run_parameters(const Session& session, int64_t total_steps) {
           {"Environment variables", std::move(environment)}};
 }
 
-ResultsFacts results_facts(const Session& session) {
-  ResultsFacts facts{session.config, session.train_sequences};
-  if (session.config.log.results != ResultsForm::Bert) return facts;
+ResultsFacts results_facts(const TrainingSession& session) {
+  ResultsFacts facts{session.config(), session.data().train_sequences};
+  if (session.config().log.results != ResultsForm::Bert) return facts;
   facts.shards = 0;
-  for (const TrainSource& source : session.config.data.train) {
+  for (const TrainSource& source : session.config().data.train) {
     std::vector<fs::path> files;
-    if (source.synthetic == 0) files = local_paths(source.path, session.objects);
+    if (source.synthetic == 0) files = local_paths(source.path, session.objects());
     if (!files.empty() && data::names_bert_shards(files.front())) {
       files = data::find_bert_shards(files);
     }

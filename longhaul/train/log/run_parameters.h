@@ -4,16 +4,16 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/train/log/other_results.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
 /// Returns the parameters of results.json in our form. "Batch size" is the number of
 /// sequences of one forward pass of a replica; "Global batch size" is that of a step.
-Json run_parameters(const Session& session, int64_t total_steps);
+Json run_parameters(const TrainingSession& session, int64_t total_steps);
 
 /// Returns what the other forms of results.json say besides. Looks at the files of
 /// data.train where log.results is "bert".
-ResultsFacts results_facts(const Session& session);
+ResultsFacts results_facts(const TrainingSession& session);
 
 }  // namespace longhaul::train

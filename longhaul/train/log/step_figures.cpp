@@ -7,7 +7,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/device/device.h"
 #include "longhaul/system/stopwatch.h"
-#include "longhaul/train/observe/matmul_rate.h"
+#include "longhaul/train/log/matmul_rate.h"
 
 namespace longhaul::train {
 namespace {
@@ -27,12 +27,11 @@ int64_t used_bytes(c10::Device device) {
   return there > 0 ? there : resident_bytes();
 }
 
-StepFigures::StepFigures(const Session& session)
-    : flops_(
-          session.model_config.description.flops_per_token(session.config.data.seq_len)),
-      peak_(std::string(format::dtype_name(session.policy.compute)),
-            session.hardware_peak),
-      device_(session.device) {}
+StepFigures::StepFigures(const session::Session& session)
+    : flops_(session.model().description.flops_per_token(session.config().data.seq_len)),
+      peak_(std::string(format::dtype_name(session.machine().policy.compute)),
+            session.machine().hardware_peak),
+      device_(session.device()) {}
 
 void StepFigures::note(MemoryPhase phase) {
   const auto at = static_cast<size_t>(phase);
@@ -50,32 +49,34 @@ run::PhaseMemory StepFigures::named(std::span<const int64_t> bytes) {
   return found;
 }
 
-run::PhaseMemory StepFigures::last_phase_memory(const Session& session) {
+run::PhaseMemory StepFigures::last_phase_memory(const session::Session& session) {
   std::array<int64_t, kPhases> bytes = noted_;
-  session.world->all_reduce_wait(bytes, comm::ReduceOp::Max);
+  session.world().all_reduce_wait(bytes, comm::ReduceOp::Max);
   return named(bytes);
 }
 
-void StepFigures::complete(run::StepRecord& record, const Session& session,
+void StepFigures::complete(run::StepRecord& record, const session::Session& session,
                            system::Logger& log) {
   record.time = unix_time();
-  const auto sequences = static_cast<double>(session.config.batch.global_size);
+  const auto sequences = static_cast<double>(session.config().batch.global_size);
   record.tokens_per_s =
-      sequences * static_cast<double>(session.config.data.seq_len) / record.step_time;
+      sequences * static_cast<double>(session.config().data.seq_len) / record.step_time;
   const double per_rank =
-      record.tokens_per_s / static_cast<double>(session.world->size());
+      record.tokens_per_s / static_cast<double>(session.world().size());
   const double step_rate = per_rank * flops_.full;
   // Rank 0 decides whether to measure: all ranks measure at the same time, as they
   // compute. The measurement comes after the first step, which it would only delay.
-  const bool wanted = session.world->rank() == 0 &&
+  const bool wanted = session.world().rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
-  std::array<int64_t, 2 + kPhases> shared = {peak_bytes(session.device), wanted ? 1 : 0};
+  std::array<int64_t, 2 + kPhases> shared = {peak_bytes(session.device()),
+                                             wanted ? 1 : 0};
   std::ranges::copy(noted_, shared.begin() + 2);
-  session.world->all_reduce_wait(shared, comm::ReduceOp::Max);
+  session.world().all_reduce_wait(shared, comm::ReduceOp::Max);
   phase_memory_ = named(std::span(shared).subspan(2));
   if (shared[1] != 0) {
     const system::Stopwatch clock;
-    const MatmulRate rate = measure_matmul_rate(session.policy.compute, session.device);
+    const MatmulRate rate =
+        measure_matmul_rate(session.machine().policy.compute, session.device());
     peak_.measured(rate, clock.seconds());
   }
   if (const auto line = peak_.settle(record.step, step_rate)) log.info(*line);

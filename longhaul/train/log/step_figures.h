@@ -7,10 +7,10 @@
 #include <span>
 
 #include "longhaul/run/step_record.h"
+#include "longhaul/session/session.h"
 #include "longhaul/system/log.h"
 #include "longhaul/train/history/step_guard.h"
-#include "longhaul/train/observe/peak_rate.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/log/peak_rate.h"
 
 namespace longhaul::train {
 
@@ -36,12 +36,13 @@ struct StepOutcome {
 /// then how fast this device multiplies matrices (peak_rate.h).
 class StepFigures {
  public:
-  explicit StepFigures(const Session& session);
+  explicit StepFigures(const session::Session& session);
 
   /// Completes the record right after the step, whose time ends now. The memory is the
   /// largest over the ranks. Logs a line where the rate that MFU relates to has changed.
   /// Collective.
-  void complete(run::StepRecord& record, const Session& session, system::Logger& log);
+  void complete(run::StepRecord& record, const session::Session& session,
+                system::Logger& log);
 
   /// Notes the memory in use now. Only the first of each phase counts: of a start for the
   /// phases up to the update, of the time since the last step's record for a save.
@@ -50,7 +51,7 @@ class StepFigures {
   /// largest over the ranks.
   const run::PhaseMemory& phase_memory() const { return phase_memory_; }
   /// Returns what was noted since the last step's record. Collective.
-  run::PhaseMemory last_phase_memory(const Session& session);
+  run::PhaseMemory last_phase_memory(const session::Session& session);
 
  private:
   static constexpr size_t kPhases = 6;

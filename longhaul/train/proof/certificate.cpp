@@ -15,9 +15,9 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/families/differences.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/tensor/scalar_type.h"
 #include "longhaul/train/proof/source_files.h"
-#include "longhaul/train/step/step_loss.h"
 
 namespace longhaul::train {
 namespace {
@@ -39,11 +39,11 @@ struct Fixture {
   std::vector<int64_t> compared;  ///< rows whose logits are compared, ascending
 };
 
-Fixture make_fixture(const Session& session) {
-  const int64_t vocabulary = session.model_config.vocab_size;
-  const int64_t last = session.config.data.seq_len - 1;
+Fixture make_fixture(const session::Session& session) {
+  const int64_t vocabulary = session.model().vocab_size;
+  const int64_t last = session.config().data.seq_len - 1;
   Fixture f;
-  f.length = dividing_length(session, kFixtureTokens);
+  f.length = session::dividing_length(session, kFixtureTokens);
   const int64_t n = f.length;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t place = i * kTokenStride % n;
@@ -71,7 +71,7 @@ at::Tensor to_tensor(const std::vector<T>& values) {
 }
 
 /// Collects the results of this rank's part of the loaded model, on the host in fp32.
-class Observer : public ForwardObserver {
+class Observer : public session::ForwardObserver {
  public:
   void embedding(const at::Tensor& y) override { places[0] = host(y); }
   void layer(int64_t layer, const at::Tensor& y,
@@ -113,9 +113,9 @@ struct Answers {
 };
 
 /// Returns which of the rows `own` a layer of this rank has under sequence parallelism.
-std::vector<int32_t> rows_of_layers(const Session& session,
+std::vector<int32_t> rows_of_layers(const session::Session& session,
                                     const std::vector<int32_t>& own) {
-  if (!session.layout.tensor.sequence) return own;
+  if (!session.layout().description().tensor.sequence) return own;
   const auto parts = static_cast<size_t>(session.mesh().shape().tp);
   const size_t count = own.size() / parts;
   const auto first =
@@ -124,7 +124,7 @@ std::vector<int32_t> rows_of_layers(const Session& session,
 }
 
 /// Runs the loaded model on the fixture, as validation would run it. Collective.
-Answers run_loaded(const Session& session, const Fixture& fixture) {
+Answers run_loaded(const session::Session& session, const Fixture& fixture) {
   const layout::MeshIndex& index = session.mesh().index();
   const layout::ContextLayout context(fixture.length, session.mesh().shape().cp);
   const std::vector<int32_t> own = context.take(fixture.rows, index.cp);
@@ -135,7 +135,7 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   batch.targets[0] = fixture.targets;
   batch.positions = fixture.positions;
   std::ranges::fill(batch.document_start, 0);
-  const ModelDescription& model = session.model_config.description;
+  const ModelDescription& model = session.model().description;
   const size_t length = fixture.rows.size();
   if (!model.is_causal()) batch.document_end.assign(length, static_cast<int32_t>(length));
   for (size_t term = 1; term < model.losses.size(); ++term) {
@@ -143,7 +143,7 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
     if (loss.over == LossTerm::Over::Positions) break;
     batch.targets.emplace_back(loss.of_sequences ? 1 : length, data::kIgnore);
   }
-  take_positions(context, index.cp, batch);
+  session::take_positions(context, index.cp, batch);
 
   Answers answers;
   for (const int32_t row : own) {
@@ -151,40 +151,41 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
     if (found == fixture.compared.end()) continue;
     answers.logit_order.push_back(found - fixture.compared.begin());
   }
-  StageOptions options = stage_options(session);
+  session::StageOptions options = session::stage_options(session);
   options.observer = &answers.observed;
-  StageRunner runner(session.chunks, *session.replicas, options);
-  run_forward(session, runner, batches);
+  session::StageRunner runner(session.chunks(), session.replicas(), options);
+  session::run_forward(session, runner, batches);
   answers.layer_rows = rows_of_layers(session, own);
   answers.own_rows = own;
-  answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
+  answers.cross_entropy = session::sum_of_replica(session, runner.loss_sums())[0];
   return answers;
 }
 
 /// Returns the first replica's result of a place, whole, on every rank: [T, H].
 /// Collective.
-at::Tensor gather_place(const Session& session, const Answers& answers, int64_t place,
-                        int64_t length) {
+at::Tensor gather_place(const session::Session& session, const Answers& answers,
+                        int64_t place, int64_t length) {
   at::Tensor all =
-      at::zeros({length, session.model_config.description.features()}, at::kFloat);
+      at::zeros({length, session.model().description.features()}, at::kFloat);
   const auto found = answers.observed.places.find(place);
   const layout::MeshIndex& index = session.mesh().index();
-  const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
+  const bool first =
+      index.dp == 0 && (session.layout().description().tensor.sequence || index.tp == 0);
   if (found != answers.observed.places.end() && first) {
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
   }
-  session.world->all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
-                                 comm::ReduceOp::Sum);
+  session.world().all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
+                                  comm::ReduceOp::Sum);
   return all;
 }
 
 /// Returns the experts that the first replica's tokens were sent to in a place, int64 [T,
 /// k], on every rank; undefined where the place has no experts. Collective.
-at::Tensor gather_choice(const Session& session, const Answers& answers, int64_t place,
-                         int64_t length) {
+at::Tensor gather_choice(const session::Session& session, const Answers& answers,
+                         int64_t place, int64_t length) {
   if (place == 0) return {};
   const families::Experts* experts = families::experts_of(
-      session.model_config.network.blocks.at(static_cast<size_t>(place - 1)));
+      session.model().network.blocks.at(static_cast<size_t>(place - 1)));
   if (experts == nullptr) return {};
   at::Tensor all = at::zeros({length, experts->top_k}, at::kLong);
   const auto found = answers.observed.chosen.find(place);
@@ -192,8 +193,8 @@ at::Tensor gather_choice(const Session& session, const Answers& answers, int64_t
   if (found != answers.observed.chosen.end() && index.dp == 0 && index.tp == 0) {
     all.index_copy_(0, to_tensor(answers.own_rows), found->second);
   }
-  session.world->all_reduce_wait({all.data_ptr(), all.numel(), format::DType::I64},
-                                 comm::ReduceOp::Sum);
+  session.world().all_reduce_wait({all.data_ptr(), all.numel(), format::DType::I64},
+                                  comm::ReduceOp::Sum);
   return all;
 }
 
@@ -236,7 +237,7 @@ struct Findings {
 /// Compares the loaded model's logits with the source's, [R, V]: with `exact`, which was
 /// computed from the tokens on, and with `same`, which was given the loaded model's last
 /// layer.
-void compare_logits(const Session& session, const Answers& answers,
+void compare_logits(const session::Session& session, const Answers& answers,
                     const Fixture& fixture, const at::Tensor& exact,
                     const at::Tensor& same, const Tolerance& tolerance, Findings& out) {
   const double rms = same.to(at::kDouble).square().mean().sqrt().item<double>();
@@ -256,7 +257,7 @@ void compare_logits(const Session& session, const Answers& answers,
   if (!answers.observed.logits.defined()) return;
   const at::Tensor& ours = answers.observed.logits;
   const int64_t columns = ours.size(1);
-  const int64_t begin = first_column(session, columns);
+  const int64_t begin = session::first_column(session, columns);
   const at::Tensor order = to_tensor(answers.logit_order);
   const auto mine = [&](const at::Tensor& all) {
     return all.index_select(0, order).narrow(1, begin, columns);
@@ -274,7 +275,7 @@ void compare_logits(const Session& session, const Answers& answers,
 }
 
 /// Evaluates the source beside the loaded model's answers. Collective.
-Findings compare(const Session& session, const models::SourceModel& source,
+Findings compare(const session::Session& session, const models::SourceModel& source,
                  const Fixture& fixture, const Answers& answers,
                  const Tolerance& tolerance) {
   const at::NoGradGuard no_grad;
@@ -289,10 +290,10 @@ Findings compare(const Session& session, const models::SourceModel& source,
   at::Tensor same = exact;
   // Rows of a table must agree up to a rounding; an embedding that norms its rows counts
   // as a layer.
-  const auto& embedding = session.model_config.description.units.front();
+  const auto& embedding = session.model().description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;
-  const int64_t places = session.model_config.description.num_blocks() + 1;
+  const int64_t places = session.model().description.num_blocks() + 1;
   for (int64_t place = 0; place < places; ++place) {
     if (place > 0) {
       // Rounding may decide between two experts; then the source takes the same.
@@ -392,29 +393,30 @@ std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) 
 
 /// Returns the config beside the weights, with the overrides that the run makes on
 /// purpose.
-ModelConfig config_of(const Session& session, const checkpoint::WeightsSource& source) {
-  if (!fs::exists(source.config_path())) return session.model_config;
-  return load_model_config(source.config_path(), session.config.model.override_);
+ModelConfig config_of(const session::Session& session,
+                      const checkpoint::WeightsSource& source) {
+  if (!fs::exists(source.config_path())) return session.model();
+  return load_model_config(source.config_path(), session.config().model.override_);
 }
 
 /// Warns of differing fields that do not stop the run.
-void tell_differences(const Session& session, const ModelConfig& source,
+void tell_differences(const session::Session& session, const ModelConfig& source,
                       system::Logger& log) {
-  for (const ModelDifference& d : differing_fields(session.model_config, source)) {
-    if (d.of_result && session.config.init.certificate) continue;
+  for (const ModelDifference& d : differing_fields(session.model(), source)) {
+    if (d.of_result && session.config().init.certificate) continue;
     log.warning(
         fmt::format("the run's config.json differs from the one beside the weights: {}; "
                     "the run uses {}",
-                    describe(d), session.model_config.source_path.string()));
+                    describe(d), session.model().source_path.string()));
   }
 }
 
 /// Warns of differing fields where there is no certificate; then the config beside the
 /// weights may be of an unknown family.
-void tell_differences_only(const Session& session, system::Logger& log) {
-  comm::on_rank_zero(*session.world, [&] {
+void tell_differences_only(const TrainingSession& session, system::Logger& log) {
+  comm::on_rank_zero(session.world(), [&] {
     try {
-      tell_differences(session, config_of(session, *session.init), log);
+      tell_differences(session, config_of(session, *session.init()), log);
     } catch (const InputError& error) {
       log.warning(fmt::format("the config.json beside the weights was not compared: {}",
                               error.what()));
@@ -429,35 +431,35 @@ Tolerance certificate_tolerance(format::DType compute) {
   return {std::ldexp(1.0, -8), 5e-2, 1e-1};
 }
 
-void certify_weights(const Session& session, system::Logger& log) {
-  if (!session.init) return;
-  if (!session.config.init.certificate) return tell_differences_only(session, log);
+void certify_weights(const TrainingSession& session, system::Logger& log) {
+  if (!session.init()) return;
+  if (!session.config().init.certificate) return tell_differences_only(session, log);
   const auto in_files =
-      checkpoint::as_hugging_face(session.init, session.model_config.description);
-  SourceFiles source_files(*in_files, *session.world);
-  const at::ScalarType compute = tensor::to_scalar_type(session.policy.compute);
-  if (!models::make_source_model(session.model_config, source_files, compute)) {
+      checkpoint::as_hugging_face(session.init(), session.model().description);
+  SourceFiles source_files(*in_files, session.world());
+  const at::ScalarType compute = tensor::to_scalar_type(session.machine().policy.compute);
+  if (!models::make_source_model(session.model(), source_files, compute)) {
     log.warning(
         fmt::format("certificate: the loaded weights were not checked, because there is "
                     "no check for model_type {}",
-                    session.model_config.model_type));
+                    session.model().model_type));
     return;
   }
   const auto start = std::chrono::steady_clock::now();
-  session.world->ledger().set("certificate", 0);
-  const checkpoint::WeightsSource& files = *session.init;
+  session.world().ledger().set("certificate", 0);
+  const checkpoint::WeightsSource& files = *session.init();
   ModelConfig config;
-  comm::on_all_ranks(*session.world, [&] { config = config_of(session, files); });
-  const Tolerance tolerance = certificate_tolerance(session.policy.compute);
+  comm::on_all_ranks(session.world(), [&] { config = config_of(session, files); });
+  const Tolerance tolerance = certificate_tolerance(session.machine().policy.compute);
   const Fixture fixture = make_fixture(session);
   const Answers answers = run_loaded(session, fixture);
   const auto source = models::make_source_model(config, source_files, compute);
   LH_CHECK(source != nullptr, "certificate", "no evaluation of a source of type {}",
            config.model_type);
   Findings findings = compare(session, *source, fixture, answers, tolerance);
-  combine(*session.world, findings);
+  combine(session.world(), findings);
   std::vector<std::string> problems = problems_of(findings);
-  const std::string fields = fields_of_result(session.model_config, config);
+  const std::string fields = fields_of_result(session.model(), config);
   if (!fields.empty()) problems.push_back(fields);
   if (!problems.empty()) {
     throw InputError(

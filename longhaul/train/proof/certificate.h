@@ -2,7 +2,7 @@
 
 #include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/system/log.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -38,7 +38,7 @@ Tolerance certificate_tolerance(format::DType compute);
 /// near the models are. Throws InputError where a difference exceeds
 /// certificate_tolerance; the error names the first layer that differs, and differing
 /// fields of config.json. Does nothing where [init] certificate is false, or
-/// Session::init is null. Must be called after share_weights. Collective.
-void certify_weights(const Session& session, system::Logger& log);
+/// TrainingSession::init is null. Must be called after share_weights. Collective.
+void certify_weights(const TrainingSession& session, system::Logger& log);
 
 }  // namespace longhaul::train

@@ -41,18 +41,19 @@ struct Worst {
 
 class FirstUpdate {
  public:
-  FirstUpdate(const Session& session, const checkpoint::WeightsSource& source, double lr)
+  FirstUpdate(const TrainingSession& session, const checkpoint::WeightsSource& source,
+              double lr)
       : session_(session), lr_(lr), source_(source) {}
 
   /// Looks at the elements that this rank owns.
   void look() {
-    const auto& buckets = session_.flat->buckets();
+    const auto& buckets = session_.flat().buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
       for (const tensor::FlatPiece& piece :
            tensor::pieces_in(buckets[i], buckets[i].owned)) {
-        look_at_padding(buckets[i], session_.optimizer->states()[i], piece);
+        look_at_padding(buckets[i], session_.optimizer().states()[i], piece);
         for (const int64_t begin : block_begins(piece.in_member.size())) {
-          look_at(buckets[i], session_.optimizer->states()[i], piece, begin);
+          look_at(buckets[i], session_.optimizer().states()[i], piece, begin);
         }
       }
     }
@@ -77,9 +78,9 @@ class FirstUpdate {
                             tensor::bytes_of(bytes));
     const at::Tensor loaded = bytes.to(at::kDouble);
     const at::Tensor master = part(state.master);
-    const FirstUpdateRule rule(session_.config.optimizer, session_.policy,
+    const FirstUpdateRule rule(session_.config().optimizer, session_.machine().policy,
                                piece.member->kind, lr_,
-                               session_.optimizer->trust_ratio(*piece.member));
+                               session_.optimizer().trust_ratio(*piece.member));
     const at::Tensor moments =
         bucket.frozen ? at::zeros_like(loaded) : part(state.exp_avg);
     const at::Tensor ratio = rule.shares(master, loaded, moments);
@@ -103,7 +104,7 @@ class FirstUpdate {
                        const tensor::FlatPiece& piece) {
     const tensor::Parameter& parameter = *piece.member->parameter;
     const auto row = parameter.padding_row();
-    if (bucket.frozen || !row || session_.model_config.description.tied) return;
+    if (bucket.frozen || !row || session_.model().description.tied) return;
     const format::TensorSlice& slice = parameter.slice();
     const int64_t width = slice.num_elements() / slice.extent[0];
     const int64_t first = (*row - slice.offset[0]) * width;
@@ -122,7 +123,7 @@ class FirstUpdate {
                          parameter.name(), *row, moment)};
   }
 
-  const Session& session_;
+  const TrainingSession& session_;
   double lr_;
   const checkpoint::WeightsSource& source_;
 };
@@ -141,18 +142,19 @@ Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
 
 }  // namespace
 
-void certify_first_update(Session& session, double lr, system::Logger& log) {
-  const auto source = std::exchange(session.init, nullptr);
-  const RunConfig& config = session.config;
+void certify_first_update(TrainingSession& session, double lr, system::Logger& log) {
+  const auto source = session.init();
+  session.set_init(nullptr);
+  const RunConfig& config = session.config();
   if (!source || !config.init.certificate) return;
-  LH_CHECK(session.optimizer->updates() == 1, "certificate",
-           "{} updates were made, not one", session.optimizer->updates());
-  session.world->ledger().set("certificate", 1);
+  LH_CHECK(session.optimizer().updates() == 1, "certificate",
+           "{} updates were made, not one", session.optimizer().updates());
+  session.world().ledger().set("certificate", 1);
   FirstUpdate check(session, *source, lr);
-  comm::on_all_ranks(*session.world, [&] { check.look(); });
-  session.world->all_reduce_wait({&check.elements, 1, format::DType::I64},
-                                 comm::ReduceOp::Sum);
-  const Worst worst = worst_of_all(*session.world, check.worst);
+  comm::on_all_ranks(session.world(), [&] { check.look(); });
+  session.world().all_reduce_wait({&check.elements, 1, format::DType::I64},
+                                  comm::ReduceOp::Sum);
+  const Worst worst = worst_of_all(session.world(), check.worst);
   if (worst.ratio > 1.0) {
     throw InputError("certificate",
                      fmt::format("the first update did not start from {}: {}; the run "

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "longhaul/system/log.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -13,7 +13,7 @@ namespace longhaul::train {
 /// which the rank owns a part. The moments of the embedding's padding row have to be
 /// zero, unless the head is tied to the embedding. Throws InputError that names the worst
 /// element. Does nothing where certify_weights (certificate.h) does nothing. Releases
-/// Session::init. `lr` is the learning rate of the update. Collective.
-void certify_first_update(Session& session, double lr, system::Logger& log);
+/// TrainingSession::init. `lr` is the learning rate of the update. Collective.
+void certify_first_update(TrainingSession& session, double lr, system::Logger& log);
 
 }  // namespace longhaul::train

@@ -50,7 +50,7 @@ std::vector<std::vector<int64_t>> gather_rows(comm::Communicator& group,
   int64_t most = std::ssize(mine);
   group.all_reduce_wait({&most, 1, format::DType::I64}, comm::ReduceOp::Max);
   mine.resize(static_cast<size_t>(most));
-  const std::vector<int64_t> all = gather_numbers(group, mine);
+  const std::vector<int64_t> all = session::gather_numbers(group, mine);
   std::vector<std::vector<int64_t>> rows;
   for (int64_t at = 0; most > 0 && at < std::ssize(all); at += most) {
     rows.emplace_back(all.begin() + at, all.begin() + at + most);
@@ -107,19 +107,19 @@ struct ReplicaCheck::Verdict {
   std::string tensor;     ///< the first tensor that differs
 };
 
-ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
+ReplicaCheck::ReplicaCheck(const TrainingSession& session, int64_t every,
                            std::function<void(const Json& fields)> tell)
     : session_(session), every_(every), tell_(std::move(tell)), holders_(kKinds) {
   using layout::GroupKind;
   const comm::Mesh& mesh = session.mesh();
-  const layout::Groups groups = session.layout.rank_groups();
+  const layout::Groups groups = session.layout().description().rank_groups();
   const auto all_alike = [](int /*rank*/) { return 0; };
   add_holders(kWeights, mesh.data(), GroupKind::Data, all_alike);
-  if (session.flat->sharding().replicas > 1) {
+  if (session.flat().sharding().replicas > 1) {
     add_holders(kShards, mesh.data(), GroupKind::Data,
                 [&](int rank) { return groups.place(GroupKind::Shard, rank).index; });
   }
-  if (session.layout.ep > 1) {
+  if (session.layout().description().ep > 1) {
     const auto experts = [&](int rank) {
       return groups.place(GroupKind::Ep, rank).index;
     };
@@ -130,12 +130,13 @@ ReplicaCheck::ReplicaCheck(const Session& session, int64_t every,
     });
   }
   add_holders(kTensor, mesh.tp(), GroupKind::Tp, all_alike);
-  if (session.layout.tensor.tp > session.layout.tensor.key_heads) {
+  if (session.layout().description().tensor.tp >
+      session.layout().description().tensor.key_heads) {
     add_holders(kKeys, mesh.tp(), GroupKind::Tp, [&](int rank) {
       return groups.place(GroupKind::KeyReplicas, rank).color;
     });
   }
-  if (session.layout.tied) {
+  if (session.layout().description().tied) {
     add_holders(kTied, mesh.pp(), GroupKind::Pp,
                 [&](int rank) { return groups.place(GroupKind::Tied, rank).color; });
   }
@@ -150,20 +151,20 @@ void ReplicaCheck::add_holders(Kind kind, comm::Communicator& group,
                                const std::function<int64_t(int rank)>& key_of) {
   if (group.size() == 1) return;
   holders_[kind].group = &group;
-  for (const int rank :
-       session_.layout.rank_groups().members(axis, session_.world->rank())) {
+  for (const int rank : session_.layout().description().rank_groups().members(
+           axis, session_.world().rank())) {
     holders_[kind].keys.push_back(key_of(rank));
   }
   holders_[kind].alike =
-      std::ranges::count(holders_[kind].keys, key_of(session_.world->rank()));
+      std::ranges::count(holders_[kind].keys, key_of(session_.world().rank()));
 }
 
 std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
-  const std::vector<tensor::Bucket>& buckets = session_.flat->buckets();
+  const std::vector<tensor::Bucket>& buckets = session_.flat().buckets();
   std::vector<Part> parts;
   for (size_t i = 0; i < buckets.size(); ++i) {
     const tensor::Bucket& bucket = buckets[i];
-    const bool spread = bucket.expert && session_.layout.ep > 1;
+    const bool spread = bucket.expert && session_.layout().description().ep > 1;
     const Kind weights = spread ? kExpertWeights : kWeights;
     const Kind shards = spread ? kExpertShards : kShards;
     const auto add = [&](const char* what, const at::Tensor& values,
@@ -183,7 +184,7 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
       part.sum = checksum(values);
       parts.push_back(std::move(part));
     };
-    const optim::BucketState& own = session_.optimizer->states()[i];
+    const optim::BucketState& own = session_.optimizer().states()[i];
     if (bucket.weights_stay) {
       add("weight", bucket.weights, {0, bucket.num_elements}, weights);
     } else {
@@ -207,7 +208,8 @@ bool ReplicaCheck::differs(Kind kind, const std::vector<Part>& parts) const {
     if (part.is(kind)) sums.push_back(part.sum);
   }
   const uint64_t total = hash_number(std::as_bytes(std::span(sums)));
-  const auto of_ranks = gather_numbers(*holders.group, {static_cast<int64_t>(total)});
+  const auto of_ranks =
+      session::gather_numbers(*holders.group, {static_cast<int64_t>(total)});
   return !outvoted(holders.keys, of_ranks).empty();
 }
 
@@ -283,8 +285,8 @@ void ReplicaCheck::run(int64_t step, bool must) {
   if (every_ == 0 || step == checked_step_) return;
   if (!must && step % every_ != 0) return;
   checked_step_ = step;
-  session_.world->ledger().set("replicas", step);
-  session_.replicas->finish_weights();
+  session_.world().ledger().set("replicas", step);
+  session_.replicas().finish_weights();
   std::vector<bool> kinds;
   {
     const std::vector<Part> all = parts();
@@ -292,14 +294,14 @@ void ReplicaCheck::run(int64_t step, bool must) {
       kinds.push_back(differs(static_cast<Kind>(k), all));
     }
   }
-  if (!session_.world->any(std::ranges::count(kinds, true) > 0)) return;
+  if (!session_.world().any(std::ranges::count(kinds, true) > 0)) return;
   fail(step, judge(kinds, parts()));
 }
 
 /// Tells what all ranks have found about themselves, and throws. Collective.
 void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
   std::vector<Verdict> all;
-  for (const std::string& text : session_.world->gather_strings(json_text(
+  for (const std::string& text : session_.world().gather_strings(json_text(
            Json::array({mine.lost, mine.guilty, mine.outvoted, mine.tensor})))) {
     const Json of = Json::parse(text);
     all.push_back({of[0].get<bool>(), of[1].get<bool>(), of[2].get<bool>(),
@@ -319,8 +321,8 @@ void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
   if (tensor.empty())
     tensor = "memory between tensors, or a tensor whose copies agree again";
   tell_({{"step", step}, {"ranks", ranks}, {"tensor", tensor}});
-  const auto me = static_cast<size_t>(session_.world->rank());
-  if (std::ranges::count(ranks, me) == 0) session_.world->ledger().failed_elsewhere();
+  const auto me = static_cast<size_t>(session_.world().rank());
+  if (std::ranges::count(ranks, me) == 0) session_.world().ledger().failed_elsewhere();
   const char* doubt = ranks.size() == 2  ? "nobody can say which of the two is right; "
                       : ranks.size() > 2 ? "nobody can say which of them are right; "
                                          : "";

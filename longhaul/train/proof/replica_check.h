@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -26,7 +26,7 @@ class ReplicaCheck {
  public:
   /// `every` is the number of steps from one check to the next; 0: no step is due. `tell`
   /// is called on every rank with the fields of the event "corruption".
-  ReplicaCheck(const Session& session, int64_t every,
+  ReplicaCheck(const TrainingSession& session, int64_t every,
                std::function<void(const Json& fields)> tell);
 
   /// Compares after an update, when weights are shared, if the step is due or `must` is
@@ -64,7 +64,7 @@ class ReplicaCheck {
   static std::string first_tensor(const Part* part, const Holders& holders);
   [[noreturn]] void fail(int64_t step, const Verdict& mine);
 
-  const Session& session_;
+  const TrainingSession& session_;
   int64_t every_;
   std::function<void(const Json&)> tell_;
   std::vector<Holders> holders_;

@@ -19,9 +19,9 @@ namespace {
 constexpr int kFailedStarts = 2;
 
 /// Returns the paths that rank 0 finds, on all ranks. Collective.
-std::vector<fs::path> agree_on_paths(const Session& session,
+std::vector<fs::path> agree_on_paths(const session::Session& session,
                                      const std::function<std::vector<fs::path>()>& find) {
-  const std::string text = comm::on_rank_zero(*session.world, [&] {
+  const std::string text = comm::on_rank_zero(session.world(), [&] {
     // No JSON: a path may hold any byte but NUL.
     std::string paths;
     for (const fs::path& path : find()) paths += path.string() + '\0';
@@ -92,9 +92,10 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
 /// Returns the checkpoints of at most this step, the best first; none: the run begins
 /// anew. Throws TemporaryError where the run had checkpoints and all of them are gone:
 /// the next start decides what to do. Called on rank 0 only.
-std::vector<fs::path> old_enough_candidates(const Session& session, const RunStart& start,
-                                            RunLog& run, int64_t step) {
-  const RunConfig& config = session.config;
+std::vector<fs::path> old_enough_candidates(const session::Session& session,
+                                            const RunStart& start, RunLog& run,
+                                            int64_t step) {
+  const RunConfig& config = session.config();
   std::vector<fs::path> old_enough;
   std::optional<checkpoint::CheckpointEntry> oldest;
   for (const auto& entry : checkpoint::list_checkpoints(checkpoint_dir(config))) {
@@ -125,10 +126,10 @@ std::vector<fs::path> old_enough_candidates(const Session& session, const RunSta
 
 }  // namespace
 
-std::vector<fs::path> resume_candidates(const Session& session, const RunStart& start,
-                                        RunLog& run) {
+std::vector<fs::path> resume_candidates(const session::Session& session,
+                                        const RunStart& start, RunLog& run) {
   return agree_on_paths(session, [&] {
-    auto found = asked_candidates(session.config, start, run);
+    auto found = asked_candidates(session.config(), start, run);
     if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
       const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
       run.log().warning(fmt::format(
@@ -141,8 +142,9 @@ std::vector<fs::path> resume_candidates(const Session& session, const RunStart& 
   });
 }
 
-std::vector<fs::path> rollback_candidates(const Session& session, const RunStart& start,
-                                          RunLog& run, int64_t step) {
+std::vector<fs::path> rollback_candidates(const session::Session& session,
+                                          const RunStart& start, RunLog& run,
+                                          int64_t step) {
   return agree_on_paths(session,
                         [&] { return old_enough_candidates(session, start, run, step); });
 }

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/session/session.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/run_start.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/run_start.h"
 
 namespace longhaul::train {
 
@@ -14,14 +14,15 @@ namespace longhaul::train {
 /// ranks. None: the run begins anew. Tells of newer checkpoints that are damaged or
 /// missing, and sets a checkpoint aside from which starts have failed in a row.
 /// Collective.
-std::vector<fs::path> resume_candidates(const Session& session, const RunStart& start,
-                                        RunLog& run);
+std::vector<fs::path> resume_candidates(const session::Session& session,
+                                        const RunStart& start, RunLog& run);
 
 /// Returns the checkpoints of at most this step that a rollback may take, the best first;
 /// the same on all ranks. None: the run begins anew. Throws TemporaryError where the run
 /// had checkpoints and all of them are gone: the next start decides what to do.
 /// Collective.
-std::vector<fs::path> rollback_candidates(const Session& session, const RunStart& start,
-                                          RunLog& run, int64_t step);
+std::vector<fs::path> rollback_candidates(const session::Session& session,
+                                          const RunStart& start, RunLog& run,
+                                          int64_t step);
 
 }  // namespace longhaul::train

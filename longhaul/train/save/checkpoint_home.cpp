@@ -222,10 +222,10 @@ bool goes_back(const RunConfig& config) {
 
 }  // namespace
 
-Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
-  const fs::path dir = checkpoint_dir(session.config);
-  const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
-    const Finding finding = judge(session.config, start, run);
+Home look_at_home(const session::Session& session, RunStart& start, RunLog& run) {
+  const fs::path dir = checkpoint_dir(session.config());
+  const Json told = Json::parse(comm::on_rank_zero(session.world(), [&] {
+    const Finding finding = judge(session.config(), start, run);
     return json_text(Json{{"finding", static_cast<int>(finding)}, {"run", start.run()}});
   }));
   const auto identity = told.at("run").get<std::string>();
@@ -233,22 +233,22 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
     case Finding::Unmarked:  // the marker is made before the first save
       return Home::Sound;
     case Finding::Marked:
-      checkpoint::prove_checkpoints_dir(dir, identity, 0.0, *session.world);
+      checkpoint::prove_checkpoints_dir(dir, identity, 0.0, session.world());
       return Home::Sound;
     case Finding::Foreign:
-      checkpoint::confirm_missing(dir, identity, *session.world);
-      comm::on_rank_zero(*session.world, [&] { refuse_foreign(dir, start.past()); });
+      checkpoint::confirm_missing(dir, identity, session.world());
+      comm::on_rank_zero(session.world(), [&] { refuse_foreign(dir, start.past()); });
       break;
     case Finding::Missing:
-      checkpoint::confirm_missing(dir, identity, *session.world);
+      checkpoint::confirm_missing(dir, identity, session.world());
       break;
   }
   return Home::Gone;
 }
 
-void refuse_gone(const Session& session, const RunStart& start) {
-  const fs::path dir = checkpoint_dir(session.config);
-  comm::on_rank_zero(*session.world, [&] {
+void refuse_gone(const session::Session& session, const RunStart& start) {
+  const fs::path dir = checkpoint_dir(session.config());
+  comm::on_rank_zero(session.world(), [&] {
     const run::RunPast& record = start.past();
     const fs::path place = fs::absolute(dir).lexically_normal();
     const std::string moved =
@@ -277,18 +277,18 @@ bool begins_elsewhere(const RunConfig& config) {
   });
 }
 
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
-                     SetAside when) {
-  comm::on_rank_zero(*session.world, [&] {
-    if (when == SetAside::Always || goes_back(session.config)) {
-      move_newer_aside(checkpoint_dir(session.config), start, run, step);
+void set_newer_aside(const session::Session& session, RunStart& start, RunLog& run,
+                     int64_t step, SetAside when) {
+  comm::on_rank_zero(session.world(), [&] {
+    if (when == SetAside::Always || goes_back(session.config())) {
+      move_newer_aside(checkpoint_dir(session.config()), start, run, step);
     }
   });
 }
 
-void refuse_unknown_past(const Session& session, const RunStart& start) {
-  comm::on_rank_zero(*session.world, [&] {
-    const fs::path& run_dir = session.config.run.dir;
+void refuse_unknown_past(const session::Session& session, const RunStart& start) {
+  comm::on_rank_zero(session.world(), [&] {
+    const fs::path& run_dir = session.config().run.dir;
     const int64_t done = last_step_of_metrics(run_dir);
     if (done == 0 || !start.past().knows_no_start(run_dir)) return;
     throw InputError(
@@ -298,14 +298,14 @@ void refuse_unknown_past(const Session& session, const RunStart& start) {
             "checkpoint was committed; {} has none. Bring the files or the "
             "checkpoints back, or set checkpoint.resume = \"never\" to begin anew",
             (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile,
-            run::kEventsFile, checkpoint_dir(session.config).string()));
+            run::kEventsFile, checkpoint_dir(session.config()).string()));
   });
 }
 
-void tell_unknown_past(const Session& session, const RunStart& start, RunLog& run,
-                       int64_t step) {
-  comm::on_rank_zero(*session.world, [&] {
-    const fs::path& run_dir = session.config.run.dir;
+void tell_unknown_past(const session::Session& session, const RunStart& start,
+                       RunLog& run, int64_t step) {
+  comm::on_rank_zero(session.world(), [&] {
+    const fs::path& run_dir = session.config().run.dir;
     const int64_t done = last_step_of_metrics(run_dir);
     if (done <= step || !start.past().knows_no_start(run_dir)) return;
     run.log().warning(fmt::format(
@@ -313,14 +313,14 @@ void tell_unknown_past(const Session& session, const RunStart& start, RunLog& ru
         "the newest, are lost: the newest in {} is of step {}, and the steps "
         "since are trained again",
         (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile, run::kEventsFile,
-        checkpoint_dir(session.config).string(), step));
+        checkpoint_dir(session.config()).string(), step));
   });
 }
 
-void note_loaded(const Session& session, RunStart& start, RunLog& run) {
+void note_loaded(const session::Session& session, RunStart& start, RunLog& run) {
   if (start.lock() == nullptr) return;
   auto failure = Failure::of([&] {
-    const fs::path dir = checkpoint_dir(session.config);
+    const fs::path dir = checkpoint_dir(session.config());
     std::optional<int64_t> newest;
     for (const auto& entry : checkpoint::list_checkpoints(dir)) {
       // The directory may have no marker yet, and another run's checkpoint.

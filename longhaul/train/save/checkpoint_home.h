@@ -1,8 +1,8 @@
 #pragma once
 
+#include "longhaul/session/session.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/run_start.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/run_start.h"
 
 namespace longhaul::train {
 
@@ -17,11 +17,11 @@ enum class Home {
 /// = "never" the checkpoints that are there are set aside, and the run begins anew under
 /// another identity. Throws TemporaryError where ranks see different directories, and
 /// InputError where the checkpoints are another run's. Collective.
-Home look_at_home(const Session& session, RunStart& start, RunLog& run);
+Home look_at_home(const session::Session& session, RunStart& start, RunLog& run);
 
 /// Throws InputError which says that the run's checkpoints are gone, and what to do.
 /// Collective.
-[[noreturn]] void refuse_gone(const Session& session, const RunStart& start);
+[[noreturn]] void refuse_gone(const session::Session& session, const RunStart& start);
 
 /// Returns whether checkpoint.resume is a path outside of the run's own checkpoints, or
 /// another run's checkpoint among them. Such
@@ -40,20 +40,20 @@ enum class SetAside {
 /// Gives the checkpoints that are newer than `step` other names: after going back to
 /// `step` these checkpoints belong to a past that has not happened, and no later start
 /// must find them. Collective.
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step,
-                     SetAside when);
+void set_newer_aside(const session::Session& session, RunStart& start, RunLog& run,
+                     int64_t step, SetAside when);
 
 /// Throws InputError where run.dir has steps and nothing says whether checkpoints of them
 /// were committed: such a run does not begin anew by itself. Collective.
-void refuse_unknown_past(const Session& session, const RunStart& start);
+void refuse_unknown_past(const session::Session& session, const RunStart& start);
 /// Warns, where nothing says which checkpoint was the newest, that the run goes on from
 /// `step`. Must be called before note_loaded(). Collective.
-void tell_unknown_past(const Session& session, const RunStart& start, RunLog& run,
-                       int64_t step);
+void tell_unknown_past(const session::Session& session, const RunStart& start,
+                       RunLog& run, int64_t step);
 
 /// Notes in the run's record that this start has its state, and that the newest
 /// checkpoint is the newest whole one on disk. Only rank 0 looks and writes. Where rank 0
 /// cannot write, a warning says so, and the run goes on.
-void note_loaded(const Session& session, RunStart& start, RunLog& run);
+void note_loaded(const session::Session& session, RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train

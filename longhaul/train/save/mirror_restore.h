@@ -1,9 +1,9 @@
 #pragma once
 
 #include "longhaul/config/run_config.h"
+#include "longhaul/session/session.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/run_start.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/run_start.h"
 
 namespace longhaul::train {
 
@@ -28,6 +28,6 @@ void restore_history(const RunConfig& config, const MirrorPast& past,
 /// step; throws where neither place has it whole. Throws where the store does not answer:
 /// the run must not begin anew by itself. Must be called before look_at_home().
 /// Collective.
-void restore_from_mirror(const Session& session, RunStart& start, RunLog& run);
+void restore_from_mirror(const session::Session& session, RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train

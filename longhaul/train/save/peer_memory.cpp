@@ -19,7 +19,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
-#include "longhaul/train/session/router_loads.h"
+#include "longhaul/session/router_loads.h"
 
 namespace longhaul::train {
 namespace {
@@ -41,9 +41,9 @@ bool is_supervised_restart() {
 }
 
 /// Returns the run's key; makes a new one where the run has none. Collective.
-std::string key_of(const Session& session) {
-  return comm::on_rank_zero(*session.world, [&] {
-    const fs::path& dir = session.config.run.dir;
+std::string key_of(const session::Session& session) {
+  return comm::on_rank_zero(session.world(), [&] {
+    const fs::path& dir = session.config().run.dir;
     const auto key = checkpoint::read_run_key(dir);
     return key ? *key : checkpoint::renew_run_key(dir);
   });
@@ -51,45 +51,45 @@ std::string key_of(const Session& session) {
 
 /// Returns the bytes of state.json with loads of experts, which a run that begins does
 /// not have yet.
-size_t state_bytes(const Session& session, History history) {
-  history.expert_loads =
-      longest_counts(session.model_config.network, session.batch.tokens_per_step);
+size_t state_bytes(const session::Session& session, History history) {
+  history.expert_loads = session::longest_counts(
+      session.model().network, session.layout().description().batch.tokens_per_step);
   return json_text(history.to_json()).size();
 }
 
 }  // namespace
 
-fs::path memory_dir_of(const Session& session) {
+fs::path memory_dir_of(const session::Session& session) {
   fs::path mine;
-  comm::on_all_ranks(*session.world, [&] {
+  comm::on_all_ranks(session.world(), [&] {
     const char* const given = memory_dir_given();
     mine = checkpoint::memory_directory(given == nullptr ? "" : given,
-                                        session.config.run.dir, job_id());
+                                        session.config().run.dir, job_id());
   });
-  const std::string name = session.world->broadcast_string(mine.filename().string(), 0);
+  const std::string name = session.world().broadcast_string(mine.filename().string(), 0);
   return mine.parent_path() / name;
 }
 
-PeerMemory::PeerMemory(const Session& session, const History& history, RunStart& start,
-                       RunLog& run)
+PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
+                       RunStart& start, RunLog& run)
     : run_(run),
       attempt_(start.attempt()),
-      every_(session.config.resilience.peer_memory_every) {
+      every_(session.config().resilience.peer_memory_every) {
   if (every_ == 0) return;
   checkpoint::KeeperOptions options;
   options.dir = memory_dir_of(session);
   options.run = key_of(session);
   options.attempt = attempt_;
-  options.layout = layout_of(session);
+  options.layout = session::layout_of(session);
   options.threads = at::get_num_threads();
   // The parts that this start was made from stay until a newer step is whole.
   options.replaces =
-      session.world->any(!checkpoint::list_part_names(options.dir).empty());
+      session.world().any(!checkpoint::list_part_names(options.dir).empty());
   const checkpoint::Snapshot state = capture_.capture(session.state());
   start.use_attempt();  // the parts have the number in their names
   try {
     keeper_.emplace(options, state.tensors, state_bytes(session, history),
-                    *session.world);
+                    session.world());
   } catch (const Error& error) {
     const bool of_settings = error.kind() == ErrorKind::Config;
     if (error.area() != "memory" || (of_settings && !is_supervised_restart())) throw;
@@ -109,9 +109,9 @@ PeerMemory::PeerMemory(const Session& session, const History& history, RunStart&
   }
 }
 
-void PeerMemory::keep(const Session& session, const History& history) {
+void PeerMemory::keep(const TrainingSession& session, const History& history) {
   if (!keeper_ || history.step % every_ != 0) return;
-  session.world->ledger().set("peer memory", history.step);
+  session.world().ledger().set("peer memory", history.step);
   const checkpoint::Snapshot state = capture_.capture(session.state());
   const std::string history_text = json_text(history.to_json());
   if (state.ready) state.ready();
@@ -136,13 +136,14 @@ void PeerMemory::keep(const Session& session, const History& history) {
   }
 }
 
-void PeerMemory::forget(const Session& session) {
+void PeerMemory::forget(const session::Session& session) {
   if (!keeper_) return;
-  keeper_->set_run(comm::on_rank_zero(
-      *session.world, [&] { return checkpoint::renew_run_key(session.config.run.dir); }));
+  keeper_->set_run(comm::on_rank_zero(session.world(), [&] {
+    return checkpoint::renew_run_key(session.config().run.dir);
+  }));
 }
 
-void PeerMemory::end(const Session& session, bool saved) {
+void PeerMemory::end(const session::Session& session, bool saved) {
   if (!keeper_) return;
   tell_times();
   if (!saved) {
@@ -150,8 +151,8 @@ void PeerMemory::end(const Session& session, bool saved) {
     return;
   }
   keeper_->remove();
-  comm::on_rank_zero(*session.world,
-                     [&] { checkpoint::remove_run_key(session.config.run.dir); });
+  comm::on_rank_zero(session.world(),
+                     [&] { checkpoint::remove_run_key(session.config().run.dir); });
 }
 
 void PeerMemory::tell_times() {
@@ -168,16 +169,16 @@ void PeerMemory::tell_times() {
 }
 
 std::optional<checkpoint::MemoryStep> newest_in_memory(
-    const Session& session, const RunStart& start, RunLog& run,
+    const session::Session& session, const RunStart& start, RunLog& run,
     const std::vector<fs::path>& checkpoints) {
-  const RunConfig& config = session.config;
+  const RunConfig& config = session.config();
   if (config.resilience.peer_memory_every == 0 ||
       config.checkpoint.resume.kind != ResumeFrom::Kind::Latest) {
     return std::nullopt;
   }
   checkpoint::SurveyOptions options;
   options.dir = memory_dir_of(session);
-  const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
+  const Json told = Json::parse(comm::on_rank_zero(session.world(), [&] {
     Json facts = {{"run", checkpoint::read_run_key(config.run.dir).value_or("")},
                   {"attempt", 0},
                   {"step", 0}};
@@ -198,10 +199,10 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   options.min_step = told["step"].get<int64_t>();
   options.threads = at::get_num_threads();
   std::vector<std::string> notes;
-  auto found = checkpoint::find_in_memory(options, *session.world, notes);
+  auto found = checkpoint::find_in_memory(options, session.world(), notes);
   for (const std::string& note : notes) run.log().warning(note);
   if (!found || checkpoints.empty()) return found;
-  const bool failed = session.world->any(
+  const bool failed = session.world().any(
       start.failed_starts(run::step_directory_name(found->step)) >= kFailedMemoryStarts);
   if (!failed) return found;
   run.log().warning(
@@ -211,20 +212,20 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   return std::nullopt;
 }
 
-void settle_memory(const Session& session, const checkpoint::MemoryStep* used) {
+void settle_memory(const session::Session& session, const checkpoint::MemoryStep* used) {
   const fs::path dir = memory_dir_of(session);
   if (used == nullptr) {
-    comm::on_rank_zero(*session.world,
-                       [&] { checkpoint::remove_run_key(session.config.run.dir); });
+    comm::on_rank_zero(session.world(),
+                       [&] { checkpoint::remove_run_key(session.config().run.dir); });
   }
-  if (session.node->rank() == 0) {
+  if (session.machine().node->rank() == 0) {
     checkpoint::remove_parts(dir, [&](const checkpoint::PartName& name) {
       return used != nullptr && std::ranges::any_of(used->parts, [&](const auto& part) {
                return part.name == name.text();
              });
     });
   }
-  session.world->barrier_wait();
+  session.world().barrier_wait();
 }
 
 }  // namespace longhaul::train

@@ -7,10 +7,11 @@
 #include "longhaul/base/file.h"
 #include "longhaul/checkpoint/memory/keeper.h"
 #include "longhaul/checkpoint/memory/tensors.h"
+#include "longhaul/session/session.h"
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/save/state_capture.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
@@ -22,17 +23,17 @@ class PeerMemory {
   /// machine has too little memory, throws ConfigError. In a supervised restart
   /// (LONGHAUL_RESTART above 0), which must not end a run that could go on, a warning is
   /// logged instead, and nothing is kept in memory.
-  PeerMemory(const Session& session, const History& history, RunStart& start,
+  PeerMemory(const TrainingSession& session, const History& history, RunStart& start,
              RunLog& run);
 
   /// Keeps the state of the step that has just been done, if a copy is due.
-  void keep(const Session& session, const History& history);
+  void keep(const TrainingSession& session, const History& history);
   /// Makes sure that no start finds the steps that were kept: these steps belong to a
   /// past that has not happened.
-  void forget(const Session& session);
+  void forget(const session::Session& session);
   /// Ends the copies in order at the end of a start. Nothing stays in memory where a
   /// checkpoint has `saved` the run's last step; else the next start may want its state.
-  void end(const Session& session, bool saved);
+  void end(const session::Session& session, bool saved);
 
  private:
   void tell_times();
@@ -51,16 +52,16 @@ class PeerMemory {
 
 /// Returns the directory of this run's parts on this machine; its name follows from rank
 /// 0's run directory. Collective.
-fs::path memory_dir_of(const Session& session);
+fs::path memory_dir_of(const session::Session& session);
 
 /// Returns a state in memory that is as new as the newest of `checkpoints` (the best
 /// first), if this start may use it. Logs what is missing or damaged. Collective.
 std::optional<checkpoint::MemoryStep> newest_in_memory(
-    const Session& session, const RunStart& start, RunLog& run,
+    const session::Session& session, const RunStart& start, RunLog& run,
     const std::vector<fs::path>& checkpoints);
 
 /// Removes what a later start must not find, after this start has begun from the state
 /// `used` in memory, or from elsewhere (null). Collective.
-void settle_memory(const Session& session, const checkpoint::MemoryStep* used);
+void settle_memory(const session::Session& session, const checkpoint::MemoryStep* used);
 
 }  // namespace longhaul::train

@@ -19,6 +19,7 @@
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
+#include "longhaul/session/fingerprint.h"
 #include "longhaul/train/log/metrics.h"
 #include "longhaul/train/proof/certificate.h"
 #include "longhaul/train/save/checkpoint_choice.h"
@@ -26,7 +27,6 @@
 #include "longhaul/train/save/mirror_restore.h"
 #include "longhaul/train/save/peer_memory.h"
 #include "longhaul/train/save/state_read.h"
-#include "longhaul/train/session/fingerprint.h"
 
 namespace longhaul::train {
 namespace {
@@ -34,42 +34,43 @@ namespace {
 /// Throws ConfigError where the state is of another model than the run's. Every field is
 /// compared before any tensor is read. `config` is the checkpoint's config.json, for
 /// states that do not hold its text; the file may be absent.
-void check_model(const Session& session, const History& history, const fs::path& from,
-                 const fs::path& config) {
+void check_model(const session::Session& session, const History& history,
+                 const fs::path& from, const fs::path& config) {
   if (!history.model.empty()) {
-    check_same_model(session.model_config, history.model, from / "state.json",
-                     from.string(), session.config.model.override_);
+    check_same_model(session.model(), history.model, from / "state.json", from.string(),
+                     session.config().model.override_);
   } else if (fs::exists(config)) {
-    check_same_model(session.model_config, read_text(config), config, from.string(),
-                     session.config.model.override_);
+    check_same_model(session.model(), read_text(config), config, from.string(),
+                     session.config().model.override_);
   }
 }
 
 /// Throws ConfigError where names or shapes of the checkpoint's tensors are not the
 /// model's: fields of config.json need not show this.
-void check_shapes(const Session& session, const checkpoint::CheckpointReader& reader) {
-  const ModelDescription& model = session.model_config.description;
+void check_shapes(const session::Session& session,
+                  const checkpoint::CheckpointReader& reader) {
+  const ModelDescription& model = session.model().description;
   try {
     checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
                               model.tensors(), model.spare_names());
   } catch (const InputError& error) {
     throw ConfigError(
         "model", fmt::format("{} is a checkpoint of another model than {} describes: {}",
-                             reader.path().string(),
-                             session.model_config.source_path.string(), error.what()));
+                             reader.path().string(), session.model().source_path.string(),
+                             error.what()));
   }
 }
 
 /// Returns the schedule from here on. `saved` are the checkpoint's settings, null for
 /// imports.
-optim::ScheduleBasis schedule_from(const Session& session, const History& history,
+optim::ScheduleBasis schedule_from(const TrainingSession& session, const History& history,
                                    const RunConfig* saved) {
-  const RunConfig& now = session.config;
+  const RunConfig& now = session.config();
   const int64_t steps = total_steps(session, history);
   if (saved == nullptr) return optim::imported_schedule(now, steps, history.step);
   const optim::ScheduleBasis basis = history.schedule.value_or(
       optim::ScheduleBasis{saved->schedule, saved->optimizer.lr,
-                           total_steps(*saved, session.train_sequences)});
+                           total_steps(*saved, session.data().train_sequences)});
   return optim::resumed_schedule({*saved, basis, history.step}, now, steps,
                                  history.step < last_step(now, steps));
 }
@@ -82,13 +83,13 @@ std::string first_of(const std::set<std::string>& names) {
 /// Returns the counts of updates by parameter. `saved` are the checkpoint's settings,
 /// null for imports. Where a state has no counts, its settings say which parameters were
 /// frozen.
-optim::UpdateCounts counts_from(const Session& session, const History& history,
+optim::UpdateCounts counts_from(const session::Session& session, const History& history,
                                 const RunConfig* saved) {
   optim::UpdateCounts counts =
       history.counts.value_or(optim::UpdateCounts(history.updates));
   if (!history.counts && saved != nullptr) {
     counts.begin_anew(
-        optim::frozen_by_own_names(session.model_config.description, saved->optimizer));
+        optim::frozen_by_own_names(session.model().description, saved->optimizer));
   }
   return counts;
 }
@@ -96,9 +97,9 @@ optim::UpdateCounts counts_from(const Session& session, const History& history,
 /// Warns where an older program began the run: for that program a pattern matched only
 /// the parameter's own name here. Matches by other names take effect in the middle of the
 /// run.
-void tell_newly_meant(const Session& session, RunLog& run) {
+void tell_newly_meant(const session::Session& session, RunLog& run) {
   const std::set<std::string> meant =
-      optim::newly_meant(session.model_config.description, session.config.optimizer);
+      optim::newly_meant(session.model().description, session.config().optimizer);
   if (meant.empty()) return;
   run.log().warning(
       fmt::format("the checkpoint is of an older program, whose patterns matched only "
@@ -109,11 +110,11 @@ void tell_newly_meant(const Session& session, RunLog& run) {
 
 /// Tells which parameters were thawed or frozen since the checkpoint, and takes the
 /// checkpoint's counts of updates. Must be called before the moments are read.
-void take_counts(Session& session, RunLog& run, const History& history) {
-  const std::set<std::string>& frozen = session.optimizer->frozen();
+void take_counts(TrainingSession& session, RunLog& run, const History& history) {
+  const std::set<std::string>& frozen = session.optimizer().frozen();
   std::set<std::string> thawed;
   std::set<std::string> dropped;
-  for (const std::string& name : session.parameter_names) {
+  for (const std::string& name : session.parameter_names()) {
     const bool has_moments = history.counts->of(name) > 0;
     if (!has_moments && !frozen.contains(name)) thawed.insert(name);
     if (has_moments && frozen.contains(name)) dropped.insert(name);
@@ -128,14 +129,14 @@ void take_counts(Session& session, RunLog& run, const History& history) {
     run.log().info(fmt::format("frozen from here on: {}; the moments are not kept",
                                first_of(dropped)));
   }
-  session.optimizer->set_counts(*history.counts);
+  session.optimizer().set_counts(*history.counts);
 }
 
 /// Decides whether the padding row of the embedding is trained, as it was when the run
 /// began: an older program trained every row, and its states do not say so. An import
 /// begins as a new run does.
-void settle_padding(const Session& session, History& history, RunLog& run) {
-  const auto row = session.model_config.description.padding_row();
+void settle_padding(const session::Session& session, History& history, RunLog& run) {
+  const auto row = session.model().description.padding_row();
   if (history.config_toml.empty()) history.padding_row = row;
   if (row && !history.padding_row) {
     run.log().info(
@@ -148,7 +149,7 @@ void settle_padding(const Session& session, History& history, RunLog& run) {
 
 /// Returns what a saved state says, and throws where it does not fit this run. `from` is
 /// the state's path in messages, `config` the path of its config.json.
-History read_history(const Session& session, RunLog& run, const Json& state,
+History read_history(const TrainingSession& session, RunLog& run, const Json& state,
                      const fs::path& from, const fs::path& config) {
   History history = History::from_json(state);
   check_model(session, history, from, config);
@@ -165,7 +166,7 @@ History read_history(const Session& session, RunLog& run, const Json& state,
   const RunConfig saved =
       parse_run_config(history.config_toml, (from / "state.json").string()).config;
   Json changes = Json::array();
-  for (const ConfigChange& change : check_resume(saved, session.config)) {
+  for (const ConfigChange& change : check_resume(saved, session.config())) {
     changes.push_back(
         {{"key", change.key}, {"was", change.old_value}, {"is", change.new_value}});
     run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
@@ -182,17 +183,17 @@ History read_history(const Session& session, RunLog& run, const Json& state,
 }
 
 /// Logs what was resumed, after masters and moments were read from disk or from memory.
-void tell_resumed(Session& session, RunLog& run, const History& history,
+void tell_resumed(TrainingSession& session, RunLog& run, const History& history,
                   const std::string& line) {
   run.log().info(line);
   // A run that has begun is not stopped for patterns that match nothing.
-  for (const std::string& text : session.groups.unmatched) run.log().warning(text);
-  if (!session.config.init.weights.empty()) {
+  for (const std::string& text : session.groups().unmatched) run.log().warning(text);
+  if (!session.config().init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
-                               session.config.init.weights.string()));
+                               session.config().init.weights.string()));
   }
   const auto [differences, unknown] =
-      compare_fingerprints(history.fingerprint, session.fingerprint);
+      session::compare_fingerprints(history.fingerprint, session.fingerprint());
   if (!differences.empty()) {
     run.log().warning(
         "the results may differ bitwise from those of an uninterrupted run: " +
@@ -207,28 +208,31 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
 
 /// Fills masters and moments from a saved state, which the ranks of `readers` read
 /// together. Returns what all ranks have read. Collective.
-checkpoint::ReadReport restore(Session& session, RunLog& run, const History& history,
+checkpoint::ReadReport restore(TrainingSession& session, RunLog& run,
+                               const History& history,
                                const checkpoint::StoredTensors& stored,
                                const fs::path& where, comm::Communicator& readers) {
   checkpoint::ReadReport report;
-  comm::on_all_ranks(*session.world, [&] {
+  comm::on_all_ranks(session.world(), [&] {
     take_counts(session, run, history);
     report = restore_state(session.state(), stored, where.string(), readers);
   });
-  return checkpoint::total(report, *session.world);
+  return checkpoint::total(report, session.world());
 }
 
-History resume(Session& session, RunStart& start, RunLog& run, const fs::path& path) {
+History resume(TrainingSession& session, RunStart& start, RunLog& run,
+               const fs::path& path) {
   std::optional<checkpoint::CheckpointReader> reader;
   History history;
-  comm::on_all_ranks(*session.world, [&] {
-    reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
+  comm::on_all_ranks(session.world(), [&] {
+    reader.emplace(checkpoint::CheckpointReader::open(path, *session.machine().node));
     history = read_history(session, run, reader->state(), path,
                            reader->hf_dir() / "config.json");
     check_shapes(session, *reader);
     start.begin(history.step);
   });
-  const auto report = restore(session, run, history, *reader, path, *session.node);
+  const auto report =
+      restore(session, run, history, *reader, path, *session.machine().node);
   tell_resumed(session, run, history,
                fmt::format("weights, moments and data position: {} (step {}, {} tokens), "
                            "{}",
@@ -252,7 +256,7 @@ enum class NotFinite { Refused, PassedOver };
 
 /// Resumes from the first of these checkpoints that can be read. All ranks go back
 /// together. Collective.
-History resume_from_best(Session& session, RunStart& start, RunLog& run,
+History resume_from_best(TrainingSession& session, RunStart& start, RunLog& run,
                          const std::vector<fs::path>& paths, NotFinite not_finite) {
   for (size_t i = 0;; ++i) {
     try {
@@ -270,17 +274,17 @@ History resume_from_best(Session& session, RunStart& start, RunLog& run,
   }
 }
 
-History resume_in_memory(Session& session, RunStart& start, RunLog& run,
+History resume_in_memory(TrainingSession& session, RunStart& start, RunLog& run,
                          const checkpoint::MemoryStep& kept, const std::string& disk) {
   const fs::path dir = memory_dir_of(session);
   std::optional<checkpoint::MemoryTensors> tensors;
   History history;
-  comm::on_all_ranks(*session.world, [&] {
+  comm::on_all_ranks(session.world(), [&] {
     tensors.emplace(kept, dir);
     history = read_history(session, run, parse_json(kept.state, dir.string()), dir, {});
     start.begin(history.step);
   });
-  const auto report = restore(session, run, history, *tensors, dir, *session.world);
+  const auto report = restore(session, run, history, *tensors, dir, session.world());
   tell_resumed(session, run, history,
                fmt::format("resume from step {} in memory of {} (checkpoint on "
                            "disk: {}), {} tokens, {}",
@@ -294,7 +298,8 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
 
 /// Resumes from the newest state in memory, where it is as new as the newest checkpoint
 /// on disk; returns nothing where it is not. Collective.
-std::optional<History> resume_from_memory(Session& session, RunStart& start, RunLog& run,
+std::optional<History> resume_from_memory(TrainingSession& session, RunStart& start,
+                                          RunLog& run,
                                           const std::vector<fs::path>& paths) {
   const auto kept = newest_in_memory(session, start, run, paths);
   if (!kept) return std::nullopt;
@@ -328,18 +333,18 @@ void check_first_values(const ModelConfig& model) {
   }
 }
 
-void initialise(Session& session, RunLog& run) {
-  const RunConfig& config = session.config;
-  check_trainable(session.model_config);
+void initialise(TrainingSession& session, RunLog& run) {
+  const RunConfig& config = session.config();
+  check_trainable(session.model());
   // Checkpoints carry the side files.
-  comm::on_rank_zero(*session.world, [&] {
-    format::check_side_files(session.model_config.source_path.parent_path());
+  comm::on_rank_zero(session.world(), [&] {
+    format::check_side_files(session.model().source_path.parent_path());
   });
   if (config.init.weights.empty()) {
-    check_first_values(session.model_config);
+    check_first_values(session.model());
     initialise_weights(session.state(), static_cast<uint64_t>(config.run.seed));
     const std::string line = fmt::format("weights: RANDOM, seed {}", config.run.seed);
-    const fs::path dir = session.model_config.source_path.parent_path();
+    const fs::path dir = session.model().source_path.parent_path();
     bool has_weights = true;
     try {
       has_weights = !format::list_hf_shards(dir).empty();
@@ -355,30 +360,30 @@ void initialise(Session& session, RunLog& run) {
     }
     return;
   }
-  const ModelDescription& model = session.model_config.description;
-  session.init = checkpoint::as_parameters(
-      checkpoint::WeightsSource::open(session.objects.readable(config.init.weights),
-                                      *session.world,
+  const ModelDescription& model = session.model().description;
+  const auto source = checkpoint::as_parameters(
+      checkpoint::WeightsSource::open(session.objects().readable(config.init.weights),
+                                      session.world(),
                                       checkpoint::WeightsSource::Files::Held),
       model);
-  const auto& source = session.init;
-  checkpoint::check_model(source, session.model_config, *session.world);
+  session.set_init(source);
+  checkpoint::check_model(source, session.model(), session.world());
   if (!source->source().note.empty()) run.log().info(source->source().note);
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
   checkpoint::ReadReport mine;
-  comm::on_all_ranks(*session.world, [&] {
-    mine = load_weights(session.state(), *source, *session.node);
+  comm::on_all_ranks(session.world(), [&] {
+    mine = load_weights(session.state(), *source, *session.machine().node);
   });
-  const auto report = checkpoint::total(mine, *session.world);
+  const auto report = checkpoint::total(mine, session.world());
   run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 
 /// Warns of steps that this run had done and that no checkpoint holds: they are done
 /// again. Collective.
-void tell_lost_steps(const Session& session, RunLog& run) {
-  comm::on_rank_zero(*session.world, [&] {
-    const int64_t done = last_step_of_metrics(session.config.run.dir);
+void tell_lost_steps(const session::Session& session, RunLog& run) {
+  comm::on_rank_zero(session.world(), [&] {
+    const int64_t done = last_step_of_metrics(session.config().run.dir);
     if (done > 0) {
       run.log().warning(
           fmt::format("this run had reached step {}, but no checkpoint of it was ever "
@@ -390,22 +395,22 @@ void tell_lost_steps(const Session& session, RunLog& run) {
 
 /// Gives the session the state with which the run began: zero moments and first weights.
 /// Collective.
-void begin_anew(Session& session, RunLog& run) {
-  for (optim::BucketState& state : session.optimizer->states()) {
+void begin_anew(TrainingSession& session, RunLog& run) {
+  for (optim::BucketState& state : session.optimizer().states()) {
     if (!state.exp_avg.defined()) continue;
     state.exp_avg.zero_();
     state.exp_avg_sq.zero_();
   }
-  session.optimizer->set_counts({});
-  comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
+  session.optimizer().set_counts({});
+  comm::on_all_ranks(session.world(), [&] { initialise(session, run); });
 }
 
 /// Sets the row on every rank, whatever parts of the model the rank has.
-void follow_padding(const Session& session, const std::optional<int64_t>& row) {
-  const std::optional<int64_t> described = session.model_config.description.padding_row();
+void follow_padding(const session::Session& session, const std::optional<int64_t>& row) {
+  const std::optional<int64_t> described = session.model().description.padding_row();
   LH_CHECK(!row || row == described, "resume", "row {} of the embedding, not row {}",
            row.value_or(-1), described.value_or(-1));
-  for (const Chunk& chunk : session.chunks) {
+  for (const session::Chunk& chunk : session.chunks()) {
     for (const tensor::ParameterPtr& parameter : chunk.model->parameters()) {
       if (parameter->padding_row()) parameter->set_padding_row(row);
     }
@@ -413,27 +418,27 @@ void follow_padding(const Session& session, const std::optional<int64_t>& row) {
 }
 
 /// Puts into the history what describes this run itself, whatever the run began from.
-void identify(const Session& session, History& history) {
-  history.config_toml = to_toml(session.config);
-  history.model = session.model_config.source_json;
+void identify(const TrainingSession& session, History& history) {
+  history.config_toml = to_toml(session.config());
+  history.model = session.model().source_json;
   if (!history.schedule) {
     history.schedule =
-        optim::first_schedule(session.config, total_steps(session, history));
+        optim::first_schedule(session.config(), total_steps(session, history));
   }
-  history.counts = session.optimizer->counts();
-  history.fingerprint = session.fingerprint;
+  history.counts = session.optimizer().counts();
+  history.fingerprint = session.fingerprint();
 }
 
 }  // namespace
 
-int64_t total_steps(const Session& session, const History& history) {
+int64_t total_steps(const TrainingSession& session, const History& history) {
   return longhaul::total_steps(
-      session.config, session.train_sequences,
-      {history.step, history.cursor.sequences_of(session.train_sequences)});
+      session.config(), session.data().train_sequences,
+      {history.step, history.cursor.sequences_of(session.data().train_sequences)});
 }
 
-History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
-                  int64_t steps) {
+History roll_back(TrainingSession& session, RunStart& start, RunLog& run,
+                  const History& now, int64_t steps) {
   const auto paths = rollback_candidates(session, start, run, now.step - steps);
   History history;
   if (paths.empty()) {
@@ -443,9 +448,9 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
     history = resume_from_best(session, start, run, paths, NotFinite::PassedOver);
   }
   set_newer_aside(session, start, run, history.step, SetAside::Always);
-  session.replicas->share_weights();
+  session.replicas().share_weights();
   if (paths.empty()) certify_weights(session, run.log());
-  history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
+  history.cursor.pass_over_last(now.cursor, steps * session.config().batch.global_size);
   history.guard.bad_steps = now.guard.bad_steps;
   history.guard.rollbacks = now.guard.rollbacks + 1;
   history.validation.take_begins(now.validation);
@@ -453,11 +458,11 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
   return history;
 }
 
-History load_state(Session& session, RunStart& start, RunLog& run) {
+History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
   restore_from_mirror(session, start, run);
   const Home home = look_at_home(session, start, run);
-  start.prove_expected(*session.world);
-  const auto asked = session.config.checkpoint.resume.kind;
+  start.prove_expected(session.world());
+  const auto asked = session.config().checkpoint.resume.kind;
   const std::vector<fs::path> paths = home == Home::Gone
                                           ? std::vector<fs::path>()
                                           : resume_candidates(session, start, run);
@@ -468,19 +473,19 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
       run.log().warning(
           fmt::format("CHECKPOINTS GONE: {} has no checkpoints any more; the run goes on "
                       "from memory, and its next checkpoint will be the only one",
-                      checkpoint_dir(session.config).string()));
+                      checkpoint_dir(session.config()).string()));
     }
   } else if (home == Home::Gone) {
     refuse_gone(session, start);
   } else if (paths.empty()) {
     total_steps(session, history);  // it throws before anything large is read
-    optim::refuse_unmatched(session.config, session.groups);
+    optim::refuse_unmatched(session.config(), session.groups());
     if (asked != ResumeFrom::Kind::Never) {
       refuse_unknown_past(session, start);
       tell_lost_steps(session, run);
     }
-    comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
-    history.padding_row = session.model_config.description.padding_row();
+    comm::on_all_ranks(session.world(), [&] { initialise(session, run); });
+    history.padding_row = session.model().description.padding_row();
     if (history.padding_row) {
       run.log().info(fmt::format(
           "pad_token_id: look-ups of row {} of the embedding are not trained, as in "
@@ -496,7 +501,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
   }
   follow_padding(session, history.padding_row);
   note_loaded(session, start, run);
-  session.replicas->share_weights();
+  session.replicas().share_weights();
   certify_weights(session, run.log());
   identify(session, history);
   return history;

@@ -2,25 +2,25 @@
 
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
 /// Returns the last step of a run that has come so far: run.steps, or the step at which
 /// run.epochs end.
-int64_t total_steps(const Session& session, const History& history);
+int64_t total_steps(const TrainingSession& session, const History& history);
 
 /// Fills weights and optimizer from the checkpoint that [checkpoint] resume chooses, else
 /// from [init] weights, else from the seed, and logs which. A checkpoint of this run
 /// takes precedence over [init]. Returns how far the run has come. Collective.
-History load_state(Session& session, RunStart& start, RunLog& run);
+History load_state(TrainingSession& session, RunStart& start, RunLog& run);
 
 /// Goes back from `now`, whose newest step was bad. Fills weights and optimizer from the
 /// newest checkpoint before the last `steps` steps, or anew as the run began, and returns
 /// how far that state has come. The data leaves out the batches of those steps; the steps
 /// that follow depend on nothing else, whichever checkpoint is taken. Newer checkpoints
 /// are set aside. No save may be under way. Collective.
-History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
-                  int64_t steps);
+History roll_back(TrainingSession& session, RunStart& start, RunLog& run,
+                  const History& now, int64_t steps);
 
 }  // namespace longhaul::train

@@ -68,17 +68,18 @@ std::vector<std::string> names_before(const RunStart& start, const fs::path& dir
 /// rank 0. Throws unless every rank may write there a file of its size, the file system
 /// of every machine does what a save needs, and all ranks see the same directory.
 /// Collective.
-run::CheckpointsMarker ready_directory(const Session& session, const RunStart& start) {
-  const fs::path dir = checkpoint_dir(session.config);
+run::CheckpointsMarker ready_directory(const TrainingSession& session,
+                                       const RunStart& start) {
+  const fs::path dir = checkpoint_dir(session.config());
   run::CheckpointsMarker marker;
-  const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
+  const Json told = Json::parse(comm::on_rank_zero(session.world(), [&] {
     make_setting_directory("checkpoint.dir", dir);
     require_writable(dir);
     checkpoint::prove_durable(dir, host_name());
     const bool marked = run::read_checkpoints_owner(dir) == start.run();
     marker.run = start.run();
-    marker.run_dir = run::RunPast::place_of(session.config.run.dir);
-    if (session.config.checkpoint.mirror) {
+    marker.run_dir = run::RunPast::place_of(session.config().run.dir);
+    if (session.config().checkpoint.mirror) {
       marker.attempt = start.attempt();
       marker.names = names_before(start, dir);
       marker.names.push_back(start.goes_on_from());
@@ -88,22 +89,23 @@ run::CheckpointsMarker ready_directory(const Session& session, const RunStart& s
   }));
   const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
   checkpoint::prove_checkpoints_dir(dir, told.at("run").get<std::string>(), patience,
-                                    *session.world);
-  comm::on_all_ranks(*session.world, [&] {
+                                    session.world());
+  comm::on_all_ranks(session.world(), [&] {
     require_writable(dir);
     system::need_file_size(saved_bytes(session.state()), "checkpoint",
                            "a rank's part of a checkpoint");
-    const bool first_here = session.node->rank() == 0 && session.world->rank() != 0;
+    const bool first_here =
+        session.machine().node->rank() == 0 && session.world().rank() != 0;
     if (first_here) checkpoint::prove_durable(dir, host_name());
   });
   return marker;
 }
 
-checkpoint::SaverOptions options_of(const Session& session, RunStart& start, RunLog& log,
-                                    const run::CheckpointsMarker& marker,
+checkpoint::SaverOptions options_of(const session::Session& session, RunStart& start,
+                                    RunLog& log, const run::CheckpointsMarker& marker,
                                     std::function<bool(int64_t)> held) {
   checkpoint::SaverOptions options =
-      saver_options(session, checkpoint_dir(session.config), start.attempt());
+      saver_options(session, checkpoint_dir(session.config()), start.attempt());
   options.lock = start.lock();
   options.marker = marker;
   if (start.lock() != nullptr) {
@@ -112,10 +114,10 @@ checkpoint::SaverOptions options_of(const Session& session, RunStart& start, Run
       start.keeps(newest, dir);
     };
   }
-  options.keep = session.config.checkpoint.keep;
-  options.milestone_every = session.config.checkpoint.milestone_every;
+  options.keep = session.config().checkpoint.keep;
+  options.milestone_every = session.config().checkpoint.milestone_every;
   options.held = std::move(held);
-  options.read_back = session.config.checkpoint.read_back;
+  options.read_back = session.config().checkpoint.read_back;
   if (!log.log().silent()) {
     options.tell = [&log](const std::string& line) { log.log().warning(line); };
   }
@@ -124,27 +126,27 @@ checkpoint::SaverOptions options_of(const Session& session, RunStart& start, Run
 
 }  // namespace
 
-checkpoint::SaverOptions saver_options(const Session& session, const fs::path& dir,
-                                       int attempt) {
+checkpoint::SaverOptions saver_options(const session::Session& session,
+                                       const fs::path& dir, int attempt) {
   checkpoint::SaverOptions options;
   options.dir = dir;
   options.attempt = attempt;
   options.build = build_info().one_line();
-  options.layout = layout_of(session);
+  options.layout = session::layout_of(session);
   options.copy_threads = at::get_num_threads();
   return options;
 }
 
-RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& log,
-                               int64_t step)
+RunCheckpoints::RunCheckpoints(const TrainingSession& session, RunStart& start,
+                               RunLog& log, int64_t step)
     : log_(log),
       start_(start),
-      config_(session.config),
-      world_(session.world),
+      config_(session.config()),
+      world_(session.machine().world),
       marker_(ready_directory(session, start)),
       saver_(options_of(session, start, log, marker_,
                         [this](int64_t of) { return mirror_ && mirror_->holds(of); }),
-             *session.world),
+             session.world()),
       reached_(step) {
   if (start.read_checkpoint()) saver_.trust(*start.read_checkpoint());
   if (!log_.log().silent()) {
@@ -155,7 +157,7 @@ RunCheckpoints::RunCheckpoints(const Session& session, RunStart& start, RunLog& 
   open_mirror(session, step);
 }
 
-void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
+void RunCheckpoints::open_mirror(const session::Session& session, int64_t step) {
   const CheckpointSection& saves = config_.checkpoint;
   if (!saves.mirror) return;
   start_.use_attempt();  // the mirror tells the number to others
@@ -174,7 +176,7 @@ void RunCheckpoints::open_mirror(const Session& session, int64_t step) {
   // A run that has saved since knows the mirror by the names in its directory.
   if (!start_.past().newest) options.claim.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
-      *session.world, [&] { return std::to_string(newest_.value_or(-1)); });
+      session.world(), [&] { return std::to_string(newest_.value_or(-1)); });
   mirror_ = std::make_unique<checkpoint::MirrorThread>(
       std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror),
                                                   objects::ObjectStore::Priority::Low));

@@ -8,17 +8,18 @@
 
 #include "longhaul/checkpoint/mirror/mirror_thread.h"
 #include "longhaul/checkpoint/write/background_saver.h"
+#include "longhaul/session/session.h"
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/run_log.h"
-#include "longhaul/train/session/run_start.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/train/start/run_start.h"
+#include "longhaul/train/start/training_session.h"
 
 namespace longhaul::train {
 
 /// Returns the options that every checkpoint of the run has in common: directory,
 /// attempt, build and layout.
-checkpoint::SaverOptions saver_options(const Session& session, const fs::path& dir,
-                                       int attempt);
+checkpoint::SaverOptions saver_options(const session::Session& session,
+                                       const fs::path& dir, int attempt);
 
 /// Decides how the checkpoints of a start are saved: beside training or not, and again
 /// after the next step where a save fails, up to kTries times in a row. Logs the outcome
@@ -37,7 +38,8 @@ class RunCheckpoints {
   /// Makes the directory of checkpoints, marks it as the run's, and checks that every
   /// rank may write there and sees the same directory, so that faults are told before
   /// hours of training. `step` is where the start begins. Collective.
-  RunCheckpoints(const Session& session, RunStart& start, RunLog& log, int64_t step);
+  RunCheckpoints(const TrainingSession& session, RunStart& start, RunLog& log,
+                 int64_t step);
 
   /// Makes the host memory that saves of tensors like these need.
   void prepare(const std::vector<checkpoint::StateTensor>& tensors) {
@@ -86,7 +88,7 @@ class RunCheckpoints {
   void set_last_words() const;
   /// Begins to mirror where the settings name a mirror, at first the newest checkpoint.
   /// `step` is where the start begins. Collective.
-  void open_mirror(const Session& session, int64_t step);
+  void open_mirror(const session::Session& session, int64_t step);
   /// Says that the mirror lacks the newest checkpoint.
   void warn_of_mirror(double seconds);
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "longhaul/device/device.h"
-#include "longhaul/train/observe/capture.h"
+#include "longhaul/session/capture.h"
 
 namespace longhaul::train {
 
@@ -78,9 +78,10 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
     }
     for (const tensor::FlatPiece& piece : pieces) {
       for (const auto& [kind, all] : tensors) {
-        append_piece(kind, piece,
-                     all.narrow(0, piece.in_bucket - saved.begin, piece.in_member.size()),
-                     captured.tensors);
+        session::append_piece(
+            kind, piece,
+            all.narrow(0, piece.in_bucket - saved.begin, piece.in_member.size()),
+            captured.tensors);
       }
     }
   }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/checkpoint/write/background_saver.h"
-#include "longhaul/train/session/training_state.h"
+#include "longhaul/train/start/training_state.h"
 
 namespace longhaul::train {
 

@@ -5,8 +5,8 @@
 
 #include "longhaul/base/process.h"
 #include "longhaul/device/device.h"
+#include "longhaul/train/log/matmul_rate.h"
 #include "longhaul/train/log/step_figures.h"
-#include "longhaul/train/observe/matmul_rate.h"
 #include "tests/support/checked_device.h"
 
 namespace longhaul::train {

@@ -1,178 +1,20 @@
 #include "longhaul/train/save/state_read.h"
 
-#include <ATen/ops/empty.h>
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <limits>
-#include <utility>
-#include <vector>
-
-#include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
-#include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/session/state_reader.h"
+#include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
 namespace {
 
-/// Host memory between a file and another device than a CPU.
-constexpr int64_t kStagingBytes = int64_t{256} << 20;
+using session::StateFiles;
+using session::StateReader;
 
-/// The files that ranks read together. `source` has the tensors that these files hold in
-/// another form; it is null for a checkpoint of this program.
-struct From {
-  const checkpoint::StoredTensors& stored;
-  std::string where;  ///< for messages
-  const checkpoint::WeightsSource* source = nullptr;
-};
-
-/// Looks for weights that are NaN or infinite among the values that were read.
-class ValueCheck {
- public:
-  void look_at(const checkpoint::ReadRequest& request) {
-    if (request.kind != checkpoint::kWeight) return;
-    const auto found = format::first_not_finite(request.out, request.dtype);
-    if (!found) return;
-    const std::string& name = request.slice.name;
-    const int64_t index =
-        format::whole_index(request.slice, request.begin + static_cast<int64_t>(*found));
-    double value = 0.0;
-    format::convert_elements(
-        request.out.data() + *found * format::dtype_size(request.dtype), request.dtype,
-        reinterpret_cast<std::byte*>(&value), format::DType::F64, 1);
-    Json here = {name, index,
-                 format::describe_element(name, request.slice.global_shape, index),
-                 fmt::format("{}", value)};
-    if (!found_.is_null() && found_ <= here) return;
-    found_ = std::move(here);
-    dtype_ = request.dtype;
+void add_masters(StateReader& reader, const ModelState& state) {
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    reader.add(checkpoint::kWeight, state.optimizer.states()[i].master, buckets[i]);
   }
-
-  /// Throws InputError, the same on all ranks of `node`, where any rank has found such a
-  /// value. The error names the first such value by tensor and index, and by the tensor
-  /// names of the files where these are known. Collective.
-  void settle(const From& from, comm::Communicator& node) const {
-    if (!node.any(!found_.is_null())) return;
-    Json first;
-    for (const std::string& text : node.gather_strings(json_text(found_))) {
-      const Json other = Json::parse(text);
-      if (!other.is_null() && (first.is_null() || other < first)) first = other;
-    }
-    comm::on_all_ranks(node, [&] {
-      if (first != found_) return;
-      if (from.source) checkpoint::scan_finite(*from.source, first[0], dtype_);
-      checkpoint::refuse_value(from.where, first[2], first[3]);
-    });
-  }
-
- private:
-  Json found_;  ///< name, index, element and value of the first one; null: none
-  format::DType dtype_ = format::DType::F32;
-};
-
-/// Reads the state tensors that were added, in batches that fit the host memory between
-/// the files and the tensors, or at once and in place where there is no such memory.
-class StateReader {
- public:
-  StateReader(From from, const tensor::FlatBuffers& flat, std::optional<int64_t> staging)
-      : from_(std::move(from)), staged_(staging || !flat.device().is_cpu()) {
-    // A batch may exceed its half of the memory by one part.
-    if (staged_) batch_bytes_ = staging.value_or(kStagingBytes) / 2;
-  }
-
-  /// Adds what this rank owns of a bucket in `tensor`, which begins with the first owned
-  /// element. With `counts`, parameters without an update are left out.
-  void add(const char* kind, const at::Tensor& tensor, const tensor::Bucket& bucket,
-           const optim::UpdateCounts* counts = nullptr) {
-    const int64_t most = batch_bytes_ / static_cast<int64_t>(tensor.element_size());
-    for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
-      const tensor::Parameter& parameter = *piece.member->parameter;
-      if (counts != nullptr && counts->of(parameter.name()) == 0) continue;
-      const auto [first, end] = piece.in_member;
-      for (int64_t at = first; at < end;) {
-        const int64_t count = std::min(most, end - at);
-        const int64_t place = piece.in_bucket - bucket.owned.begin + at - first;
-        parts_.push_back({{kind,
-                           parameter.slice(),
-                           at,
-                           at + count,
-                           tensor::from_scalar_type(tensor.scalar_type()),
-                           {}},
-                          tensor.narrow(0, place, count),
-                          {}});
-        at += count;
-      }
-    }
-  }
-
-  /// Adds the masters of all buckets.
-  void add_masters(const ModelState& state) {
-    const auto& buckets = state.flat.buckets();
-    for (size_t i = 0; i < buckets.size(); ++i) {
-      add(checkpoint::kWeight, state.optimizer.states()[i].master, buckets[i]);
-    }
-  }
-
-  /// Reads all parts. The ranks agree on what may have failed on one rank before they
-  /// read together. Collective over `node`.
-  checkpoint::ReadReport run(comm::Communicator& node) {
-    checkpoint::ReadReport report;
-    ValueCheck check;
-    for (size_t next = 0; node.any(next < parts_.size());) {
-      const size_t first = next;
-      std::vector<checkpoint::ReadRequest> together;
-      comm::on_all_ranks(node, [&] { next = begin_batch(first, together); });
-      report += checkpoint::read_together(from_.stored, together, node);
-      comm::on_all_ranks(node, [&] {
-        for (size_t i = first; i < next; ++i) {
-          check.look_at(parts_[i].request);
-          if (staged_) parts_[i].to.copy_(std::exchange(parts_[i].host, {}));
-        }
-      });
-    }
-    check.settle(from_, node);
-    return report;
-  }
-
- private:
-  /// A part of a parameter that is read at once.
-  struct Part {
-    checkpoint::ReadRequest request;
-    at::Tensor to;
-    at::Tensor
-        host;  ///< what the bytes are read into; `to` itself where nothing is staged
-  };
-
-  /// Gives the parts of a batch their memory; reads the parts that the source alone can
-  /// read, and appends the other parts to `together`. Returns the first part of the next
-  /// batch.
-  size_t begin_batch(size_t first, std::vector<checkpoint::ReadRequest>& together) {
-    int64_t bytes = 0;
-    size_t next = first;
-    for (; next < parts_.size() && bytes < batch_bytes_; ++next) {
-      auto& [request, to, host] = parts_[next];
-      host = staged_ ? at::empty(to.sizes(), to.options().device(at::kCPU)) : to;
-      request.out = tensor::bytes_of(host);
-      bytes += static_cast<int64_t>(host.nbytes());
-      if (from_.source == nullptr || from_.source->as_stored(request.slice.name)) {
-        together.push_back(request);
-      } else {
-        from_.source->read_flat_range(request.slice, request.begin, request.end,
-                                      request.dtype, request.out);
-      }
-    }
-    return next;
-  }
-
-  From from_;
-  bool staged_;
-  int64_t batch_bytes_ = std::numeric_limits<int64_t>::max();
-  std::vector<Part> parts_;
-};
-
-From from_source(const checkpoint::WeightsSource& source) {
-  return {source.stored(), source.source().path.string(), &source};
 }
 
 /// Clears the moments of parameters that had no update, which an earlier state may have
@@ -193,21 +35,11 @@ void begin_with_zeros(const optim::BucketState& state, const tensor::Bucket& buc
 checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
-  StateReader reader(from_source(source), state.flat, {});
-  reader.add_masters(state);
+  StateReader reader(StateFiles::of(source), state.flat);
+  add_masters(reader, state);
   const checkpoint::ReadReport report = reader.run(node);
   state.optimizer.publish_masters();
   return report;
-}
-
-checkpoint::ReadReport load_weights(tensor::FlatBuffers& flat,
-                                    const checkpoint::WeightsSource& source,
-                                    comm::Communicator& node) {
-  StateReader reader(from_source(source), flat, {});
-  for (const tensor::Bucket& bucket : flat.buckets()) {
-    reader.add(checkpoint::kWeight, bucket.owned_weights, bucket);
-  }
-  return reader.run(node);
 }
 
 checkpoint::ReadReport restore_state(ModelState state,
@@ -215,16 +47,19 @@ checkpoint::ReadReport restore_state(ModelState state,
                                      const std::string& where, comm::Communicator& node,
                                      std::optional<int64_t> staging_bytes) {
   StateReader reader({stored, where}, state.flat, staging_bytes);
-  reader.add_masters(state);
+  add_masters(reader, state);
   const auto& buckets = state.flat.buckets();
+  const optim::UpdateCounts& counts = state.optimizer.counts();
+  const auto never_updated = [&](const std::string& name) {
+    return counts.of(name) == 0;
+  };
   comm::on_all_ranks(node, [&] {
     for (size_t i = 0; i < buckets.size(); ++i) {
       const optim::BucketState& own = state.optimizer.states()[i];
       if (!own.exp_avg.defined()) continue;  // frozen
-      const optim::UpdateCounts* counts = &state.optimizer.counts();
-      begin_with_zeros(own, buckets[i], *counts);
-      reader.add(checkpoint::kExpAvg, own.exp_avg, buckets[i], counts);
-      reader.add(checkpoint::kExpAvgSq, own.exp_avg_sq, buckets[i], counts);
+      begin_with_zeros(own, buckets[i], counts);
+      reader.add(checkpoint::kExpAvg, own.exp_avg, buckets[i], never_updated);
+      reader.add(checkpoint::kExpAvgSq, own.exp_avg_sq, buckets[i], never_updated);
     }
   });
   const checkpoint::ReadReport report = reader.run(node);

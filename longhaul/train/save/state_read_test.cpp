@@ -11,6 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/checkpoint/write/background_saver.h"
+#include "longhaul/session/state_reader.h"
 #include "longhaul/train/save/state_capture.h"
 #include "longhaul/train/save/state_read.h"
 #include "tests/support/fake_ranks.h"
@@ -196,7 +197,7 @@ TEST(StateRead, AnInfiniteWeightOfFilesIsNamedAlikeOnEveryRank) {
                      [&] { load_weights(rank.state(), *source, *world); }),
                  words);
       EXPECT_HAS(testing::message_of<InputError>(
-                     [&] { load_weights(*rank.flat, *source, *world); }),
+                     [&] { session::load_weights(*rank.flat, *source, *world); }),
                  words);
     });
   }

@@ -48,10 +48,10 @@ bool can_be_captured(const std::string& pattern, const ModelDescription& model) 
 
 }  // namespace
 
-void check_debug(const Session& session, system::Logger& log) {
-  const RunConfig& c = session.config;
-  const ModelDescription& model = session.model_config.description;
-  const int64_t world = session.world->size();
+void check_debug(const session::Session& session, system::Logger& log) {
+  const RunConfig& c = session.config();
+  const ModelDescription& model = session.model().description;
+  const int64_t world = session.world().size();
   const auto rank = [&](const std::string& key, int64_t number) {
     if (number < world) return;
     log.warning(fmt::format(
@@ -115,12 +115,12 @@ BatchFault DebugFaults::of_batch(const data::Cursor& cursor) const {
   return result;
 }
 
-void DebugFaults::in_memory(const Session& session, int64_t step) const {
+void DebugFaults::in_memory(const session::Session& session, int64_t step) const {
   for (const DebugFault& fault : faults_) {
     if (fault.kind != FaultKind::BitFlip || fault.step != step) continue;
-    session.replicas->finish_weights();
+    session.replicas().finish_weights();
     if (fault.rank != rank_) continue;
-    for (const tensor::Bucket& bucket : session.flat->buckets()) {
+    for (const tensor::Bucket& bucket : session.flat().buckets()) {
       for (const tensor::FlatMember& member : bucket.members) {
         const bool meant =
             fault.tensor.empty() || fault.tensor == member.parameter->name();

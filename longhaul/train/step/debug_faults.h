@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "longhaul/config/run_config.h"
-#include "longhaul/train/session/session.h"
+#include "longhaul/session/session.h"
 
 namespace longhaul::train {
 
@@ -26,7 +26,7 @@ class DebugFaults {
   BatchFault of_batch(const data::Cursor& cursor) const;
   /// Flips the lowest bit of one weight in memory where the step has such a fault. Must
   /// be called after the update, when weights are shared.
-  void in_memory(const Session& session, int64_t step) const;
+  void in_memory(const session::Session& session, int64_t step) const;
 
  private:
   std::vector<DebugFault> faults_;  ///< faults of this start
@@ -37,7 +37,7 @@ class DebugFaults {
 /// Warns of ranks and steps in [debug] and [profile] that this run does not have, so that
 /// nothing would happen there. Throws ConfigError for a tensor that the model does not
 /// have, and for a pattern that matches nothing.
-void check_debug(const Session& session, system::Logger& log);
+void check_debug(const session::Session& session, system::Logger& log);
 
 /// Sleeps where [debug] delays ask for it in this phase.
 void debug_delay(const RunConfig& config, int rank, std::string_view phase);

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
-#include "longhaul/train/session/router_loads.h"
+#include "longhaul/session/router_loads.h"
 
 namespace longhaul::train {
 namespace {
@@ -14,11 +14,11 @@ bool has_targets(const LossTerm& term) { return term.over == LossTerm::Over::Tar
 
 }  // namespace
 
-StepLoss::StepLoss(const Session& session, const BatchTotals& totals)
-    : terms_(session.model_config.description.losses) {
+StepLoss::StepLoss(const session::Session& session, const BatchTotals& totals)
+    : terms_(session.model().description.losses) {
   for (size_t i = 0; i < terms_.size(); ++i) {
     weights_.push_back(
-        router_weight(terms_[i], session.config, session.model_config.network));
+        session::router_weight(terms_[i], session.config(), session.model().network));
     const int64_t count = has_targets(terms_[i]) ? totals.targets.at(i)
                                                  : totals.positions * terms_[i].layers;
     if (count == 0 && without_targets_.empty()) without_targets_ = terms_[i].name;
@@ -38,14 +38,14 @@ std::vector<double> StepLoss::scales(double factor) const {
   return scales;
 }
 
-void StepLoss::add_up(const Session& session, std::vector<double> sums) {
+void StepLoss::add_up(const session::Session& session, std::vector<double> sums) {
   LH_ASSERT(sums.size() == terms_.size(), "{} sums of {} terms", sums.size(),
             terms_.size());
   for (size_t i = 0; i < sums.size(); ++i) {
     // All ranks of a tp group have the sum of a term with targets; it counts once.
     if (has_targets(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
   }
-  session.world->all_reduce_wait(sums, comm::ReduceOp::Sum);
+  session.world().all_reduce_wait(sums, comm::ReduceOp::Sum);
   sums_ = std::move(sums);
 }
 
@@ -66,11 +66,12 @@ std::vector<std::pair<std::string, double>> StepLoss::terms() const {
   return means;
 }
 
-BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch) {
+BatchTotals sum_over_replicas(const session::Session& session,
+                              const data::StepBatch& batch) {
   std::vector<int64_t> sums = batch.num_targets;
   sums.push_back(batch.content_hash);
   const bool only_targets =
-      std::ranges::all_of(session.model_config.description.losses, has_targets);
+      std::ranges::all_of(session.model().description.losses, has_targets);
   if (!only_targets) sums.push_back(batch.num_real);
   session.mesh().dp().all_reduce_wait(sums, comm::ReduceOp::Sum);
   const size_t terms = batch.num_targets.size();
@@ -80,13 +81,6 @@ BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& bat
   sums.resize(terms);
   totals.targets = std::move(sums);
   return totals;
-}
-
-std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums) {
-  for (comm::Communicator* group : {&session.mesh().cp(), &session.mesh().pp()}) {
-    group->all_reduce_wait(sums, comm::ReduceOp::Sum);
-  }
-  return sums;
 }
 
 }  // namespace longhaul::train

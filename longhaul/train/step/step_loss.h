@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/train/session/session.h"
+#include "longhaul/session/session.h"
 
 namespace longhaul::train {
 
@@ -17,14 +17,15 @@ struct BatchTotals {
   int64_t content = 0;  ///< the content hash
 };
 /// Adds up the totals of all ranks' parts of the step's batch. Collective over dp.
-BatchTotals sum_over_replicas(const Session& session, const data::StepBatch& batch);
+BatchTotals sum_over_replicas(const session::Session& session,
+                              const data::StepBatch& batch);
 
 /// The loss of a step: each term's sum divided by the term's own denominator in the
 /// global batch.
 class StepLoss {
  public:
   /// `totals` are those of the global batch (sum_over_replicas).
-  StepLoss(const Session& session, const BatchTotals& totals);
+  StepLoss(const session::Session& session, const BatchTotals& totals);
 
   /// Returns the first term that has no target in the global batch, so that the loss is
   /// undefined; empty where every term has some.
@@ -35,7 +36,7 @@ class StepLoss {
   std::vector<double> scales(double factor = 1.0) const;
   /// Adds up what the ranks have summed; the result is the same on every rank. Collective
   /// over the world.
-  void add_up(const Session& session, std::vector<double> sums);
+  void add_up(const session::Session& session, std::vector<double> sums);
 
   /// Returns the sum of the means of all terms that have targets; NaN where the global
   /// batch has no target for such a term. Must be called after add_up().
@@ -50,9 +51,5 @@ class StepLoss {
   std::string without_targets_;
   std::vector<double> sums_;
 };
-
-/// Adds up what the ranks of a replica have summed over their positions and stages; the
-/// result is the same on all ranks of the replica. Collective over cp and pp.
-std::vector<double> sum_of_replica(const Session& session, std::vector<double> sums);
 
 }  // namespace longhaul::train

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "longhaul/data/sources/token_source.h"
+#include "longhaul/nn/forward_context.h"
+
+namespace longhaul::session {
+
+/// Returns rows [row, row + rows) of the batch as tensors on the device. On a CPU the
+/// tensors may be views of the batch, which must then stay unchanged while they are used.
+nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows, at::Device device);
+
+}  // namespace longhaul::session

@@ -1,0 +1,85 @@
+#include "longhaul/session/fingerprint.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "longhaul/device/device.h"
+#include "longhaul/ops/attention/library_attention.h"
+#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/ops/linear/products.h"
+
+namespace longhaul::session {
+namespace {
+
+/// Environment variables by which a person selects other code inside the libraries.
+constexpr const char* kLibraryLimits[] = {
+    "DNNL_MAX_CPU_ISA",        "MKL_CBWR",           "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
+
+Json library_limits() {
+  Json limits = Json::object();
+  for (const char* name : kLibraryLimits) {
+    if (const char* value = std::getenv(name)) limits[name] = value;
+  }
+  return limits;
+}
+
+}  // namespace
+
+Json numerics_fingerprint(const Json& place) {
+  Json all = {{"instruction_set", at::get_cpu_capability()},
+              {"kernels", system::isa_name(system::best_isa())},
+              {"cpu", kernels::cpu_name()},
+              {"library_limits", library_limits()},
+              {"threads", at::get_num_threads()},
+              {"libtorch", TORCH_VERSION}};
+  all.update(place);
+  return all;
+}
+
+Json merge_fingerprints(const std::vector<Json>& of_ranks) {
+  Json merged = Json::object();
+  for (const auto& [key, value] : of_ranks.at(0).items()) {
+    std::set<Json> values;
+    for (const Json& rank : of_ranks) values.insert(rank.at(key));
+    merged[key] = values.size() == 1 ? value : Json(values);
+  }
+  return merged;
+}
+
+Json fingerprint_of(const Machine& machine, const std::string& layout) {
+  const at::ScalarType compute = tensor::to_scalar_type(machine.policy.compute);
+  const Json place = {
+      {"layout", layout},
+      {"device", device::name(machine.device)},
+      {"collectives", device::describe_sums(machine.device, *machine.world)},
+      {"products", ops::describe_products(compute, machine.device)},
+      {"attention", ops::library::describe_attention(compute, machine.device)}};
+  std::vector<Json> of_ranks;
+  for (const std::string& text :
+       machine.world->gather_strings(json_text(numerics_fingerprint(place)))) {
+    of_ranks.push_back(parse_json(text, "a rank's fingerprint"));
+  }
+  return merge_fingerprints(of_ranks);
+}
+
+FingerprintComparison compare_fingerprints(const Json& saved, const Json& now) {
+  FingerprintComparison result;
+  for (const auto& [key, value] : now.items()) {
+    if (!saved.contains(key)) {
+      result.unknown += fmt::format("{}{}", result.unknown.empty() ? "" : ", ", key);
+    } else if (saved[key] != value) {
+      result.differences +=
+          fmt::format("{}{} was {}, is {}", result.differences.empty() ? "" : "; ", key,
+                      json_text(saved[key]), json_text(value));
+    }
+  }
+  return result;
+}
+
+}  // namespace longhaul::session

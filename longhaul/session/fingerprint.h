@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/session/settle.h"
+
+namespace longhaul::session {
+
+/// Returns what decides the last bits of a result besides the program and the
+/// configuration, as this rank sees it. The machine tells the CPU, the instruction sets
+/// of ATen and of this program's kernels, environment variables that limit the libraries,
+/// threads and LibTorch. `place` is what the session knows and the machine does not tell:
+/// layout, device, and whose collectives, products and attention are used. Equal
+/// fingerprints give equal bits.
+Json numerics_fingerprint(const Json& place);
+
+/// Returns one fingerprint for all ranks. Where the ranks differ, a field is the list of
+/// the values that occur.
+Json merge_fingerprints(const std::vector<Json>& of_ranks);
+
+/// Returns the fingerprint of all ranks, which lie as `layout` says
+/// (LayoutDescription::describe). Collective.
+Json fingerprint_of(const Machine& machine, const std::string& layout);
+
+/// How a checkpoint's fingerprint compares with the present fingerprint.
+struct FingerprintComparison {
+  /// "threads was 2, is 1; ...": the bits will differ. Empty: no difference is known.
+  std::string differences;
+  /// "kernels, device": fields that the checkpoint does not have, because an older
+  /// version or an import wrote it. Empty: it has all fields.
+  std::string unknown;
+};
+FingerprintComparison compare_fingerprints(const Json& saved, const Json& now);
+
+}  // namespace longhaul::session

@@ -1,0 +1,211 @@
+#include "longhaul/session/session.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/device/device.h"
+#include "longhaul/layout/rank_costs.h"
+#include "longhaul/ops/experts/grouped_linear.h"
+#include "longhaul/session/device_fit.h"
+#include "longhaul/session/offset_waits.h"
+#include "longhaul/session/router_loads.h"
+
+namespace longhaul::session {
+namespace {
+
+/// Logs which tensors split unevenly over tp.
+void tell_uneven_splits(const Session& session, system::Logger& log) {
+  std::vector<format::SplitTensor> wholes;
+  for (const ParameterDescription& p : session.model().description.parameters()) {
+    wholes.push_back({p.whole(), p.split});
+  }
+  for (const std::string& note :
+       format::uneven_splits(session.layout().description().tensor, wholes)) {
+    log.info(note);
+  }
+}
+
+/// Checks before anything large is made whether the rank's tensors fit its device.
+void check_device_fit(const Session& session, const ParameterClasses& classes,
+                      system::Logger& log) {
+  if (session.device().is_cpu()) return;
+  const layout::LayoutCosts costs(
+      session.config(), session.model().description, session.layout().description(),
+      [&](const std::string& name) { return classes.at(name).frozen; });
+  const std::optional<device::Memory> memory = device::memory(session.device());
+  if (!memory) {
+    log.warning(fmt::format(
+        "{} does not tell how much memory it has (getMemoryInfo): whether the "
+        "run fits is not known before it runs",
+        device::name(session.device())));
+    return;
+  }
+  const std::string warning =
+      check_fit(costs.of(session.world().rank()), memory->free, memory->total);
+  if (!warning.empty()) log.warning(warning);
+}
+
+/// Logs where the host waits for the device in products of experts.
+void tell_offset_waits(const Session& session, const ParameterClasses& classes,
+                       system::Logger& log) {
+  const ModelDescription& model = session.model().description;
+  if (session.device().is_cpu() || !families::has_experts(session.model().network)) {
+    return;
+  }
+  const std::string why = ops::describe_offset_waits(
+      tensor::to_scalar_type(session.machine().policy.compute), session.device(),
+      device::name(session.device()), session.config().run.fused,
+      expert_sizes(model, session.layout().description().tensor));
+  if (!why.empty()) {
+    log.warning(
+        fmt::format("products of experts run one expert after another, and the "
+                    "host waits for the device in each layer: {}",
+                    why));
+    return;
+  }
+  const std::string mixed = describe_partly_frozen(
+      model, session.layout().description().ep,
+      [&](const std::string& name) { return classes.at(name).frozen; });
+  if (!mixed.empty()) log.warning(mixed);
+}
+
+}  // namespace
+
+Session::Session(RunConfig config, Machine machine, ModelConfig model, Layout layout,
+                 const ParameterClasses& classes, system::Logger& log)
+    : config_(std::move(config)),
+      machine_(std::move(machine)),
+      model_(std::move(model)),
+      layout_(std::move(layout)) {
+  tell_uneven_splits(*this, log);
+  check_device_fit(*this, classes, log);
+  tell_offset_waits(*this, classes, log);
+  const auto placed = build_chunks(classes);
+  flat_ = std::make_unique<tensor::FlatBuffers>(
+      placed, machine_.policy, machine_.device,
+      layout_.description().sharding(machine_.world->rank()));
+  replicas_ = std::make_unique<parallel::DataParallel>(*flat_, layout_.groups());
+  for (const Chunk& chunk : chunks_) {
+    chunk.model->prepare(config_.data.seq_len, machine_.device);
+  }
+}
+
+/// Builds this rank's chunks of the model, cut to its tp index. Returns their parameters
+/// in forward order, as the layout places them.
+std::vector<tensor::FlatParameter> Session::build_chunks(
+    const ParameterClasses& classes) {
+  const layout::LayoutDescription& layout = layout_.description();
+  const int rank = machine_.world->rank();
+  std::vector<tensor::ParameterPtr> parameters;
+  for (const layout::ChunkUnits& units : layout.chunk_units(model_.description, rank)) {
+    chunks_.push_back({models::build(model_, units.spec), units});
+    for (const tensor::ParameterPtr& p : chunks_.back().model->parameters()) {
+      parameters.push_back(p);
+    }
+  }
+  const std::vector<layout::PlacedParameter> places =
+      layout.parameters(model_.description, rank,
+                        [&](const std::string& name) { return classes.at(name).frozen; });
+  LH_ASSERT(places.size() == parameters.size(), "{} parameters, {} described",
+            parameters.size(), places.size());
+  std::vector<tensor::FlatParameter> placed;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const layout::PlacedParameter& place = places[i];
+    LH_ASSERT(place.slice.name == parameters[i]->name(),
+              "{} stands where {} is described", parameters[i]->name(), place.slice.name);
+    parameters[i]->set_slice(place.slice);
+    placed.push_back({parameters[i], classes.at(place.slice.name), place.unit,
+                      place.sum_group, place.counted, place.expert, place.joint});
+  }
+  return placed;
+}
+
+Json layout_of(const Session& session) {
+  const layout::MeshShape& shape = session.mesh().shape();
+  Json layout = {{"world", session.world().size()},
+                 {"pp", shape.pp},
+                 {"dp", shape.dp},
+                 {"cp", shape.cp},
+                 {"tp", shape.tp},
+                 {"zero", session.config().parallel.zero}};
+  if (session.layout().description().ep > 1)
+    layout["ep"] = session.layout().description().ep;
+  return layout;
+}
+
+int64_t dividing_length(const Session& session, int64_t wanted) {
+  const int64_t whole = session.config().data.seq_len;
+  const layout::MeshShape& shape = session.mesh().shape();
+  const int64_t unit = shape.tp * shape.cp == 1 ? 1 : 2 * int64_t{shape.tp} * shape.cp;
+  return std::min(whole, (wanted + unit - 1) / unit * unit);
+}
+
+StageOptions stage_options(const Session& session, Capture* capture, Profile* profile,
+                           std::function<void()> after_forward) {
+  const RunConfig& config = session.config();
+  StageOptions options;
+  options.after_forward = std::move(after_forward);
+  options.device = session.device();
+  options.context.fused = config.run.fused;
+  const bool full = config.memory.recompute == RecomputeKind::Full;
+  const int64_t layers = session.model().description.num_blocks();
+  options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
+  options.context.selective_recompute =
+      config.memory.recompute == RecomputeKind::Selective;
+  options.offload = config.memory.offload_activations;
+  options.z_loss = config.optimizer.z_loss;
+  if (session.model().description.drops) {
+    options.context.dropout_key = static_cast<uint64_t>(config.run.seed);
+  }
+  const auto& buckets = session.flat().buckets();
+  options.units = session.layout().description().rank_units(
+      session.model().description, session.world().rank(),
+      {buckets.begin(), buckets.end()});
+  for (const PassedTensor& tensor : session.model().description.passed) {
+    options.passed.push_back(tensor.width);
+  }
+  options.token_parts =
+      session.layout().description().tensor.sequence ? session.mesh().shape().tp : 1;
+  session.layout().prepare(options.context);
+  prepare_router(session, options.context.router);
+  options.capture = capture;
+  options.profile = profile;
+  if (session.world().size() > 1) {
+    options.drive = [world = session.machine().world] { world->progress(); };
+  }
+  return options;
+}
+
+void run_plan(const Session& session, const layout::PipelinePlan& plan,
+              StageRunner& runner, parallel::Trace* trace) {
+  const device::BackwardHere backward_here;
+  try {
+    runner.begin_plan(plan, session.mesh().index().pp);
+    parallel::execute(
+        plan, runner, session.layout().boundaries(),
+        {tensor::to_scalar_type(session.machine().policy.compute), session.device()},
+        trace);
+    runner.end_plan();
+  } catch (...) {
+    runner.clear();
+    throw;
+  }
+}
+
+void run_forward(const Session& session, StageRunner& runner,
+                 std::vector<data::TokenBatch>& batches) {
+  const at::NoGradGuard no_grad;
+  runner.begin_step(batches,
+                    std::vector<double>(session.model().description.losses.size(), 1.0));
+  run_plan(session,
+           layout::inference_plan(session.mesh().shape().pp,
+                                  session.layout().description().chunks,
+                                  static_cast<int64_t>(batches.size())),
+           runner);
+}
+
+}  // namespace longhaul::session

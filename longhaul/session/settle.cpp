@@ -1,0 +1,143 @@
+#include "longhaul/session/settle.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/comm/hosts.h"
+#include "longhaul/config/hardware_profile.h"
+#include "longhaul/config/load.h"
+#include "longhaul/device/device.h"
+#include "longhaul/device/plugin.h"
+#include "longhaul/ops/fused/device_precision.h"
+#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/session/layout.h"
+#include "longhaul/session/threads.h"
+
+namespace longhaul::session {
+namespace {
+
+format::DType state_dtype(StateType type) {
+  return type == StateType::Fp32 ? format::DType::F32 : format::DType::BF16;
+}
+
+tensor::DTypePolicy make_policy(const PrecisionSection& p) {
+  return {p.compute == ComputeType::Fp32 ? format::DType::F32 : format::DType::BF16,
+          p.master == MasterType::Fp32 ? format::DType::F32 : format::DType::BF16,
+          state_dtype(p.moments), state_dtype(p.gradients), state_dtype(p.reduce)};
+}
+
+at::Device choose_device(const RunSection& run, comm::Communicator& node) {
+  if (!run.device_plugin.empty()) device::load_plugin(run.device_plugin);
+  const at::Device device = device::choose(run.device, node);
+  device::check(device);
+  return device;
+}
+
+/// Throws ConfigError where the device cannot do what the settings ask of it.
+void check_abilities(const RunConfig& config, at::Device device) {
+  if (config.memory.offload_activations) {
+    device::check_side_streams(device, "memory.offload_activations");
+  }
+  if (!config.profile.steps.empty() || config.profile.every > 0) {
+    device::check_timing(device, "[profile]");
+  }
+}
+
+void tell_unused_gpus(const RunSection& run, at::Device device, system::Logger& log) {
+  if (run.device != "auto" || !device.is_cpu()) return;
+  const std::string unused = device::unused_gpus();
+  if (unused.empty()) return;
+  log.warning(
+      fmt::format("the run uses the CPU, although this machine has GPUs: {}", unused));
+}
+
+/// Makes results repeat bitwise where the settings ask for it. The CPU kernels always do;
+/// on other devices ATen is told to.
+void set_determinism(const RunSection& run, at::Device device, system::Logger& log) {
+  const bool wanted = run.deterministic.value_or(device.is_cpu());
+  if (device.is_cpu()) {
+    if (!wanted) {
+      log.warning(
+          "run.deterministic = false has no effect: a CPU's results repeat bitwise "
+          "anyway");
+    }
+    return;
+  }
+  at::globalContext().setDeterministicAlgorithms(wanted, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  ops::set_device_precision();
+}
+
+void tell_idle_offload(const MemorySection& memory, at::Device device,
+                       system::Logger& log) {
+  if (!memory.offload_activations || !device.is_cpu()) return;
+  log.warning("memory.offload_activations has no effect: a CPU has no other memory");
+}
+
+/// Returns the peak rate of run.hardware, 0 without that setting. Throws ConfigError
+/// where the profile is of another machine, or lacks the peak.
+double peak_of(const fs::path& file, at::Device device, format::DType compute) {
+  if (file.empty()) return 0.0;
+  const HardwareProfile profile = parse_hardware_profile(read_text(file), file.string());
+  check_machine(profile, file.string(), device::name(device), kernels::cpu_name(),
+                at::get_num_threads());
+  const bool bf16 = compute == format::DType::BF16;
+  const double peak = bf16 ? profile.peak_bf16 : profile.peak_fp32;
+  if (peak > 0.0) return peak;
+  throw ConfigError(
+      "hardware",
+      fmt::format("{} has no peak.{}, which precision.compute needs; measure the machine "
+                  "again with longhaul bench --out, or leave run.hardware out",
+                  file.string(), bf16 ? "bf16" : "fp32"));
+}
+
+}  // namespace
+
+Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                       system::Logger& log) {
+  Machine machine;
+  machine.world = std::move(world);
+  machine.node = comm::split_by_host(*machine.world, "node");
+  (void)derive_batch(config, machine.world->size());  // refuses ranks that do not divide
+  machine.policy = make_policy(config.precision);
+  machine.device = choose_device(config.run, *machine.node);
+  check_abilities(config, machine.device);
+  tell_unused_gpus(config.run, machine.device, log);
+  set_determinism(config.run, machine.device, log);
+  tell_idle_offload(config.memory, machine.device, log);
+  machine.threads = set_threads(config.run.threads, *machine.node);
+  machine.hardware_peak =
+      peak_of(config.run.hardware, machine.device, machine.policy.compute);
+  return machine;
+}
+
+ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
+                         system::Logger& log) {
+  ModelConfig model = load_model_config(config_json, config.model.override_);
+  for (const std::string& field : model.ignored_fields) {
+    log.warning(
+        fmt::format("config.json: the field '{}' is not known and has no effect", field));
+  }
+  check_against_model(config, model);
+  for (const std::string& warning : settings_without_effect(config, model)) {
+    log.warning(warning);
+  }
+  return model;
+}
+
+layout::LayoutDescription settle_layout(const RunConfig& config,
+                                        const ModelDescription& model,
+                                        const Machine& machine) {
+  // No other setting needs the machines.
+  const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
+  const layout::Placement placement =
+      of_nodes ? placement_of(*machine.world, *machine.node) : layout::Placement();
+  return layout::describe_layout(config, model, machine.world->size(), placement);
+}
+
+}  // namespace longhaul::session

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/config/run_config.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/layout/layout_description.h"
+#include "longhaul/system/log.h"
+#include "longhaul/tensor/flat_buffers.h"
+
+// What is settled before a session is built, in the order of these functions. Each logs
+// what a person has to know; `log` is rank 0's, and the other ranks pass a silent one.
+// Each throws ConfigError for settings that do not fit.
+
+namespace longhaul::session {
+
+/// The ranks of a run, and what this rank computes with.
+struct Machine {
+  std::shared_ptr<comm::Communicator> world;
+  std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
+  tensor::DTypePolicy policy;
+  at::Device device = at::kCPU;
+  std::string threads;  ///< how many threads a rank has, why, and how they wait
+  /// FLOP/s in the compute dtype, from run.hardware; 0: unknown.
+  double hardware_peak = 0.0;
+};
+
+/// Settles what needs no model: the ranks, the device, whether results repeat, and the
+/// threads of this process. Collective.
+Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                       system::Logger& log);
+
+/// Reads the model from `config_json`, and checks the settings against it.
+ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
+                         system::Logger& log);
+
+/// Returns the layout that the ranks are to have. Collective.
+layout::LayoutDescription settle_layout(const RunConfig& config,
+                                        const ModelDescription& model,
+                                        const Machine& machine);
+
+}  // namespace longhaul::session

@@ -1,0 +1,155 @@
+#include "longhaul/train/start/open_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/bert/example_source.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/store/self_test.h"
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/train/start/packed_data.h"
+#include "longhaul/train/start/staged_inputs.h"
+
+namespace longhaul::train {
+namespace {
+
+using Source = std::unique_ptr<data::TokenSource>;
+
+/// The paths that an entry of data.train or data.validation names.
+struct Named {
+  std::vector<fs::path> paths;
+  std::string field;  ///< field in which rows hold their ids
+  const char* key;
+};
+
+/// Returns the paths of an entry, or the store that they were packed into. Collective.
+Named readable(const DataInputs& inputs, Named named) {
+  const std::vector<fs::path>& paths = named.paths;
+  const auto packs = [&](const fs::path& path) {
+    return needs_packing(path, named.field, inputs.objects.pieces_at(path) != nullptr);
+  };
+  const auto packed = std::ranges::count_if(paths, packs);
+  if (packed == 0) return named;
+  if (packed != std::ssize(paths)) {
+    const auto in_place = std::ranges::find_if_not(paths, packs);
+    throw ConfigError(
+        "data", fmt::format("{} lists {} together with files that have to be packed; "
+                            "give each kind an entry of its own",
+                            named.key, in_place->string()));
+  }
+  if (data::names_bert_shards(paths.front())) {  // checked before the files are packed
+    data::check_losses(data::example_losses(), paths.front().string(),
+                       inputs.model.description.losses_with_targets(),
+                       inputs.model.model_type);
+  }
+  const PackOptions options{named.field,
+                            data_cache_dir(inputs.config),
+                            inputs.model.vocab_size,
+                            inputs.config.data.seq_len,
+                            inputs.shards,
+                            data::input_objects(inputs.objects.store())};
+  // A store has no fields: it holds only what was in the packed field.
+  return {{pack_sources(paths, options, inputs.world, inputs.log)},
+          data::kIdsField,
+          named.key};
+}
+
+Source open_path(const DataInputs& inputs, const fs::path& path,
+                 const std::string& field) {
+  const DataSection& data = inputs.config.data;
+  Source source = data::open_source(path, data.seq_len, data.document_mask, data.verify,
+                                    field, inputs.objects.pieces_at(path));
+  if (inputs.tokenizer != nullptr) {
+    data::check_tokenizer(*source, inputs.tokenizer->fingerprint());
+    data::check_self_test(path, *inputs.tokenizer, "the model's tokenizer");
+  }
+  return source;
+}
+
+/// Opens an entry's paths as one source; packs first what has to be packed. Collective.
+Source open_paths(const DataInputs& inputs, const DataPaths& entry,
+                  const std::string& field, const char* key) {
+  const Named named = readable(inputs, {local_paths(entry, inputs.objects), field, key});
+  std::vector<Source> parts;
+  for (const fs::path& path : named.paths) {
+    parts.push_back(open_path(inputs, path, named.field));
+  }
+  return data::concatenated_source(std::move(parts));
+}
+
+Source open_entry(const DataInputs& inputs, const TrainSource& entry) {
+  const DataSection& data = inputs.config.data;
+  if (entry.synthetic > 0) {
+    const ModelConfig& model = inputs.model;
+    const bool masked = model.description.losses.front().name == kMaskedToken;
+    const auto make = masked ? data::synthetic_examples : data::synthetic_source;
+    return make(entry.synthetic, data.seq_len, model.vocab_size,
+                static_cast<uint64_t>(inputs.config.run.seed));
+  }
+  return open_paths(inputs, entry.path, entry.field, "data.train");
+}
+
+/// Returns the name by which logs, counts and messages call a source. No two sources have
+/// the same name.
+std::string name_of(const TrainSource& entry,
+                    const std::vector<data::WeightedSource>& before) {
+  const std::string plain = entry.synthetic > 0 ? "synthetic" : entry.path.text();
+  std::string name = plain;
+  const auto taken = [&] {
+    return std::ranges::any_of(before, [&](const auto& s) { return s.name == name; });
+  };
+  for (int number = 2; taken(); ++number) name = fmt::format("{}#{}", plain, number);
+  return name;
+}
+
+/// Says how much of a set a validation reads.
+std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
+  const int64_t most = config.validation.batches * config.batch.global_size;
+  if (most == 0 || most >= sequences) {
+    return fmt::format("all {} sequences are read", grouped(sequences));
+  }
+  return fmt::format(
+      "the first {} of {} sequences are read ({:.1f}%): validation.batches = {} of "
+      "batch.global_size = {}; validation.batches = 0 reads all",
+      grouped(most), grouped(sequences),
+      100.0 * static_cast<double>(most) / static_cast<double>(sequences),
+      config.validation.batches, config.batch.global_size);
+}
+
+}  // namespace
+
+RunData open_data(const DataInputs& inputs) {
+  const RunConfig& config = inputs.config;
+  RunData data;
+  const auto checked = [&](Source source) {
+    source->limit_ids(inputs.model.vocab_size);
+    data::fit_losses(*source, inputs.model.description.losses_with_targets(),
+                     inputs.model.model_type);
+    return std::shared_ptr<const data::TokenSource>(std::move(source));
+  };
+  for (const TrainSource& entry : config.data.train) {
+    const auto source = checked(open_entry(inputs, entry));
+    data.train.push_back(
+        {source, entry.weight, name_of(entry, data.train), entry.max_epochs});
+    data.train_sequences += source->num_sequences();
+    inputs.log.info(fmt::format("train data: {}", source->describe()));
+  }
+  for (const ValidationSource& entry : config.data.validation) {
+    const auto source =
+        checked(open_paths(inputs, entry.path, entry.field, "data.validation"));
+    infer::require_targets(*source, config.validation.batches * config.batch.global_size,
+                           "data.validation " + entry.name);
+    data.validation.push_back({entry.name, source});
+    inputs.log.info(
+        fmt::format("validation data {}: {}", entry.name, source->describe()));
+    inputs.log.info(fmt::format("validation data {}: {}", entry.name,
+                                share_that_is_read(config, source->num_sequences())));
+  }
+  return data;
+}
+
+}  // namespace longhaul::train
