@@ -68,8 +68,12 @@ void fit_experts(ParallelSection& parallel, bool of_run, const ModelConfig& mode
   const int64_t replicas = ranks / (parallel.tp * parallel.pp * parallel.cp);
   const int64_t data = std::max<int64_t>(1, replicas) * parallel.cp;
   if (of_run && data % parallel.ep == 0) return;
-  const families::Experts* experts = families::first_experts(model.network);
-  parallel.ep = experts == nullptr ? 1 : std::gcd(data, experts->router.out);
+  int64_t most = 0;
+  for (const families::Block& block : model.network.blocks) {
+    const families::Experts* experts = families::experts_of(block);
+    if (experts != nullptr) most = std::gcd(most, experts->router.out);
+  }
+  parallel.ep = most == 0 ? 1 : std::gcd(data, most);
 }
 
 }  // namespace
@@ -155,12 +159,12 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
                             const ParallelSection& parallel, int64_t positions,
                             int64_t micro_size, World world) {
   check_device(call);
-  if (positions > model.config.max_position_embeddings) {
+  if (positions > model.config.network.max_positions) {
     // ConfigError, since no file is at fault: older checkpoints have no more positions.
     throw ConfigError("model",
                       fmt::format("{} positions are needed, the model has {} "
                                   "(max_position_embeddings in {}); use a shorter length",
-                                  positions, model.config.max_position_embeddings,
+                                  positions, model.config.network.max_positions,
                                   model.config.source_path.string()));
   }
   RunConfig config;

@@ -128,7 +128,7 @@ class Chooser {
       fixed = data.fixed_length;
       first = &data;
     }
-    const int64_t positions = facts_.model.max_position_embeddings;
+    const int64_t positions = facts_.model.network.max_positions;
     fixed_ = fixed > 0;
     if (fixed_) {
       config_.data.seq_len = fixed;

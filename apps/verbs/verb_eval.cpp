@@ -39,7 +39,7 @@ int64_t length_of(const EvalOptions& options, const ModelConfig& config) {
   if (data::is_example_store(options.data)) {
     return data::ExampleStoreInfo::read(options.data).form.seq_len;
   }
-  return std::min<int64_t>(config.max_position_embeddings, 2048);
+  return std::min<int64_t>(config.network.max_positions, 2048);
 }
 
 using SourcePtr = std::unique_ptr<data::TokenSource>;

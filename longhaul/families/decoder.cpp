@@ -6,8 +6,7 @@
 
 #include "longhaul/families/describe.h"
 #include "longhaul/families/limits.h"
-#include "longhaul/families/outline.h"
-#include "longhaul/families/padding.h"
+#include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {
 namespace {
@@ -70,92 +69,29 @@ void read_sizes(const ConfigFields& fields, const AbsentFields& absent,
   }
 }
 
-Projection projection(const std::string& name, int64_t out, bool bias) {
-  return {.name = name, .out = out, .bias = bias};
-}
-
-Norm norm(const DecoderSettings& s, const std::string& name) {
-  return {Norm::Kind::Rms, name, s.rms_norm_eps, s.norm_form};
-}
-
-bool is_set(const std::vector<bool>& layers, int64_t layer) {
-  return !layers.empty() && layers.at(static_cast<size_t>(layer));
-}
-
-std::optional<Rotation> rotation(const DecoderSettings& s, int64_t layer) {
-  if (is_set(s.unrotated_layers, layer)) return std::nullopt;
-  const bool other = s.sliding_rope && !is_set(s.full_layers, layer);
-  return Rotation{other ? *s.sliding_rope : s.rope, s.head_dim};
-}
-
-Attention attention(const DecoderSettings& s, int64_t layer, const std::string& name) {
+/// Returns Llama's block of the layer.
+Block llama_block(const DecoderSettings& s, const RopeConfig& rope, int64_t layer) {
+  const std::string name = fmt::format("model.layers.{}.", layer);
+  const std::string attn = name + "self_attn.", mlp = name + "mlp.";
   const int64_t query = s.num_attention_heads * s.head_dim;
   const int64_t key = s.num_key_value_heads * s.head_dim;
-  Attention out{.query = projection(name + "q_proj", query, s.head_biases),
-                .key = projection(name + "k_proj", key, s.head_biases),
-                .value = projection(name + "v_proj", key, s.head_biases),
-                .out = projection(name + "o_proj", s.hidden_size, s.out_bias),
-                .head_dim = s.head_dim,
-                .rotation = rotation(s, layer),
-                .norms_over_all_heads = s.wide_norms,
-                .scale = s.attention_scale,
-                .dropout = s.attention_dropout,
-                .extras_last = true};
-  if (!is_set(s.full_layers, layer)) out.window = s.sliding_window;
-  if (!s.head_norms && !s.wide_norms) return out;
-  out.query_norm = norm(s, name + "q_norm");
-  out.key_norm = norm(s, name + "k_norm");
-  return out;
-}
-
-FeedForward feed_forward(const DecoderSettings& s, const std::string& name) {
-  return {.gate = projection(name + "gate_proj", s.intermediate_size, s.mlp_biases),
-          .up = projection(name + "up_proj", s.intermediate_size, s.mlp_biases),
-          .down = projection(name + "down_proj", s.hidden_size, s.mlp_biases),
-          .activation = s.activation};
-}
-
-Experts experts(const DecoderSettings& s, const std::string& block) {
-  const ExpertSettings& e = *s.experts;
-  const std::string name = block + e.layer;
-  Experts out;
-  out.router = projection(name + "gate", e.experts, false);
-  out.top_k = e.top_k;
-  out.normalised = e.normalised;
-  out.fused = block + "mlp.experts";
-  for (int64_t i = 0; i < e.experts; ++i) {
-    const std::string expert = fmt::format("{}experts.{}.", name, i);
-    out.experts.push_back(
-        {.gate = projection(expert + e.gate, e.intermediate_size, false),
-         .up = projection(expert + e.up, e.intermediate_size, false),
-         .down = projection(expert + e.down, s.hidden_size, false),
-         .activation = s.activation});
-  }
-  return out;
-}
-
-Core inner(const DecoderSettings& s, int64_t layer, const std::string& block) {
-  if (s.experts && !is_set(s.experts->dense_layers, layer)) return experts(s, block);
-  return feed_forward(s, block + "mlp.");
-}
-
-/// Returns a block of the layer. Llama has norms before its branches, OLMo 2 behind them
-/// and Gemma 3 both. The norm before the feed-forward has another name in files where
-/// attention has a norm behind it.
-Block block(const DecoderSettings& s, int64_t layer) {
-  const std::string name = fmt::format("model.layers.{}.", layer);
-  const auto branch = [&](Core core, const char* before, const char* after) {
-    Branch out{.core = std::move(core), .scale = s.residual_scale};
-    if (s.norms_before) out.before = norm(s, name + before);
-    if (s.norms_after) out.after = norm(s, name + after);
-    return out;
+  const auto norm = [&](const char* end) {
+    return Norm{Norm::Kind::Rms, name + end, s.rms_norm_eps};
   };
-  return {
-      {{branch(attention(s, layer, name + "self_attn."), "input_layernorm",
-               "post_attention_layernorm")}},
-      {{branch(inner(s, layer, name),
-               s.norms_after ? "pre_feedforward_layernorm" : "post_attention_layernorm",
-               "post_feedforward_layernorm")}}};
+  Branch attention{.before = norm("input_layernorm"),
+                   .core = Attention{.query = {attn + "q_proj", query},
+                                     .key = {attn + "k_proj", key},
+                                     .value = {attn + "v_proj", key},
+                                     .out = {attn + "o_proj", s.hidden_size},
+                                     .head_dim = s.head_dim,
+                                     .rotation = Rotation{rope, s.head_dim},
+                                     .extras_last = true}};
+  Branch feed_forward{
+      .before = norm("post_attention_layernorm"),
+      .core = FeedForward{.gate = Linear{mlp + "gate_proj", s.intermediate_size},
+                          .up = {mlp + "up_proj", s.intermediate_size},
+                          .down = {mlp + "down_proj", s.hidden_size}}};
+  return {{{std::move(attention)}}, {{std::move(feed_forward)}}};
 }
 
 /// Fields of config.json that are read of every decoder.
@@ -170,56 +106,124 @@ constexpr const char* kNullable =
     "layer_types original_max_position_embeddings pad_token_id partial_rotary_factor "
     "rope_parameters rope_scaling rope_theta";
 
-}  // namespace
-
-DecoderFamily::DecoderFamily(std::string model_type, std::string about,
-                             std::string_view architectures, DecoderFields fields)
-    : Family(std::move(model_type), std::move(about), architectures,
-             fmt::format("{} {} {}", kDecoderFields, fields.activation, fields.more),
-             fmt::format("{} {}", kNullable, fields.nullable)),
-      fields_(std::move(fields)) {}
-
-void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const {
-  check_activation(fields, fields_.activation, fields_.activations);
-  check_neutral(fields, fields_.kinds_of_layers);
+void read_decoder(const DecoderFields& family, const ConfigFields& fields,
+                  ModelConfig& config) {
+  check_activation(fields, family.activation, family.activations);
+  check_neutral(fields, family.kinds_of_layers);
   DecoderSettings settings;
-  const AbsentFields& absent = fields_.absent;
+  const AbsentFields& absent = family.absent;
   read_sizes(fields, absent, settings);
   settings.rms_norm_eps = fields.eps("rms_norm_eps");
   settings.initializer_range = fields.initializer_range();
   settings.tie_word_embeddings =
       fields.boolean("tie_word_embeddings").value_or(absent.tie_word_embeddings);
   settings.padding_row = read_padding_row(fields, config, absent.pad_token_id);
-  read_rotation(fields, settings);
-  settings.attention_dropout = fields.dropout("attention_dropout", 0.0);
-  config.max_position_embeddings =
-      fields.required_integer("max_position_embeddings", 1, kMaxPositions);
-  read_more(fields, settings);
-  if (!fields_.kinds_of_layers && settings.sliding_window && fields.find("layer_types")) {
+  const RopeConfig rope =
+      family.rotation ? family.rotation(fields) : read_rope(fields, absent.rope_theta);
+  const double dropout = fields.dropout("attention_dropout", 0.0);
+  config.network = decoder_network(
+      settings, rope, config.vocab_size,
+      fields.required_integer("max_position_embeddings", 1, kMaxPositions));
+  for (const DecoderLayer& layer : layers_of(config.network)) {
+    layer.attention.dropout = dropout;
+  }
+  family.change(fields, config.network);
+}
+
+}  // namespace
+
+Family decoder_family(const std::string& model_type, const std::string& about,
+                      const std::string& architectures, const DecoderFields& of) {
+  return {model_type,
+          about,
+          architectures,
+          fmt::format("{} {} {}", kDecoderFields, of.activation, of.more),
+          fmt::format("{} {}", kNullable, of.nullable),
+          [of](const ConfigFields& fields, ModelConfig& config) {
+            read_decoder(of, fields, config);
+          }};
+}
+
+Network decoder_network(const DecoderSettings& s, const RopeConfig& rope,
+                        int64_t vocab_size, int64_t max_positions) {
+  Network network;
+  network.width = s.hidden_size;
+  network.query_heads = s.num_attention_heads;
+  network.key_heads = s.num_key_value_heads;
+  network.stddev = s.initializer_range;
+  network.max_positions = max_positions;
+  network.embedding.tokens = {"model.embed_tokens", vocab_size};
+  network.embedding.padding_row = s.padding_row;
+  for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
+    network.blocks.push_back(llama_block(s, rope, i));
+  }
+  network.head = LanguageHead{
+      {Norm::Kind::Rms, "model.norm", s.rms_norm_eps}, "lm_head", s.tie_word_embeddings};
+  return network;
+}
+
+std::vector<DecoderLayer> layers_of(Network& network) {
+  std::vector<DecoderLayer> layers;
+  for (Block& block : network.blocks) {
+    Branch &first = block.at(0).branches.at(0), &second = block.at(1).branches.at(0);
+    layers.push_back({fmt::format("model.layers.{}.", layers.size()), first, second,
+                      std::get<Attention>(first.core),
+                      std::get<FeedForward>(second.core)});
+  }
+  return layers;
+}
+
+Norm norm_like_last(const Network& network, const std::string& name) {
+  Norm norm = std::get<LanguageHead>(network.head).norm;
+  norm.name = name;
+  return norm;
+}
+
+void add_norms_of_heads(Network& network, bool over_all_heads) {
+  for (const DecoderLayer& layer : layers_of(network)) {
+    Attention& attention = layer.attention;
+    attention.query_norm = norm_like_last(network, layer.name + "self_attn.q_norm");
+    attention.key_norm = norm_like_last(network, layer.name + "self_attn.k_norm");
+    attention.norms_over_all_heads = over_all_heads;
+  }
+}
+
+void read_attention_bias(const ConfigFields& fields, Network& network) {
+  const bool bias = fields.boolean("attention_bias").value_or(false);
+  for (const DecoderLayer& layer : layers_of(network)) {
+    Attention& a = layer.attention;
+    a.query.bias = a.key.bias = a.value.bias = a.out.bias = bias;
+  }
+}
+
+void read_mlp_bias(const ConfigFields& fields, Network& network) {
+  const bool bias = fields.boolean("mlp_bias").value_or(false);
+  for (const DecoderLayer& layer : layers_of(network)) {
+    FeedForward& f = layer.feed_forward;
+    f.gate->bias = f.up.bias = f.down.bias = bias;
+  }
+}
+
+void read_window(const ConfigFields& fields, Network& network) {
+  const auto window = fields.integer("sliding_window", 1, kMaxPositions);
+  if (window && fields.find("layer_types")) {
     fields.fail("layer_types",
                 "says \"full_attention\", and sliding_window = {} gives each layer a "
                 "window: versions of transformers obey one or the other; remove "
                 "layer_types, or set sliding_window to null",
-                *settings.sliding_window);
+                *window);
   }
-  config.network =
-      decoder_network(settings, config.vocab_size, config.max_position_embeddings);
-}
-
-void read_attention_bias(const ConfigFields& fields, DecoderSettings& settings) {
-  settings.head_biases = settings.out_bias =
-      fields.boolean("attention_bias").value_or(false);
+  for (const DecoderLayer& layer : layers_of(network)) layer.attention.window = window;
 }
 
 void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
-                          const std::function<bool(int64_t)>& absent,
-                          DecoderSettings& settings) {
-  const auto layers = static_cast<size_t>(settings.num_hidden_layers);
-  const OrderedJson* types = fields.layer_types(layers);
-  settings.full_layers.clear();
-  for (size_t i = 0; i < layers; ++i) {
+                          const std::function<bool(int64_t)>& absent, Network& network) {
+  constexpr const char* kWindow = "sliding_window";
+  const OrderedJson* types = fields.layer_types(network.blocks.size());
+  std::vector<bool> full;
+  for (size_t i = 0; i < network.blocks.size(); ++i) {
     if (types == nullptr) {
-      settings.full_layers.push_back(absent(static_cast<int64_t>(i)));
+      full.push_back(absent(static_cast<int64_t>(i)));
       continue;
     }
     const OrderedJson& type = (*types)[i];
@@ -229,41 +233,19 @@ void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
           "{} is not available; supported: \"full_attention\", \"sliding_attention\"",
           json_text(type));
     }
-    settings.full_layers.push_back(type == "full_attention");
+    full.push_back(type == "full_attention");
   }
-  settings.sliding_window = fields.object().contains("sliding_window")
-                                ? fields.integer("sliding_window", 1, kMaxPositions)
-                                : absent_window;
-  if (settings.sliding_window || std::ranges::count(settings.full_layers, false) == 0) {
-    return;
+  const auto window = fields.object().contains(kWindow)
+                          ? fields.integer(kWindow, 1, kMaxPositions)
+                          : absent_window;
+  if (!window && std::ranges::count(full, false) > 0) {
+    fields.fail(kWindow,
+                "is null, but layer_types has \"sliding_attention\"; give it a number");
   }
-  fields.fail("sliding_window",
-              "is null, but layer_types has \"sliding_attention\"; give it a number");
-}
-
-Network decoder_network(const DecoderSettings& s, int64_t vocab_size,
-                        int64_t max_positions) {
-  Network network;
-  network.width = s.hidden_size;
-  network.query_heads = s.num_attention_heads;
-  network.key_heads = s.num_key_value_heads;
-  network.stddev = s.initializer_range;
-  network.max_positions = max_positions;
-  network.embedding.tokens = {"model.embed_tokens", vocab_size};
-  network.embedding.padding_row = s.padding_row;
-  network.embedding.scale = s.embedding_scale;
-  network.embedding.rounds_scale = s.rounds_embedding_scale;
-  for (int64_t i = 0; i < s.num_hidden_layers; ++i) network.blocks.push_back(block(s, i));
-  network.head = LanguageHead{norm(s, "model.norm"), "lm_head", s.tie_word_embeddings,
-                              s.logits_divisor};
-  if (!s.experts) return network;
-  network.balance = s.experts->balance;
-  network.asks_for_balance = s.experts->asks_for_balance;
-  // Files with fused experts have the names of transformers 5.
-  if (s.experts->layer != "mlp.") {
-    network.old_endings = {{".mlp.gate.weight", "." + s.experts->layer + "gate.weight"}};
+  const std::vector<DecoderLayer> layers = layers_of(network);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (!full[i]) layers[i].attention.window = window;
   }
-  return network;
 }
 
 }  // namespace longhaul::families
@@ -275,9 +257,8 @@ ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
   ModelConfig config;
   config.model_type = "llama";
   config.vocab_size = vocab_size;
-  config.max_position_embeddings = max_position_embeddings;
-  config.network =
-      families::decoder_network(settings, vocab_size, max_position_embeddings);
+  config.network = families::decoder_network(settings, {.theta = 10000.0}, vocab_size,
+                                             max_position_embeddings);
   config.description = families::describe(config.network);
   return config;
 }

@@ -11,23 +11,7 @@
 
 namespace longhaul {
 
-/// The mixtures of experts of a decoder (families::Experts).
-struct ExpertSettings {
-  int64_t experts = 0;
-  int64_t top_k = 0;  ///< experts that a token is sent to
-  int64_t intermediate_size = 0;
-  bool normalised = true;
-  /// For each layer, whether it has a plain feed-forward. The list is empty if none has.
-  std::vector<bool> dense_layers = {};
-  double balance = 0.0;           ///< see Network::balance
-  bool asks_for_balance = false;  ///< see Network::asks_for_balance
-  /// Names of the mixture within its block, and of the projections within an expert.
-  std::string layer = "mlp.";
-  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-};
-
-/// The settings of a decoder with rotary attention and gated feed-forwards, the form that
-/// several families share with Llama, as config.json gives them.
+/// The settings of Llama, from whose network those of other decoders are made.
 struct DecoderSettings {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -39,39 +23,10 @@ struct DecoderSettings {
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   std::optional<int64_t> padding_row = {};  ///< padding row of the embedding
-  RopeConfig rope;
-
-  // Settings that Llama does not have.
-
-  std::optional<int64_t> sliding_window = {};  ///< positions that a token sees at most
-  /// For each layer, whether its attention sees all positions in spite of the window. The
-  /// list is empty if no layer does.
-  std::vector<bool> full_layers = {};
-  /// For each layer, whether its attention has no rotation. The list is empty if every
-  /// layer has a rotation.
-  std::vector<bool> unrotated_layers = {};
-  /// The rotation of layers with a window, if it differs from `rope`.
-  std::optional<RopeConfig> sliding_rope = {};
-  bool head_biases = false;  ///< biases of queries, keys and values
-  bool out_bias = false;     ///< a bias of attention's last projection
-  bool mlp_biases = false;   ///< biases of all projections of the feed-forward
-  bool head_norms = false;   ///< a norm over each head of queries and keys
-  bool wide_norms = false;   ///< norms of queries and keys, each over all heads
-  RmsForm norm_form = RmsForm::WeightAfterCast;
-  bool norms_before = true;  ///< norms of the inputs of attention and feed-forward
-  bool norms_after = false;  ///< norms of the results of attention and feed-forward
-  Activation activation = Activation::Silu;
-  std::optional<double> attention_scale = {};
-  double attention_dropout = 0.0;  ///< dropout of the attention probabilities
-  double embedding_scale = 1.0;
-  /// The embedding scale is rounded to the compute dtype before the product.
-  bool rounds_embedding_scale = false;
-  double residual_scale = 1.0;
-  double logits_divisor = 1.0;
-  std::optional<ExpertSettings> experts = {};  ///< in the place of feed-forwards
 };
 
-/// Returns a Llama of these settings, as if read from a file.
+/// Returns a Llama of these settings and a plain rotation of base 10000, as if read from
+/// a file.
 ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
                        int64_t max_position_embeddings);
 
@@ -86,9 +41,10 @@ struct AbsentFields {
   std::optional<int64_t> head_dim = {};
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id = {};
+  double rope_theta = 10000.0;
 };
 
-/// How a family of decoders differs from Llama in the fields of its config.json.
+/// How a family of decoders differs from Llama.
 struct DecoderFields {
   /// Names of fields beside those of every decoder, with spaces between them.
   std::string more = {};
@@ -102,39 +58,48 @@ struct DecoderFields {
   /// layer_types may name kinds of layers, and rope_parameters has an object for each
   /// kind.
   bool kinds_of_layers = false;
+  /// Returns the rotation of every layer of Llama's network; empty: read_rope.
+  std::function<RopeConfig(const ConfigFields& fields)> rotation = {};
+  /// Reads and checks the fields that are the family's own, and changes Llama's network
+  /// where the family's differs.
+  std::function<void(const ConfigFields& fields, Network& network)> change;
 };
 
-/// A family of decoders. A subclass says how its models differ from Llama's.
-class DecoderFamily : public Family {
- public:
-  DecoderFamily(std::string model_type, std::string about, std::string_view architectures,
-                DecoderFields fields);
-  void read(const ConfigFields& fields, ModelConfig& config) const final;
+/// Returns a family of decoders: Llama's network of config.json's sizes, with the
+/// family's changes.
+Family decoder_family(const std::string& model_type, const std::string& about,
+                      const std::string& architectures, const DecoderFields& of);
 
- protected:
-  virtual void read_rotation(const ConfigFields& fields,
-                             DecoderSettings& settings) const {
-    settings.rope = read_rope(fields);
-  }
-  /// Reads and checks the fields that are the family's own.
-  virtual void read_more(const ConfigFields& fields, DecoderSettings& settings) const = 0;
-
- private:
-  DecoderFields fields_;
+/// A layer of Llama's network: x + attention(norm(x)), then x + feed_forward(norm(x)).
+struct DecoderLayer {
+  std::string name;  ///< what names of the layer begin with, such as "model.layers.3."
+  Branch &first, &second;
+  Attention& attention;
+  FeedForward& feed_forward;  ///< must not be used once second.core is another kind
 };
-
-/// Reads attention_bias, which gives all of attention's projections biases.
-void read_attention_bias(const ConfigFields& fields, DecoderSettings& settings);
-/// Reads layer_types and sliding_window, which say which layers have a window. Where
-/// layer_types is absent, `absent` returns whether layer i sees all positions.
-void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
-                          const std::function<bool(int64_t)>& absent,
-                          DecoderSettings& settings);
 
 /// Returns the network of these settings, with the names and shapes of Hugging Face's
 /// Llama.
-Network decoder_network(const DecoderSettings& settings, int64_t vocab_size,
-                        int64_t max_positions);
+Network decoder_network(const DecoderSettings& settings, const RopeConfig& rope,
+                        int64_t vocab_size, int64_t max_positions);
+/// Returns the layers of a network of decoder_network, to be changed.
+std::vector<DecoderLayer> layers_of(Network& network);
+/// Returns a norm like that behind the last layer.
+Norm norm_like_last(const Network& network, const std::string& name);
+/// Gives attention norms of queries and keys that are like the norm behind the last
+/// layer.
+void add_norms_of_heads(Network& network, bool over_all_heads = false);
+
+/// Reads attention_bias, which gives all of attention's projections biases.
+void read_attention_bias(const ConfigFields& fields, Network& network);
+/// Reads mlp_bias, which gives all of the feed-forward's projections biases.
+void read_mlp_bias(const ConfigFields& fields, Network& network);
+/// Reads sliding_window, which gives every layer a window unless it is null.
+void read_window(const ConfigFields& fields, Network& network);
+/// Reads layer_types and sliding_window, which say which layers have a window. Where
+/// layer_types is absent, `absent` returns whether layer i sees all positions.
+void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
+                          const std::function<bool(int64_t)>& absent, Network& network);
 
 }  // namespace families
 }  // namespace longhaul

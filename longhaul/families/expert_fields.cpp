@@ -1,5 +1,9 @@
 #include "longhaul/families/expert_fields.h"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 #include "longhaul/families/limits.h"
 
 namespace longhaul::families {
@@ -30,8 +34,9 @@ double read_balance(const ConfigFields& fields) {
 }  // namespace
 
 ExpertSettings read_experts(const ConfigFields& fields, const AbsentExperts& absent,
-                            int64_t layers) {
+                            Network& network) {
   ExpertSettings out;
+  const auto layers = std::ssize(network.blocks);
   out.experts = read_number(fields, absent.experts);
   const char* key = absent.number_field;
   for (const char* name : {"num_experts", "num_local_experts"}) {
@@ -49,9 +54,27 @@ ExpertSettings read_experts(const ConfigFields& fields, const AbsentExperts& abs
     fields.fail(kTopK, "{} is above {} = {}: a token goes to different experts",
                 fields.valued(kTopK, out.top_k), key, out.experts);
   }
-  out.balance = read_balance(fields);
-  out.asks_for_balance = fields.boolean("output_router_logits").value_or(false);
+  network.balance = read_balance(fields);
+  network.asks_for_balance = fields.boolean("output_router_logits").value_or(false);
   return out;
+}
+
+void put_experts(const ExpertSettings& settings, const DecoderLayer& layer) {
+  const FeedForward replaced = layer.feed_forward;
+  const std::string name = layer.name + settings.layer;
+  Experts mixture{.router = {name + "gate", settings.experts},
+                  .top_k = settings.top_k,
+                  .normalised = settings.normalised,
+                  .fused = layer.name + "mlp.experts"};
+  for (int64_t i = 0; i < settings.experts; ++i) {
+    const std::string expert = fmt::format("{}experts.{}.", name, i);
+    mixture.experts.push_back(
+        {.gate = Linear{expert + settings.gate, settings.intermediate_size},
+         .up = {expert + settings.up, settings.intermediate_size},
+         .down = {expert + settings.down, replaced.down.out},
+         .activation = replaced.activation});
+  }
+  layer.second.core = std::move(mixture);
 }
 
 }  // namespace longhaul::families

@@ -4,6 +4,17 @@
 
 namespace longhaul::families {
 
+/// The mixtures of experts of a decoder (families::Experts).
+struct ExpertSettings {
+  int64_t experts = 0;
+  int64_t top_k = 0;  ///< experts that a token is sent to
+  int64_t intermediate_size = 0;
+  bool normalised = true;
+  /// Names of the mixture within its layer, and of the projections within an expert.
+  std::string layer = "mlp.";
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
 /// The fields that read_experts reads.
 inline constexpr const char* kExpertFields =
     "num_experts num_experts_per_tok num_local_experts output_router_logits "
@@ -16,10 +27,12 @@ struct AbsentExperts {
   int64_t top_k = 0;
 };
 
-/// Reads how many experts each of `layers` layers has, how many of them a token is sent
-/// to, and the loss that balances them. The number of experts stands in num_local_experts
-/// or in num_experts: transformers 5 takes either name for the other.
+/// Reads how many experts each layer has, how many of them a token is sent to, and for
+/// the network the loss that balances them. The number of experts stands in
+/// num_local_experts or in num_experts: transformers 5 takes either name for the other.
 ExpertSettings read_experts(const ConfigFields& fields, const AbsentExperts& absent,
-                            int64_t layers);
+                            Network& network);
+/// Puts a mixture of experts into the place of the layer's feed-forward.
+void put_experts(const ExpertSettings& settings, const DecoderLayer& layer);
 
 }  // namespace longhaul::families

@@ -46,8 +46,8 @@ constexpr const char* kOtherMathematics =
 std::string supported() {
   std::string text;
   for (const Family* family : families::all_families()) {
-    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family->model_type(),
-                        family->about());
+    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family->model_type,
+                        family->about);
   }
   return text;
 }
@@ -75,7 +75,7 @@ void check_architectures(const ConfigFields& fields, const Family& family) {
   const OrderedJson* named = fields.find("architectures");
   if (!named) return;
   if (!named->is_array()) fields.fail("architectures", "expected a list of names");
-  const std::vector<std::string> known = family.architectures();
+  const std::vector<std::string> known = split_words(family.architectures);
   for (const OrderedJson& item : *named) {
     if (item.is_string() && std::ranges::count(known, item.get<std::string>()) > 0)
       continue;
@@ -126,9 +126,9 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
 
 /// Refuses a null where the class in transformers refuses it.
 void check_nulls(const ConfigFields& fields, const Family& family) {
-  for (const std::string& key : family.fields()) {
+  for (const std::string& key : split_words(family.fields)) {
     if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;
-    if (std::ranges::count(family.nullable(), key) > 0) continue;
+    if (has_word(family.nullable, key)) continue;
     fields.fail(key,
                 "is null, which transformers refuses; give it a value, or set "
                 "model.override.{}",
@@ -186,9 +186,7 @@ void check_overrides(const Family& family, const std::string& file,
 }  // namespace
 
 std::vector<std::string> families::fields_read(const Family& family) {
-  std::vector<std::string> names = family.fields();
-  std::ranges::move(split_words(kCommon), std::back_inserter(names));
-  return names;
+  return split_words(fmt::format("{} {}", family.fields, kCommon));
 }
 
 ModelConfig parse_model_config(std::string_view text, const fs::path& source,
@@ -205,7 +203,7 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   check_architectures(fields, family);
 
   ModelConfig config;
-  config.model_type = family.model_type();
+  config.model_type = family.model_type;
   config.vocab_size = fields.required_integer("vocab_size", 1, families::kMaxVocab);
   check_nulls(fields, family);
   family.read(fields, config);
@@ -298,16 +296,17 @@ void check_bytes(const RunConfig& config, const ModelConfig& model) {
 
 /// Throws ConfigError where the settings of experts do not fit the model.
 void check_experts(const RunConfig& config, const ModelConfig& model) {
-  const families::Experts* experts = families::first_experts(model.network);
   const int64_t ep = config.parallel.ep;
-  if (experts == nullptr) {
+  if (!families::has_experts(model.network)) {
     if (ep == 1) return;
     config::fail_key(config, "parallel.ep",
                      "parallel.ep = {} spreads experts over ranks, and the model of {} "
                      "has none; set parallel.ep = 1",
                      ep, model.source_path.string());
   }
-  if (experts->router.out % ep != 0) {
+  for (const families::Block& block : model.network.blocks) {
+    const families::Experts* experts = families::experts_of(block);
+    if (experts == nullptr || experts->router.out % ep == 0) continue;
     config::fail_key(config, "parallel.ep",
                      "parallel.ep = {} does not divide the {} experts of each layer of "
                      "{}; each rank has equally many experts, so use one of their "
@@ -328,21 +327,34 @@ void check_experts(const RunConfig& config, const ModelConfig& model) {
                    "\"sequence\" or \"global\"");
 }
 
+/// Returns the smallest part of a layer's experts that is in use.
+double least_part(const families::Experts& experts) {
+  return static_cast<double>(experts.top_k) / static_cast<double>(experts.router.out);
+}
+
 /// Warns where no layer can use less than experts.warn_below of its experts. A token goes
 /// to k different ones, so that no expert has a larger share of the choices than 1 / k.
 /// The exponential of the entropy of such shares is at least k.
-void warn_of_bound(const RunConfig& config, const families::Experts& experts,
+void warn_of_bound(const RunConfig& config, const families::Network& network,
                    std::vector<std::string>& warnings) {
   const std::string key = "experts.warn_below";
   const double limit = config.experts.warn_below;
   if (!config::given(config, key)) return;
-  const auto k = static_cast<double>(experts.top_k);
-  const double least = k / static_cast<double>(experts.router.out);
+  // The layer in which the smallest part of the experts must be in use.
+  const families::Experts* found = nullptr;
+  for (const families::Block& block : network.blocks) {
+    const families::Experts* experts = families::experts_of(block);
+    if (experts != nullptr &&
+        (found == nullptr || least_part(*experts) < least_part(*found)))
+      found = experts;
+  }
+  if (found == nullptr) return;
+  const double least = least_part(*found);
   if (limit <= 0.0 || limit > least) return;
   warnings.push_back(fmt::format(
       "{}: {} = {:g} can never warn: each token goes to {} of {} experts, so at "
       "least {:g} of them are in use; {}",
-      config::origin(config, key), key, limit, experts.top_k, experts.router.out, least,
+      config::origin(config, key), key, limit, found->top_k, found->router.out, least,
       least < 1.0 ? fmt::format("set it above {:g}, or 0", least) : "set it to 0"));
 }
 
@@ -362,11 +374,11 @@ void warn_of_balance(const ModelConfig& model, std::vector<std::string>& warning
 }  // namespace
 
 void check_against_model(const RunConfig& config, const ModelConfig& model) {
-  if (config.data.seq_len > model.max_position_embeddings) {
+  if (config.data.seq_len > model.network.max_positions) {
     config::fail_key(config, "data.seq_len",
                      "data.seq_len = {} is above max_position_embeddings = {} of {}; "
                      "shorten it, or set model.override.max_position_embeddings",
-                     config.data.seq_len, model.max_position_embeddings,
+                     config.data.seq_len, model.network.max_positions,
                      model.source_path.string());
   }
   check_experts(config, model);
@@ -390,9 +402,7 @@ std::vector<std::string> settings_without_effect(const RunConfig& config,
     if (!config::given(config, "experts.balance_weight"))
       warn_of_balance(model, warnings);
   }
-  if (const families::Experts* experts = families::first_experts(model.network)) {
-    warn_of_bound(config, *experts, warnings);
-  }
+  warn_of_bound(config, model.network, warnings);
   return warnings;
 }
 

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/config/model_override.h"
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/families/network.h"
 
 namespace longhaul {
@@ -20,7 +20,6 @@ struct RunConfig;
 struct ModelConfig {
   std::string model_type;  ///< "llama"
   int64_t vocab_size = 0;
-  int64_t max_position_embeddings = 0;
   std::vector<int64_t> bos_token_ids;
   std::vector<int64_t> eos_token_ids;
   families::Network network;     ///< the forward pass

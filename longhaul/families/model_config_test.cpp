@@ -36,7 +36,7 @@ std::string edited(const OrderedJson& changes, const std::string& removed = "") 
 ModelConfig parse(const std::string& json) { return parse_model_config(json, "c.json"); }
 
 families::Attention attention_of(const ModelConfig& config) {
-  return families::first_attention(config.network);
+  return *families::attention_of(config.network.blocks[0]);
 }
 
 RopeConfig rope_of(const std::string& json,
@@ -69,7 +69,7 @@ TEST_P(PublishedForms, AreReadWithTheirOwnRope) {
   EXPECT_EQ(c.model_type, "llama");
   EXPECT_EQ(c.network.key_heads, want.kv_heads);
   EXPECT_EQ(attention.head_dim, want.head_dim);
-  EXPECT_EQ(c.max_position_embeddings, want.positions);
+  EXPECT_EQ(c.network.max_positions, want.positions);
   EXPECT_EQ(std::get<families::LanguageHead>(c.network.head).tied, want.tied);
   EXPECT_EQ(rope.kind, want.rope);
   EXPECT_EQ(rope.theta, want.theta);
@@ -370,7 +370,7 @@ TEST(ModelConfigRefuses, OtherFamilies) {
       "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), "))
       << said;
   for (const families::Family* family : families::all_families()) {
-    EXPECT_NE(said.find('"' + family->model_type() + '"'), std::string::npos);
+    EXPECT_NE(said.find('"' + family->model_type + '"'), std::string::npos);
   }
   EXPECT_EQ(refused({{"architectures", {"LlamaForSequenceClassification"}}}),
             "[model] c.json: architectures \"LlamaForSequenceClassification\" is not "
@@ -568,9 +568,9 @@ TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {
   const RunConfig config = accepted("").config;
   ModelConfig model;
   model.source_path = "models/llama/config.json";
-  model.max_position_embeddings = 128;
+  model.network.max_positions = 128;
   check_against_model(config, model);
-  model.max_position_embeddings = 127;
+  model.network.max_positions = 127;
   EXPECT_EQ(
       message_of<ConfigError>([&] { check_against_model(config, model); }),
       "[config] run.toml:7:11: data.seq_len = 128 is above max_position_embeddings = "

@@ -7,100 +7,23 @@
 #include <variant>
 #include <vector>
 
-#include "longhaul/families/activation.h"
-#include "longhaul/families/description.h"
-#include "longhaul/families/rms_form.h"
-#include "longhaul/families/rope.h"
+#include "longhaul/families/layers/attention.h"
+#include "longhaul/families/layers/bert_head.h"
+#include "longhaul/families/layers/embedding.h"
+#include "longhaul/families/layers/experts.h"
+#include "longhaul/families/layers/feed_forward.h"
+#include "longhaul/families/layers/language_head.h"
 
 namespace longhaul::families {
 
 // The forward pass of a model as data, with three readers: describe() makes the model's
 // description (families/describe.h), models::Model computes it, and models::SourceModel
-// evaluates it straight from the source's files. Names of layers are whole names; a layer
-// called NAME has the parameters NAME.weight and NAME.bias.
+// evaluates it straight from the source's files. A kind of layer has one name in the
+// folders of all three: families/layers, nn and models/source. Names of layers are whole
+// names; a layer called NAME has the parameters NAME.weight and NAME.bias.
 
-/// A norm over the width of its input.
-struct Norm {
-  enum class Kind {
-    Rms,    ///< with a weight (ops/rms_norm.h)
-    Layer,  ///< with a weight and a bias (ops/layer_norm.h)
-  };
-  Kind kind = Kind::Rms;
-  std::string name;
-  double eps = 0.0;
-  RmsForm form = RmsForm::WeightAfterCast;  ///< used by an RMS norm only
-  bool operator==(const Norm&) const = default;
-};
-
-/// A linear layer y = x W^T + bias, with W [out, width of x]; the bias is optional.
-struct Projection {
-  std::string name;
-  int64_t out = 0;
-  bool bias = false;
-  /// How files hold the weight and the bias, without the ends of the names; a bias is not
-  /// transposed. Absent if files hold both under these names and in this form.
-  std::optional<StoredForm> stored = {};
-  /// Standard deviation of the first values, if it differs from Network::stddev.
-  std::optional<double> stddev = {};
-  bool operator==(const Projection&) const = default;
-};
-
-/// A rotary position embedding of the first `features` features of each head.
-struct Rotation {
-  RopeConfig rope;
-  int64_t features = 0;
-  bool operator==(const Rotation&) const = default;
-};
-
-/// Grouped-query self-attention.
-struct Attention {
-  Projection query, key, value, out;
-  int64_t head_dim = 0;
-  std::optional<Rotation> rotation = {};
-  /// RMS norms of queries and of keys before the rotation; both or none are there. Both
-  /// norm each head, or both norm all heads together (ops/wide_norm.h).
-  std::optional<Norm> query_norm = {}, key_norm = {};
-  bool norms_over_all_heads = false;
-  /// The factor of the scores; absent: one over the square root of head_dim.
-  std::optional<double> scale = {};
-  /// Positions that a token sees at most, its own included.
-  std::optional<int64_t> window = {};
-  bool causal = true;    ///< false if a token also sees the tokens behind it
-  double dropout = 0.0;  ///< dropout of the probabilities
-  /// In the order of the block's parameters, the biases of queries, keys and values and
-  /// the norms of heads come last.
-  bool extras_last = false;
-  bool operator==(const Attention&) const = default;
-};
-
-/// A feed-forward: down(act(gate x) * up x), or down(act(up x)) without a gate.
-struct FeedForward {
-  std::optional<Projection> gate = {};
-  Projection up, down;
-  Activation activation = Activation::Silu;
-  bool operator==(const FeedForward&) const = default;
-};
-
-/// A mixture of experts, of which each token is sent to `top_k`:
-///   p = softmax(router x), over all experts, in fp32
-///   y = sum over the top_k experts e with the largest p of w_e * expert_e(x), plus
-///       shared(x) where there is a shared expert,
-/// with w = p, or with `normalised` p over the sum of the chosen p. Experts are gated
-/// feed-forwards without biases and of equal sizes (Shazeer et al. 2017, arXiv
-/// 1701.06538; Fedus et al. 2021, arXiv 2101.03961).
-struct Experts {
-  Projection router;  ///< out: the number of experts
-  std::vector<FeedForward> experts;
-  int64_t top_k = 1;
-  bool normalised = true;
-  std::optional<FeedForward> shared = {};
-  /// Files may hold all experts together instead: FUSED.gate_up_proj [experts, 2 inner,
-  /// width], with an expert's gate before its up, and FUSED.down_proj [experts, width,
-  /// inner]. The name is empty if no files do.
-  std::string fused = {};
-  bool operator==(const Experts&) const = default;
-};
-
+/// A kind of layer is a value in families/layers, which adds itself to a description. A
+/// reader decides about each kind by name.
 using Core = std::variant<Attention, FeedForward, Experts>;
 
 /// A branch of a block: scale * drop(after(core(before(x)))).
@@ -122,46 +45,6 @@ struct Step {
 
 /// A block: its steps run one after the other.
 using Block = std::vector<Step>;
-
-/// A table whose rows are looked up.
-struct Table {
-  std::string name;
-  int64_t rows = 0;
-  bool operator==(const Table&) const = default;
-};
-
-/// The embedding drop(norm(scale * tokens + positions + types)); only tokens are
-/// required.
-struct Embedding {
-  Table tokens;
-  std::optional<int64_t> padding_row = {};  ///< see ParameterDescription::padding_row
-  std::optional<Table> positions = {};
-  std::optional<Table> types = {};  ///< looked up by Batch::segments
-  std::optional<Norm> norm = {};
-  double dropout = 0.0;
-  double scale = 1.0;
-  bool rounds_scale = false;  ///< the scale is rounded to the compute dtype first
-  bool operator==(const Embedding&) const = default;
-};
-
-/// The head that predicts each position's next token:
-/// logits = projection(norm(x)) / logits_divisor.
-struct LanguageHead {
-  Norm norm;
-  std::string name;   ///< name of the projection
-  bool tied = false;  ///< the projection is the embedding's table of tokens
-  double logits_divisor = 1.0;
-  bool operator==(const LanguageHead&) const = default;
-};
-
-/// BERT's head, which predicts the masked tokens and, with `next_sentence`, whether a
-/// sequence's second text follows its first (families/bert_head.h).
-struct BertHead {
-  Activation activation = Activation::GeluExact;
-  double eps = 1e-12;
-  bool next_sentence = true;
-  bool operator==(const BertHead&) const = default;
-};
 
 struct Network {
   int64_t width = 0;  ///< width of hidden states
@@ -188,14 +71,26 @@ struct Network {
   bool operator==(const Network&) const = default;
 };
 
-/// Returns the attention with which the first block begins. Throws if the block begins
-/// with something else.
-const Attention& first_attention(const Network& network);
+template <class... Functions>
+struct Overload : Functions... {
+  using Functions::operator()...;
+};
+
+/// Calls the one of the functions that takes the layer's kind. With one function for each
+/// kind, and none that takes any, a new kind does not compile before each reader has
+/// decided about it.
+template <class Layer, class... Functions>
+decltype(auto) by_kind(Layer& layer, Functions... functions) {
+  return std::visit(Overload{std::move(functions)...}, layer);
+}
+
+/// Returns the block's first attention, or null if the block has none.
+const Attention* attention_of(const Block& block);
 /// Returns the block's experts, or null if the block has none.
 const Experts* experts_of(const Block& block);
-/// Returns the experts of the first block that has some, or null if no block has any.
-const Experts* first_experts(const Network& network);
+/// Returns the largest number of experts of a block; 0 if no block has experts.
+int64_t most_experts(const Network& network);
 /// Returns whether a block of the network has experts.
-bool has_experts(const Network& network);
+inline bool has_experts(const Network& network) { return most_experts(network) > 0; }
 
 }  // namespace longhaul::families

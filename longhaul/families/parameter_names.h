@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 
 namespace longhaul {
 

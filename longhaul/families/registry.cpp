@@ -31,8 +31,7 @@ const std::vector<const Family*>& all_families() {
 
 const Family* find_family(std::string_view model_type) {
   const auto& families = all_families();
-  const auto found = std::ranges::find(families, model_type,
-                                       [](const Family* f) { return f->model_type(); });
+  const auto found = std::ranges::find(families, model_type, &Family::model_type);
   return found == families.end() ? nullptr : *found;
 }
 

@@ -13,11 +13,22 @@ constexpr double kClearlyCloser = 0.25;
 
 }  // namespace
 
+int64_t head_dim_of(const families::Network& network) {
+  const auto of = [](const families::Block& block) {
+    return families::attention_of(block)->head_dim;
+  };
+  const int64_t first = of(network.blocks.at(0));
+  for (const families::Block& block : network.blocks) {
+    LH_ASSERT(of(block) == first, "a Llama's heads of {} and of {}", first, of(block));
+  }
+  return first;
+}
+
 KvHeads::KvHeads(const ForeignFiles& files, const families::Network& network,
                  const MergeOptions& options, MergeReport& report)
     : files_(files),
       network_(network),
-      head_dim_(families::first_attention(network).head_dim),
+      head_dim_(head_dim_of(network)),
       options_(options),
       report_(report) {}
 

@@ -8,6 +8,9 @@
 
 namespace longhaul::imports {
 
+/// Returns the features of a head of a Llama, whose layers are alike.
+int64_t head_dim_of(const families::Network& network);
+
 /// Puts the heads of attention back in order, with each key and value head once and query
 /// heads (rows of q_proj, columns of o_proj) in their places. The first keys tell how
 /// often heads are held and in which order; all later tensors must agree.

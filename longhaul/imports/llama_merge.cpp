@@ -60,7 +60,7 @@ class Merger {
          const MergeOptions& options, MergeReport& report)
       : files_(files),
         network_(network),
-        head_dim_(families::first_attention(network).head_dim),
+        head_dim_(head_dim_of(network)),
         options_(options),
         report_(report),
         heads_(files, network, options, report) {}

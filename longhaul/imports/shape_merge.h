@@ -1,6 +1,6 @@
 #pragma once
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/imports/llama_merge.h"
 
 namespace longhaul::imports {

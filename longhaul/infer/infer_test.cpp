@@ -28,7 +28,6 @@ ModelConfig small() {
   s.head_dim = 8;
   s.rms_norm_eps = 1e-5;
   s.initializer_range = 0.2;
-  s.rope.theta = 10000.0;
   return make_llama(s, /*vocab_size=*/90, /*max_position_embeddings=*/64);
 }
 

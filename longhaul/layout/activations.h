@@ -1,7 +1,7 @@
 #pragma once
 
 #include "longhaul/config/run_config.h"
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/layout/layout_description.h"
 
 namespace longhaul::layout {

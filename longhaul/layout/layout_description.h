@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "longhaul/config/load.h"
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/layout/buckets.h"
 #include "longhaul/layout/context.h"
 #include "longhaul/layout/groups.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/layout/buckets.h"
 #include "longhaul/layout/pipeline/plan.h"
 

@@ -16,17 +16,57 @@ std::optional<nn::Norm> make_norm(tensor::ParameterSet& parameters,
   return form ? std::optional<nn::Norm>(std::in_place, parameters, *form) : std::nullopt;
 }
 
-using Core = std::variant<nn::Attention, nn::FeedForward, nn::Experts>;
-
 Core make_core(tensor::ParameterSet& parameters, const families::Core& form,
-               int64_t layer) {
-  if (const auto* attention = std::get_if<families::Attention>(&form)) {
-    return nn::Attention(parameters, *attention, layer);
-  }
-  if (const auto* experts = std::get_if<families::Experts>(&form)) {
-    return nn::Experts(parameters, *experts, layer);
-  }
-  return nn::FeedForward(parameters, std::get<families::FeedForward>(form));
+               int64_t number) {
+  return families::by_kind(
+      form,
+      [&](const families::Attention& layer) -> Core {
+        return nn::Attention(parameters, layer, number);
+      },
+      [&](const families::FeedForward& layer) -> Core {
+        return nn::FeedForward(parameters, layer);
+      },
+      [&](const families::Experts& layer) -> Core {
+        return nn::Experts(parameters, layer, number);
+      });
+}
+
+at::Tensor forward(const Core& core, const at::Tensor& in,
+                   const nn::ForwardContext& context) {
+  return families::by_kind(
+      core, [&](const nn::Attention& layer) { return layer.forward(in, context); },
+      [&](const nn::FeedForward& layer) { return layer.forward(in, context); },
+      [&](const nn::Experts& layer) { return layer.forward(in, context); });
+}
+
+/// Returns the place at which elements of the layer's result are dropped.
+nn::DropoutSite dropout_site(const Core& core) {
+  using nn::DropoutSite;
+  return families::by_kind(
+      core, [](const nn::Attention&) { return DropoutSite::AttentionOut; },
+      [](const nn::FeedForward&) { return DropoutSite::FeedForward; },
+      [](const nn::Experts&) { return DropoutSite::FeedForward; });
+}
+
+void prepare(Core& core, nn::RopeTables& tables) {
+  families::by_kind(
+      core, [&](nn::Attention& layer) { layer.prepare(tables); }, [](nn::FeedForward&) {},
+      [](nn::Experts&) {});
+}
+
+/// Returns an empty cache for the layer, or nothing if the layer keeps nothing of other
+/// positions.
+std::optional<nn::KvCache::Layer> make_cache(const Core& core, int64_t batch,
+                                             int64_t capacity,
+                                             const at::TensorOptions& options) {
+  using Made = std::optional<nn::KvCache::Layer>;
+  return families::by_kind(
+      core,
+      [&](const nn::Attention& layer) -> Made {
+        return layer.make_cache(batch, capacity, options);
+      },
+      [](const nn::FeedForward&) -> Made { return std::nullopt; },
+      [](const nn::Experts&) -> Made { return std::nullopt; });
 }
 
 }  // namespace
@@ -46,13 +86,9 @@ Block::Block(tensor::ParameterSet& parameters, const families::Block& form, int6
 
 at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
                       const nn::ForwardContext& context) const {
-  const bool attends = std::holds_alternative<nn::Attention>(branch.core);
-  at::Tensor y = std::visit([&](const auto& core) { return core.forward(in, context); },
-                            branch.core);
+  at::Tensor y = models::forward(branch.core, in, context);
   if (branch.after) y = branch.after->forward(y, context);
-  y = nn::dropout(y, branch.dropout, layer_,
-                  attends ? nn::DropoutSite::AttentionOut : nn::DropoutSite::FeedForward,
-                  context);
+  y = nn::dropout(y, branch.dropout, layer_, dropout_site(branch.core), context);
   return ops::scaled(y, branch.scale);
 }
 
@@ -90,11 +126,7 @@ at::Tensor Block::forward(const at::Tensor& input,
 
 void Block::prepare(nn::RopeTables& tables) {
   for (Step& step : steps_) {
-    for (Branch& branch : step.branches) {
-      if (auto* attention = std::get_if<nn::Attention>(&branch.core)) {
-        attention->prepare(tables);
-      }
-    }
+    for (Branch& branch : step.branches) models::prepare(branch.core, tables);
   }
 }
 
@@ -102,9 +134,8 @@ nn::KvCache::Layer Block::make_cache(int64_t batch, int64_t capacity,
                                      const at::TensorOptions& options) const {
   for (const Step& step : steps_) {
     for (const Branch& branch : step.branches) {
-      if (const auto* attention = std::get_if<nn::Attention>(&branch.core)) {
-        return attention->make_cache(batch, capacity, options);
-      }
+      auto cache = models::make_cache(branch.core, batch, capacity, options);
+      if (cache) return *std::move(cache);
     }
   }
   return {};

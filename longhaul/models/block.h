@@ -11,6 +11,9 @@
 
 namespace longhaul::models {
 
+/// The layers that families::Core describes.
+using Core = std::variant<nn::Attention, nn::FeedForward, nn::Experts>;
+
 /// A block of a network, as families::Block describes it.
 class Block {
  public:
@@ -29,7 +32,7 @@ class Block {
  private:
   struct Branch {
     std::optional<nn::Norm> before, after;
-    std::variant<nn::Attention, nn::FeedForward, nn::Experts> core;
+    Core core;
     double dropout, scale;
   };
   struct Step {

@@ -7,8 +7,10 @@ namespace {
 
 /// Returns true where the stage has the table of tokens.
 bool has_tokens(const families::Network& network, const StageSpec& stage) {
-  const auto* head = std::get_if<families::LanguageHead>(&network.head);
-  return stage.embedding || (stage.head && (head == nullptr || head->tied));
+  const bool tied = families::by_kind(
+      network.head, [](const families::LanguageHead& head) { return head.tied; },
+      [](const families::BertHead&) { return true; });
+  return stage.embedding || (stage.head && tied);
 }
 
 }  // namespace
@@ -31,9 +33,14 @@ Model::Model(const ModelConfig& config, const StageSpec& stage,
   }
   if (!stage.head) return;
   const tensor::ParameterPtr tokens = tokens_ ? tokens_->weight() : nullptr;
-  head_ =
-      std::visit([&](const auto& head) { return make_head(parameters, head, tokens); },
-                 network.head);
+  head_ = families::by_kind(
+      network.head,
+      [&](const families::LanguageHead& head) {
+        return make_head(parameters, head, tokens);
+      },
+      [&](const families::BertHead& head) {
+        return make_head(parameters, head, tokens);
+      });
 }
 
 std::vector<tensor::ParameterPtr> Model::parameters() const {

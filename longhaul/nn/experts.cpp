@@ -84,7 +84,8 @@ at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& c
   const int64_t experts = probabilities.size(1), tokens = probabilities.size(0);
   const auto of_all = static_cast<double>(experts);
   if (router.balance == BalanceKind::Global) {
-    return (probabilities * router.shares.select(0, layer_)).sum() * of_all;
+    const at::Tensor shares = router.shares.select(0, layer_).narrow(0, 0, experts);
+    return (probabilities * shares).sum() * of_all;
   }
   if (router.balance == BalanceKind::Pooled) {
     RouterPass& pass = *router.pass;
@@ -153,10 +154,11 @@ void Experts::count(const ops::RoutedRows& rows, const at::Tensor& probabilities
   if (loads == nullptr || again) return;
   const int64_t experts = probabilities.size(1);
   const at::Tensor& real = context.batch.real;
-  loads->counts.select(0, layer_).add_(
-      real.defined()
-          ? counts_of(chosen, real, 1, experts).squeeze(0).to(at::kLong)
-          : rows.offsets.narrow(0, 1, experts) - rows.offsets.narrow(0, 0, experts));
+  loads->counts.select(0, layer_)
+      .narrow(0, 0, experts)
+      .add_(real.defined() ? counts_of(chosen, real, 1, experts).squeeze(0).to(at::kLong)
+                           : rows.offsets.narrow(0, 1, experts) -
+                                 rows.offsets.narrow(0, 0, experts));
   const at::Tensor p = probabilities.detach();
   loads->entropy.select(0, layer_).sub_(at::xlogy(p, p).sum());
 }

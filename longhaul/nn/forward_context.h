@@ -157,7 +157,8 @@ class ExpertDispatch {
 /// What the routers of a step's micro batches have done with this rank's tokens, without
 /// padding.
 struct RouterLoads {
-  at::Tensor counts;   ///< int64 [layers, E]: tokens sent to each expert
+  /// int64 [layers, E]: tokens sent to each expert. E is that of the layer with most.
+  at::Tensor counts;
   at::Tensor entropy;  ///< fp32 [layers]: sum over tokens of the entropy of p
 };
 

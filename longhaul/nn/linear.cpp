@@ -35,7 +35,7 @@ std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& la
   return results;
 }
 
-OutLinear::OutLinear(tensor::ParameterSet& parameters, const families::Projection& form)
+OutLinear::OutLinear(tensor::ParameterSet& parameters, const families::Linear& form)
     : projection_(parameters, form.name) {
   if (form.bias) bias_ = parameters.take(form.name + ".bias");
 }

@@ -13,7 +13,7 @@ class Linear {
  public:
   /// Takes the parameter NAME.weight, and NAME.bias with a bias.
   Linear(tensor::ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
-  Linear(tensor::ParameterSet& parameters, const families::Projection& form)
+  Linear(tensor::ParameterSet& parameters, const families::Linear& form)
       : Linear(parameters, form.name, form.bias ? Bias::Yes : Bias::No) {}
   /// Maps [T, in] to [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
@@ -35,7 +35,7 @@ class Linear {
 /// (SplitRegion). The bias is added once, outside of the region.
 class OutLinear {
  public:
-  OutLinear(tensor::ParameterSet& parameters, const families::Projection& form);
+  OutLinear(tensor::ParameterSet& parameters, const families::Linear& form);
   /// Maps [T, in] to [T, out] for this rank's part of T. Collective if there is a region.
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   /// Returns x W^T, this rank's part of the sum.

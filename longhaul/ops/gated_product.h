@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/families/activation.h"
+#include "longhaul/families/layers/activation.h"
 
 namespace longhaul::ops {
 

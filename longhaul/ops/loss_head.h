@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "longhaul/families/kept.h"
+#include "longhaul/families/description/kept.h"
 #include "longhaul/ops/linear/weight_gradients.h"
 
 namespace longhaul::ops {

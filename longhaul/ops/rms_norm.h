@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/families/rms_form.h"
+#include "longhaul/families/layers/rms_form.h"
 #include "longhaul/ops/attention/heads.h"
 #include "longhaul/tensor/parameter.h"
 

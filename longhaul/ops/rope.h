@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/families/rope.h"
+#include "longhaul/families/layers/rotation.h"
 #include "longhaul/ops/attention/heads.h"
 
 namespace longhaul::ops {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/config/run_config.h"
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/tensor/parameter_class.h"
 
 namespace longhaul::optim {

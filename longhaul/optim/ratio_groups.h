@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/optim/param_groups.h"
 
 namespace longhaul::optim {

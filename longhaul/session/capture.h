@@ -6,7 +6,7 @@
 
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/config/run_config.h"
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/layout/context.h"
 #include "longhaul/tensor/flat_pieces.h"
 

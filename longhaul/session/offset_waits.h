@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/format/shard_plan.h"
 
 // What in a model and its settings has the products of experts take their plain form, for

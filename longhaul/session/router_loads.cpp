@@ -1,6 +1,6 @@
 #include "longhaul/session/router_loads.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -57,8 +57,8 @@ void prepare_router(const Session& session, nn::RouterContext& router) {
 
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
                              int64_t positions) {
-  const families::Experts* experts = families::first_experts(session.model().network);
-  if (experts == nullptr) return {};
+  const int64_t most = families::most_experts(session.model().network);
+  if (most == 0) return {};
   // Every rank of a tp group has counted the same tokens.
   for (comm::Communicator* group : {&session.mesh().data(), &session.mesh().pp()}) {
     group->all_reduce_wait({mine.data(), std::ssize(mine), format::DType::F64},
@@ -66,13 +66,14 @@ ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
   }
   ExpertLoads loads;
   const auto& blocks = session.model().network.blocks;
-  const auto each = static_cast<size_t>(experts->router.out);
+  const auto each = static_cast<size_t>(most);
   const auto tokens = static_cast<double>(positions);
   for (size_t layer = 0; layer < blocks.size(); ++layer) {
     loads.counts.emplace_back();
     loads.entropy.push_back(mine.at(blocks.size() * each + layer) / tokens);
-    if (families::experts_of(blocks[layer]) == nullptr) continue;
-    for (size_t e = 0; e < each; ++e) {
+    const families::Experts* experts = families::experts_of(blocks[layer]);
+    if (experts == nullptr) continue;
+    for (size_t e = 0; e < experts->experts.size(); ++e) {
       loads.counts.back().push_back(std::llround(mine.at(layer * each + e)));
     }
   }
@@ -104,26 +105,29 @@ std::vector<double> shares_of(const std::vector<int64_t>& counts, int64_t top_k)
 
 at::Tensor expert_shares(const Session& session,
                          const std::vector<std::vector<int64_t>>& loads) {
-  const families::Experts* experts = families::first_experts(session.model().network);
-  if (experts == nullptr) return {};
-  const auto layers = std::ssize(session.model().network.blocks);
-  const int64_t each = experts->router.out;
+  const auto& blocks = session.model().network.blocks;
+  const int64_t most = families::most_experts(session.model().network);
+  if (most == 0) return {};
+  const auto layers = std::ssize(blocks);
   LH_CHECK(std::ssize(loads) <= layers, "checkpoint",
            "state.json has the loads of experts of {} layers, the model has {}",
            loads.size(), layers);
   // Nobody waits for the copy: the allocator of pinned memory keeps the memory until the
   // copy has ended. A copy of other memory would wait for what the device still does.
   at::Tensor shares =
-      at::empty({layers, each},
+      at::zeros({layers, most},
                 at::TensorOptions(at::kFloat).pinned_memory(!session.device().is_cpu()));
-  shares.fill_(static_cast<double>(experts->top_k) / static_cast<double>(each));
-  for (int64_t layer = 0; layer < std::ssize(loads); ++layer) {
-    const std::vector<int64_t>& counts = loads[static_cast<size_t>(layer)];
-    LH_CHECK(counts.empty() || std::ssize(counts) == each, "checkpoint",
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const auto number = static_cast<size_t>(layer);
+    const families::Experts* experts = families::experts_of(blocks[number]);
+    const int64_t each = experts == nullptr ? 0 : experts->router.out;
+    std::vector<int64_t> counts(static_cast<size_t>(each));
+    if (number < loads.size() && !loads[number].empty()) counts = loads[number];
+    LH_CHECK(std::ssize(counts) == each, "checkpoint",
              "state.json has the loads of {} experts, the model has {}", counts.size(),
              each);
-    auto* row = shares.mutable_data_ptr<float>() + layer * each;
-    for (const double share : shares_of(counts, experts->top_k)) {
+    auto* row = shares.mutable_data_ptr<float>() + layer * most;
+    for (const double share : shares_of(counts, each == 0 ? 1 : experts->top_k)) {
       *row++ = static_cast<float>(share);
     }
   }

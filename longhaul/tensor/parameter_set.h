@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul::tensor {

@@ -9,7 +9,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "longhaul/families/unit_maker.h"
+#include "longhaul/families/layers/unit_maker.h"
 #include "longhaul/models/model.h"
 #include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear/linear.h"

@@ -18,7 +18,6 @@ ModelDescription model(bool tied) {
   s.num_key_value_heads = 2;
   s.head_dim = 8;
   s.rms_norm_eps = 1e-5;
-  s.rope.theta = 1e4;
   s.tie_word_embeddings = tied;
   return make_llama(s, 100, 4096).description;
 }

@@ -94,70 +94,24 @@ LAYOUTS = {
 }
 
 
-# The same sizes by the names that GPT-2 has for them.
-GPT2 = {
-    "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 301, "n_embd": 96,
-    "n_inner": 150, "n_layer": 4, "n_head": 6, "n_positions": 64, "initializer_range": 0.05,
-    "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "torch_dtype": "bfloat16",
-}
+# The small model of each family that has one: Llama's with the changes of the table, or a whole one.
+TABLE = json.loads((pathlib.Path(__file__).resolve().parents[1] / "families.json").read_text())
 
 
-GPT_NEOX = {
-    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": 301,
-    "hidden_size": 96, "intermediate_size": 150, "num_hidden_layers": 4, "num_attention_heads": 6,
-    "max_position_embeddings": 64, "layer_norm_eps": 1e-5, "rotary_emb_base": 10000,
-    "rotary_pct": 0.25, "use_parallel_residual": True, "hidden_act": "gelu",
-    "initializer_range": 0.05, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-}
-# A window that ends inside of chunks of all lengths that context parallelism makes here.
-MISTRAL = {**MODEL, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
-           "sliding_window": 10}
-BERT = {
-    "architectures": ["BertForPreTraining"], "model_type": "bert", "vocab_size": 331,
-    "hidden_size": 96, "intermediate_size": 150, "num_hidden_layers": 4, "num_attention_heads": 6,
-    "max_position_embeddings": 64, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
-    "type_vocab_size": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-    "initializer_range": 0.05, "torch_dtype": "bfloat16",
-}
-KINDS = dict(sliding_window=10,
-             layer_types=["sliding_attention", "full_attention"] * 2,
-             rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
-                              "sliding_attention": {"rope_type": "default",
-                                                    "rope_theta": 10000.0}})
-NO_ROPE = {key: value for key, value in MODEL.items() if key not in ("rope_theta", "rope_scaling")}
+def small_model(name):
+    family = TABLE[name]
+    settings = family["layouts"]
+    base = MODEL if family["decoder"] else {"initializer_range": 0.05, "torch_dtype": "bfloat16"}
+    base = {key: value for key, value in base.items() if key not in settings.get("without", ())}
+    return {**base, "architectures": [family["architecture"]], "model_type": name,
+            **settings["config"]}
+
+
+MODELS = {name: small_model(name) for name, family in TABLE.items() if "layouts" in family}
 # Further decoders: their settings, the layout that is tried at once, the number of their tensors
 # (of the model, of a block), and a change of the mathematics that the certificate sees.
-DECODERS = {
-    "gemma3_text": (
-        {**NO_ROPE, **KINDS, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20,
-         "architectures": ["Gemma3ForCausalLM"], "tie_word_embeddings": True},
-        "tp2_pp2_dp2", (2, 13), {"query_pre_attn_scalar": 24}),
-    # Norms over all heads, whose key heads lie on two ranks each.
-    "olmo2": ({**MODEL, "architectures": ["Olmo2ForCausalLM"]}, "tp4", (3, 11),
-              {"rms_norm_eps": 1e-2}),
-    "olmo3": ({**NO_ROPE, **KINDS, "architectures": ["Olmo3ForCausalLM"]}, "tp2_cp2", (3, 11),
-              {"sliding_window": 12}),
-    "granite": (
-        {**MODEL, "architectures": ["GraniteForCausalLM"], "attention_bias": True, "mlp_bias": True,
-         "embedding_multiplier": 6.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4,
-         "logits_scaling": 2.0}, "tp2_sequence", (3, 16), {"residual_multiplier": 0.41}),
-    "smollm3": (
-        {**MODEL, "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 0, 1],
-         "tie_word_embeddings": True}, "pp2_dp2_zero3", (2, 9), {"no_rope_layers": [0, 1, 0, 1]}),
-}
-# Two kinds of mixtures of experts; one has dense layers too.
-MIXTRAL = {**MODEL, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
-           "intermediate_size": 60, "num_local_experts": 8, "num_experts_per_tok": 2,
-           "sliding_window": None, "router_jitter_noise": 0.0, "output_router_logits": True,
-           "router_aux_loss_coef": 0.02}
-QWEN3_MOE = {**MODEL, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
-             "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40,
-             "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [1],
-             "output_router_logits": True, "router_aux_loss_coef": 0.02,
-             "attention_bias": False, "use_sliding_window": False}
-MODELS = {"bert": BERT, "mixtral": MIXTRAL, "qwen3_moe": QWEN3_MOE, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
-          **{name: {**settings, "model_type": name}
-             for name, (settings, *_) in DECODERS.items()}}
+DECODERS = {name: (MODELS[name], *(TABLE[name]["layouts"][key] for key in ("layout", "tensors", "change")))
+            for name in MODELS if "layout" in TABLE[name]["layouts"]}
 
 
 def write_model(path, model_type="llama", **changes):

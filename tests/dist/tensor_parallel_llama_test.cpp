@@ -18,7 +18,6 @@ ModelConfig small(bool tied, int64_t head_dim = 8) {
   s.num_key_value_heads = 2;
   s.head_dim = head_dim;
   s.rms_norm_eps = 1e-5;
-  s.rope.theta = 10000.0;
   s.tie_word_embeddings = tied;
   return make_llama(s, /*vocab_size=*/101, /*max_position_embeddings=*/64);
 }

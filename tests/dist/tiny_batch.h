@@ -4,7 +4,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/nn/forward_context.h"
 
 namespace longhaul::testing {

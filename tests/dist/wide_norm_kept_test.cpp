@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include "longhaul/families/unit_maker.h"
+#include "longhaul/families/layers/unit_maker.h"
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/wide_norm.h"
 #include "longhaul/parallel/tensor/region.h"

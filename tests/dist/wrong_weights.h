@@ -24,14 +24,14 @@ class WrongReader {
     format::TensorSlice from = slice;
     from.name = name_of(slice.name);
     const int64_t rows = slice.global_shape[0];
-    const int64_t head_dim = families::first_attention(session_.model().network).head_dim;
     const layout::MeshIndex& index = session_.mesh().index();
     const bool last = index.dp + 1 == session_.mesh().shape().dp;
     if (fault_ == "zeroed_on_last_replica" && last && ends(slice, "2.mlp.up_proj")) {
       std::ranges::fill(out, std::byte{0});
     } else if (fault_ == "wrong_key_head" && index.tp > 0 &&
                ends(slice, "1.self_attn.k_proj")) {
-      rotate(from, head_dim, rows, begin, end, dtype, out);
+      const auto& block = session_.model_config.network.blocks.at(1);
+      rotate(from, families::attention_of(block)->head_dim, rows, begin, end, dtype, out);
     } else if (fault_ == "permuted_words" && slice.name == "lm_head.weight") {
       rotate(from, 1, 2, begin, end, dtype, out);
     } else if (fault_ == "permuted_router" && ends(slice, "2.mlp.gate")) {

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 import transformers
-from models import distance, model_of
+from models import TABLE, distance, model_of
 from programs import later
 from safetensors.torch import load_file, save_file
 
@@ -24,102 +24,21 @@ DECODER_HONOURED = dict(
     num_attention_heads=6, num_key_value_heads=4, head_dim=24, rms_norm_eps=0.1,
     tie_word_embeddings=True)
 DECODER_REFUSED = dict(hidden_act="gelu", attention_dropout=1.5, max_position_embeddings=16)
-SLIDING = ["full_attention", "sliding_attention"]
-QWEN_REFUSED = dict(DECODER_REFUSED, use_sliding_window=True, layer_types=SLIDING)
-# A rotation for each kind of layer.
-KINDS = {"full_attention": {"rope_type": "default", "rope_theta": 10000.0},
-         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}
-OTHER_KINDS = {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 9000.0},
-               "sliding_attention": {"rope_type": "default", "rope_theta": 200.0}}
-# What they mean needs use_sliding_window.
-QWEN_NEUTRAL = dict(sliding_window=5, max_window_layers=1)
 
-# Of training.
-BALANCE = dict(output_router_logits=True, router_aux_loss_coef=0.3)
 
-# family -> the settings of a small model, what is honoured, what is refused, and what changes
-# nothing beside NEUTRAL.
-FAMILIES = {
-    "Llama": (DECODER, DECODER_HONOURED,
-              dict(DECODER_REFUSED, attention_bias=True, mlp_bias=True, pretraining_tp=2), {}),
-    "Mistral": (dict(DECODER, sliding_window=9), dict(DECODER_HONOURED, sliding_window=10),
-                DECODER_REFUSED, {}),
-    "Qwen2": (DECODER, {**DECODER_HONOURED, "head_dim": None}, QWEN_REFUSED, QWEN_NEUTRAL),
-    "Qwen3": (DECODER, DECODER_HONOURED, dict(QWEN_REFUSED, attention_bias=True), QWEN_NEUTRAL),
-    "Mixtral": (
-        dict(DECODER, sliding_window=9, num_local_experts=4, num_experts_per_tok=2),
-        dict(DECODER_HONOURED, sliding_window=10, num_local_experts=5, num_experts_per_tok=3),
-        dict(DECODER_REFUSED, router_jitter_noise=0.1), BALANCE),
-    "Qwen3Moe": (
-        dict(DECODER, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=40,
-             mlp_only_layers=[0]),
-        dict(DECODER_HONOURED, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=48,
-             norm_topk_prob=True, mlp_only_layers=[1], decoder_sparse_step=3, attention_bias=True),
-        dict(DECODER_REFUSED, use_sliding_window=True), dict(BALANCE, sliding_window=5)),
-    "Gemma3Text": (
-        dict(DECODER, sliding_window=9, layer_types=SLIDING, rope_parameters=KINDS),
-        dict({**DECODER_HONOURED, "rope_parameters": OTHER_KINDS, "num_hidden_layers": None},
-             sliding_window=10, layer_types=["full_attention"] * 2, query_pre_attn_scalar=99,
-             attention_bias=True, hidden_size=96, intermediate_size=72),
-        dict(hidden_activation="gelu", attention_dropout=1.5, max_position_embeddings=16,
-             attn_logit_softcapping=30.0, final_logit_softcapping=30.0,
-             use_bidirectional_attention=True), {}),
-    "Olmo2": (DECODER, dict(DECODER_HONOURED, attention_bias=True), DECODER_REFUSED, {}),
-    "Olmo3": (
-        dict(DECODER, sliding_window=9, layer_types=SLIDING, rope_parameters=KINDS),
-        dict({**DECODER_HONOURED, "rope_parameters": OTHER_KINDS, "num_hidden_layers": None},
-             sliding_window=10, layer_types=["full_attention"] * 2, attention_bias=True),
-        DECODER_REFUSED, {}),
-    "Granite": (
-        DECODER, dict(DECODER_HONOURED, attention_bias=True, mlp_bias=True,
-                      embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.5,
-                      attention_multiplier=0.3), DECODER_REFUSED, {}),
-    "SmolLM3": (
-        dict(DECODER, no_rope_layers=[1, 0]),
-        dict(DECODER_HONOURED, attention_bias=True, mlp_bias=True, no_rope_layers=[0, 1],
-             num_hidden_layers=None),
-        dict(DECODER_REFUSED, use_sliding_window=True, layer_types=SLIDING),
-        # Without use_sliding_window, and beside no_rope_layers.
-        dict(sliding_window=5, no_rope_layer_interval=3)),
-    "GPT2": (
-        dict(vocab_size=120, n_embd=48, n_head=4, n_layer=2, n_inner=80, n_positions=64,
-             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2,
-             bos_token_id=0, eos_token_id=0),
-        dict(vocab_size=130, n_embd=64, n_head=6, n_layer=3, n_inner=96, n_positions=72,
-             layer_norm_epsilon=0.1, tie_word_embeddings=False,
-             activation_function="gelu_pytorch_tanh"),
-        dict(activation_function="gelu", resid_pdrop=1.5, embd_pdrop=-0.1, attn_pdrop=1.0,
-             scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
-             reorder_and_upcast_attn=True, add_cross_attention=True),
-        # Of other heads than a language model's.
-        dict(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1,
-             summary_type="last", summary_use_proj=False, summary_activation="tanh",
-             summary_proj_to_labels=False, summary_first_dropout=0.3)),
-    "GPTNeoX": (
-        dict(vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
-             num_attention_heads=4, max_position_embeddings=64, initializer_range=0.2,
-             rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
-                              "partial_rotary_factor": 0.5}),
-        dict(vocab_size=130, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
-             num_attention_heads=6, layer_norm_eps=0.1, tie_word_embeddings=True,
-             use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
-             rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
-                              "partial_rotary_factor": 1.0}),
-        dict(hidden_act="relu", attention_dropout=0.1, hidden_dropout=0.1,
-             max_position_embeddings=16),
-        dict(classifier_dropout=0.3, is_decoder=True)),
-    "Bert": (
-        dict(vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
-             num_attention_heads=4, max_position_embeddings=64, initializer_range=0.2),
-        dict(vocab_size=130, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
-             num_attention_heads=6, max_position_embeddings=72, layer_norm_eps=0.1,
-             type_vocab_size=3, hidden_act="gelu_fast"),
-        dict(hidden_act="relu", is_decoder=True, add_cross_attention=True,
-             tie_word_embeddings=False, hidden_dropout_prob=1.5,
-             attention_probs_dropout_prob=-0.5, type_vocab_size=1),
-        # Of training, and of other heads.
-        dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.4, classifier_dropout=0.3)),
-}
+def settings_of(family):
+    """The settings of a small model, what is honoured, what is refused, and what changes nothing
+    beside NEUTRAL. Those of a decoder stand beside those of every decoder."""
+    fields = family["fields"]
+    parts = [fields[key] for key in ("config", "honoured", "refused", "neutral")]
+    if family["decoder"]:
+        bases = (DECODER, DECODER_HONOURED, DECODER_REFUSED, {})
+        parts = [{**base, **own} for base, own in zip(bases, parts)]
+    parts[2] = {key: value for key, value in parts[2].items() if value is not None}
+    return tuple(parts)
+
+
+FAMILIES = {family["class"]: settings_of(family) for family in TABLE.values()}
 # The result of given weights on given tokens does not depend on them.
 NEUTRAL = dict(
     output_hidden_states=True, chunk_size_feed_forward=2, id2label={0: "a"}, label2id={"a": 0},

@@ -24,7 +24,7 @@ inline families::Attention attention_form(
 /// Returns a gated feed-forward with the projections NAME.gate_proj, up_proj and
 /// down_proj.
 inline families::FeedForward gated_form(const std::string& name) {
-  return {.gate = families::Projection{name + ".gate_proj"},
+  return {.gate = families::Linear{name + ".gate_proj"},
           .up = {name + ".up_proj"},
           .down = {name + ".down_proj"}};
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <tuple>
 
-#include "longhaul/families/rms_form.h"
+#include "longhaul/families/layers/rms_form.h"
 #include "longhaul/tensor/parameter.h"
 #include "longhaul/tensor/scalar_type.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 #include "longhaul/nn/forward_context.h"
 
 namespace longhaul::testing {

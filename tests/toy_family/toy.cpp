@@ -15,42 +15,39 @@ namespace longhaul {
 namespace {
 using namespace families;
 
-class ToyFamily : public Family {
- public:
-  ToyFamily() : Family("toy", "a test's", "ToyForCausalLM", "width depth") {}
-  void read(const ConfigFields& fields, ModelConfig& config) const override {
-    Network& network = config.network;
-    const int64_t width = fields.required_integer("width", 1, kMaxWidth);
-    network.width = width;
-    network.query_heads = network.key_heads =
-        2;  // no attention: any number of tp ranks up to 2
-    network.stddev = 0.05;
-    network.max_positions = config.max_position_embeddings = kMaxPositions;
-    network.embedding.tokens = {"words", config.vocab_size};
-    for (int64_t i = 0; i < fields.required_integer("depth", 1, kMaxLayers); ++i) {
-      const std::string name = fmt::format("blocks.{}.", i);
-      network.blocks.push_back(
-          {{{{.before = Norm{Norm::Kind::Rms, name + "norm", 1e-5},
-              .core = FeedForward{.gate = Projection{name + "gate_proj", 2 * width},
-                                  .up = {name + "up_proj", 2 * width},
-                                  .down = {name + "down_proj", width}}}}}});
-    }
-    network.head = LanguageHead{{Norm::Kind::Rms, "norm", 1e-5}, "head"};
+void read_toy(const ConfigFields& fields, ModelConfig& config) {
+  Network& network = config.network;
+  const int64_t width = fields.required_integer("width", 1, kMaxWidth);
+  network.width = width;
+  network.query_heads = network.key_heads =
+      2;  // no attention: any number of tp ranks up to 2
+  network.stddev = 0.05;
+  network.max_positions = kMaxPositions;
+  network.embedding.tokens = {"words", config.vocab_size};
+  for (int64_t i = 0; i < fields.required_integer("depth", 1, kMaxLayers); ++i) {
+    const std::string name = fmt::format("blocks.{}.", i);
+    network.blocks.push_back(
+        {{{{.before = Norm{Norm::Kind::Rms, name + "norm", 1e-5},
+            .core = FeedForward{.gate = Linear{name + "gate_proj", 2 * width},
+                                .up = {name + "up_proj", 2 * width},
+                                .down = {name + "down_proj", width}}}}}});
   }
-  ModelDescription describe(const Network& network) const override {
-    ModelDescription model = families::describe(network);
-    model.passed.push_back({"words", network.width});
-    model.losses.push_back({"size", LossTerm::Over::Positions});
-    for (UnitDescription& unit : model.units) {
-      if (unit.kind == UnitKind::Embedding) continue;
-      auto& tensors = unit.forward.tensors;
-      tensors.insert(tensors.begin() + 1, {.width = network.width, .outside = true});
-      ++unit.forward.inputs;
-      if (unit.kind == UnitKind::Block) unit.parameters.at(1).expert = ExpertNumber{0, 1};
-    }
-    return model;
+  network.head = LanguageHead{{Norm::Kind::Rms, "norm", 1e-5}, "head"};
+}
+
+ModelDescription describe_toy(const Network& network) {
+  ModelDescription model = families::describe(network);
+  model.passed.push_back({"words", network.width});
+  model.losses.push_back({"size", LossTerm::Over::Positions});
+  for (UnitDescription& unit : model.units) {
+    if (unit.kind == UnitKind::Embedding) continue;
+    auto& tensors = unit.forward.tensors;
+    tensors.insert(tensors.begin() + 1, {.width = network.width, .outside = true});
+    ++unit.forward.inputs;
+    if (unit.kind == UnitKind::Block) unit.parameters.at(1).expert = ExpertNumber{0, 1};
   }
-};
+  return model;
+}
 
 class Toy : public models::Model {
  public:
@@ -73,7 +70,8 @@ class Toy : public models::Model {
 
 }  // namespace
 const std::vector<const Family*>& families::all_families() {
-  static const ToyFamily toy;
+  static const Family toy{"toy", "a test's", "ToyForCausalLM", "width depth",
+                          "",    read_toy,   describe_toy};
   static const std::vector<const Family*> all = {&toy};
   return all;
 }

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "longhaul/checkpoint/read/weights_source.h"
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 
 namespace longhaul::checkpoint {
 

@@ -5,7 +5,7 @@
 #include "longhaul/base/random.h"
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/open_source.h"
-#include "longhaul/families/kept.h"
+#include "longhaul/families/description/kept.h"
 
 namespace longhaul::data {
 namespace {

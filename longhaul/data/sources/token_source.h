@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/families/losses.h"
+#include "longhaul/families/description/losses.h"
 
 namespace longhaul::data {
 

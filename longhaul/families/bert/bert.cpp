@@ -2,10 +2,8 @@
 
 #include <utility>
 
-#include "longhaul/families/gelu.h"
 #include "longhaul/families/limits.h"
-#include "longhaul/families/outline.h"
-#include "longhaul/families/padding.h"
+#include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {
 namespace {
@@ -21,7 +19,7 @@ struct BertSettings {
   int64_t type_vocab_size = 2;
   double layer_norm_eps = 1e-12;
   double initializer_range = 0.02;
-  bool tanh_gelu = false;  ///< GELU's tanh form instead of the exact form
+  Activation activation = Activation::GeluExact;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   std::optional<int64_t> padding_row = 0;  ///< padding row of the table of words
@@ -58,23 +56,19 @@ BertSettings read_bert_settings(const ConfigFields& fields) {
   s.type_vocab_size = fields.integer("type_vocab_size", 2, kMaxVocab).value_or(2);
   s.layer_norm_eps = fields.eps("layer_norm_eps", 1e-12);
   s.initializer_range = fields.initializer_range();
-  s.tanh_gelu = read_tanh_gelu(fields);
+  s.activation = read_gelu(fields);
   s.hidden_dropout = fields.dropout("hidden_dropout_prob", 0.1);
   s.attention_dropout = fields.dropout("attention_probs_dropout_prob", 0.1);
   s.next_sentence = has_next_sentence(fields);
   return s;
 }
 
-Activation bert_activation(const BertSettings& s) {
-  return s.tanh_gelu ? Activation::GeluTanh : Activation::GeluExact;
-}
-
 Block bert_block(const BertSettings& s, int64_t layer) {
   const std::string name = fmt::format("bert.encoder.layer.{}.", layer);
   const auto projection = [&](const std::string& own, const std::string& stored,
                               int64_t out) {
-    return Projection{name + own, out, true,
-                      StoredForm{name + stored, false, out, 0, out, out}};
+    return Linear{name + own, out, true,
+                  StoredForm{name + stored, false, out, 0, out, out}};
   };
   const auto norm = [&](const char* end) {
     return Norm{Norm::Kind::Layer, name + end, s.layer_norm_eps};
@@ -94,7 +88,7 @@ Block bert_block(const BertSettings& s, int64_t layer) {
       .core = FeedForward{.up = projection("up_proj", "intermediate.dense",
                                            s.intermediate_size),
                           .down = projection("down_proj", "output.dense", H),
-                          .activation = bert_activation(s)},
+                          .activation = s.activation},
       .dropout = s.hidden_dropout};
   return {{{std::move(attention)}, norm("attention.output.LayerNorm")},
           {{std::move(feed_forward)}, norm("output.LayerNorm")}};
@@ -117,7 +111,7 @@ Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t position
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
     network.blocks.push_back(bert_block(s, i));
   }
-  network.head = BertHead{bert_activation(s), s.layer_norm_eps, s.next_sentence};
+  network.head = BertHead{s.activation, s.layer_norm_eps, s.next_sentence};
   network.old_endings = {{".LayerNorm.gamma", ".LayerNorm.weight"},
                          {".LayerNorm.beta", ".LayerNorm.bias"}};
   network.buffers = {"bert.embeddings.position_ids", "cls.predictions.decoder.bias"};
@@ -130,35 +124,32 @@ Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t position
   return network;
 }
 
-class BertFamily : public Family {
- public:
-  BertFamily()
-      : Family("bert", "BERT", "BertForPreTraining BertForMaskedLM",
-               "add_cross_attention attention_probs_dropout_prob hidden_act "
-               "hidden_dropout_prob hidden_size initializer_range intermediate_size "
-               "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
-               "num_hidden_layers pad_token_id position_embedding_type "
-               "tie_word_embeddings type_vocab_size "
-               // Fields of other heads, and of how a result is computed.
-               "chunk_size_feed_forward classifier_dropout",
-               "classifier_dropout pad_token_id position_embedding_type") {}
-
-  void read(const ConfigFields& fields, ModelConfig& config) const override {
-    check_bert_neutral(fields);
-    BertSettings settings = read_bert_settings(fields);
-    settings.padding_row = read_padding_row(fields, config, 0);
-    // Positions are rows of a parameter, so that a parameter's limit applies.
-    config.max_position_embeddings =
-        fields.required_integer("max_position_embeddings", 1, kMaxVocab);
-    config.network =
-        bert_network(settings, config.vocab_size, config.max_position_embeddings);
-  }
-};
+void read_bert(const ConfigFields& fields, ModelConfig& config) {
+  check_bert_neutral(fields);
+  BertSettings settings = read_bert_settings(fields);
+  settings.padding_row = read_padding_row(fields, config, 0);
+  // Positions are rows of a parameter, so that a parameter's limit applies.
+  const int64_t positions =
+      fields.required_integer("max_position_embeddings", 1, kMaxVocab);
+  config.network = bert_network(settings, config.vocab_size, positions);
+}
 
 }  // namespace
 
 const Family& bert_family() {
-  static const BertFamily family;
+  static const Family family{
+      "bert",
+      "BERT",
+      "BertForPreTraining BertForMaskedLM",
+      "add_cross_attention attention_probs_dropout_prob hidden_act "
+      "hidden_dropout_prob hidden_size initializer_range intermediate_size "
+      "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
+      "num_hidden_layers pad_token_id position_embedding_type "
+      "tie_word_embeddings type_vocab_size "
+      // Fields of other heads, and of how a result is computed.
+      "chunk_size_feed_forward classifier_dropout",
+      "classifier_dropout pad_token_id position_embedding_type",
+      read_bert};
   return family;
 }
 

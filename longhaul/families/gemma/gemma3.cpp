@@ -6,77 +6,81 @@
 namespace longhaul::families {
 namespace {
 
-/// Gemma 3 for text (Gemma Team 2025, arXiv 2503.19786). It has norms before and behind
-/// each branch that multiply with one plus their weight, GEGLU, and a window and another
-/// rotation in five of six layers.
-class Gemma3Family : public DecoderFamily {
- public:
-  Gemma3Family()
-      : DecoderFamily(
-            "gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM",
-            {.more = "attention_bias query_pre_attn_scalar rope_local_base_freq "
-                     "sliding_window sliding_window_pattern _sliding_window_pattern "
-                     "use_bidirectional_attention attn_logit_softcapping "
-                     "final_logit_softcapping",
-             .nullable = "attention_dropout attn_logit_softcapping "
-                         "final_logit_softcapping rope_local_base_freq sliding_window "
-                         "_sliding_window_pattern use_bidirectional_attention",
-             .absent = {.num_key_value_heads = 4,
-                        .head_dim = 256,
-                        .tie_word_embeddings = true,
-                        .pad_token_id = 0},
-             .activation = "hidden_activation",
-             .activations = {"gelu_pytorch_tanh", "gelu_new"},
-             .kinds_of_layers = true}) {}
+RopeConfig read_full_rotation(const ConfigFields& fields) {
+  return read_rope_of_kind(fields, "full_attention", "rope_theta", 1e6, true);
+}
 
- private:
-  void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
-    s.rope = read_rope_of_kind(fields, "full_attention", "rope_theta", 1e6, true);
-    s.sliding_rope = read_rope_of_kind(fields, "sliding_attention",
-                                       "rope_local_base_freq", 1e4, false);
-  }
+/// Returns of how many layers the last one sees all positions where layer_types is
+/// absent. transformers 5 writes the number under another name too, and never reads it
+/// there.
+int64_t read_period(const ConfigFields& fields) {
+  constexpr const char *kRead = "sliding_window_pattern",
+                       *kWritten = "_sliding_window_pattern";
+  const int64_t period = fields.integer(kRead, 1, kMaxLayers).value_or(6);
+  const int64_t written = fields.integer(kWritten, 1, kMaxLayers).value_or(period);
+  if (written == period || fields.find("layer_types") != nullptr) return period;
+  fields.fail(kWritten,
+              "= {} has no effect in transformers, which takes {} = {}; add "
+              "layer_types, or give both the same number",
+              written, kRead, period);
+}
 
-  /// Returns of how many layers the last one sees all positions where layer_types is
-  /// absent. transformers 5 writes the number under another name too, and never reads it
-  /// there.
-  static int64_t read_period(const ConfigFields& fields) {
-    constexpr const char *kRead = "sliding_window_pattern",
-                         *kWritten = "_sliding_window_pattern";
-    const int64_t period = fields.integer(kRead, 1, kMaxLayers).value_or(6);
-    const int64_t written = fields.integer(kWritten, 1, kMaxLayers).value_or(period);
-    if (written == period || fields.find("layer_types") != nullptr) return period;
-    fields.fail(kWritten,
-                "= {} has no effect in transformers, which takes {} = {}; add "
-                "layer_types, or give both the same number",
-                written, kRead, period);
+void change_gemma3(const ConfigFields& fields, Network& network) {
+  const RopeConfig sliding =
+      read_rope_of_kind(fields, "sliding_attention", "rope_local_base_freq", 1e4, false);
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping",
+                          "use_bidirectional_attention"}) {
+    const OrderedJson* value = fields.find(key);
+    if (value != nullptr && !is_off(*value)) fields.refuse(key, *value);
   }
-
-  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
-    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping",
-                            "use_bidirectional_attention"}) {
-      const OrderedJson* value = fields.find(key);
-      if (value != nullptr && !is_off(*value)) fields.refuse(key, *value);
-    }
-    const int64_t period = read_period(fields);
-    read_kinds_of_layers(
-        fields, 4096, [&](int64_t layer) { return (layer + 1) % period == 0; }, s);
-    read_attention_bias(fields, s);
-    s.head_norms = true;
-    s.norm_form = RmsForm::OnePlusWeight;
-    s.norms_after = true;
-    s.activation = Activation::GeluTanh;
-    const auto scalar = static_cast<double>(
-        fields.integer("query_pre_attn_scalar", 1, kMaxWidth).value_or(256));
-    s.attention_scale = 1.0 / std::sqrt(scalar);
-    s.embedding_scale = std::sqrt(static_cast<double>(s.hidden_size));
-    s.rounds_embedding_scale = true;
+  const int64_t period = read_period(fields);
+  read_kinds_of_layers(
+      fields, 4096, [&](int64_t layer) { return (layer + 1) % period == 0; }, network);
+  read_attention_bias(fields, network);
+  const auto scalar = static_cast<double>(
+      fields.integer("query_pre_attn_scalar", 1, kMaxWidth).value_or(256));
+  network.embedding.scale = std::sqrt(static_cast<double>(network.width));
+  network.embedding.rounds_scale = true;
+  std::get<LanguageHead>(network.head).norm.form = RmsForm::OnePlusWeight;
+  add_norms_of_heads(network);
+  for (const DecoderLayer& layer : layers_of(network)) {
+    const auto norm = [&](const char* end) {
+      return norm_like_last(network, layer.name + end);
+    };
+    layer.first.before = norm("input_layernorm");
+    layer.first.after = norm("post_attention_layernorm");
+    layer.second.before = norm("pre_feedforward_layernorm");
+    layer.second.after = norm("post_feedforward_layernorm");
+    layer.attention.scale = 1.0 / std::sqrt(scalar);
+    if (layer.attention.window) layer.attention.rotation->rope = sliding;
+    layer.feed_forward.activation = Activation::GeluTanh;
   }
-};
+}
 
 }  // namespace
 
+/// Returns Gemma 3 for text (Gemma Team 2025, arXiv 2503.19786). It has norms before and
+/// behind each branch that multiply with one plus their weight, GEGLU, and a window and
+/// another rotation in five of six layers.
 const Family& gemma3_family() {
-  static const Gemma3Family family;
+  static const Family family = decoder_family(
+      "gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM",
+      {.more = "attention_bias query_pre_attn_scalar rope_local_base_freq sliding_window "
+               "sliding_window_pattern _sliding_window_pattern "
+               "use_bidirectional_attention attn_logit_softcapping "
+               "final_logit_softcapping",
+       .nullable = "attention_dropout attn_logit_softcapping final_logit_softcapping "
+                   "rope_local_base_freq sliding_window _sliding_window_pattern "
+                   "use_bidirectional_attention",
+       .absent = {.num_key_value_heads = 4,
+                  .head_dim = 256,
+                  .tie_word_embeddings = true,
+                  .pad_token_id = 0},
+       .activation = "hidden_activation",
+       .activations = {"gelu_pytorch_tanh", "gelu_new"},
+       .kinds_of_layers = true,
+       .rotation = read_full_rotation,
+       .change = change_gemma3});
   return family;
 }
 

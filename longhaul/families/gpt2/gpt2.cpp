@@ -78,8 +78,8 @@ Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
 
 /// Returns a projection that Conv1D stores as [in, out]: one of `parts` projections that
 /// lie one after another in the stored tensor.
-Projection gpt2_projection(const std::string& name, const std::string& stored,
-                           int64_t out, int64_t part = 0, int64_t parts = 1) {
+Linear gpt2_projection(const std::string& name, const std::string& stored, int64_t out,
+                       int64_t part = 0, int64_t parts = 1) {
   return {.name = name,
           .out = out,
           .bias = true,
@@ -92,7 +92,7 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
     return Norm{Norm::Kind::Layer, name + end, s.layer_norm_epsilon};
   };
   // Radford et al. 2019, section 2.3, divide by the square root of the residual layers.
-  const auto residual = [&](Projection projection) {
+  const auto residual = [&](Linear projection) {
     projection.stddev =
         s.initializer_range / std::sqrt(2.0 * static_cast<double>(s.n_layer));
     return projection;
@@ -143,37 +143,34 @@ Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t position
   return network;
 }
 
-class Gpt2Family : public Family {
- public:
-  Gpt2Family()
-      : Family("gpt2", "GPT-2", "GPT2LMHeadModel",
-               "activation_function add_cross_attention attn_pdrop embd_pdrop "
-               "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
-               "n_positions reorder_and_upcast_attn resid_pdrop "
-               "scale_attn_by_inverse_layer_idx scale_attn_weights "
-               // The usual names of four of these.
-               "hidden_size max_position_embeddings num_attention_heads "
-               "num_hidden_layers "
-               // Fields of other heads than a language model's.
-               "summary_activation summary_first_dropout summary_proj_to_labels "
-               "summary_type summary_use_proj tie_word_embeddings",
-               "n_ctx n_inner summary_activation") {}
-
-  void read(const ConfigFields& fields, ModelConfig& config) const override {
-    check_gpt2_neutral(fields);
-    const Gpt2Settings settings = read_gpt2_settings(fields);
-    // Positions are rows of a parameter, so that a parameter's limit applies.
-    config.max_position_embeddings =
-        gpt2_size(fields, "n_positions", "max_position_embeddings", kMaxVocab);
-    config.network =
-        gpt2_network(settings, config.vocab_size, config.max_position_embeddings);
-  }
-};
+void read_gpt2(const ConfigFields& fields, ModelConfig& config) {
+  check_gpt2_neutral(fields);
+  const Gpt2Settings settings = read_gpt2_settings(fields);
+  // Positions are rows of a parameter, so that a parameter's limit applies.
+  const int64_t positions =
+      gpt2_size(fields, "n_positions", "max_position_embeddings", kMaxVocab);
+  config.network = gpt2_network(settings, config.vocab_size, positions);
+}
 
 }  // namespace
 
 const Family& gpt2_family() {
-  static const Gpt2Family family;
+  static const Family family{
+      "gpt2",
+      "GPT-2",
+      "GPT2LMHeadModel",
+      "activation_function add_cross_attention attn_pdrop embd_pdrop "
+      "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
+      "n_positions reorder_and_upcast_attn resid_pdrop "
+      "scale_attn_by_inverse_layer_idx scale_attn_weights "
+      // The usual names of four of these.
+      "hidden_size max_position_embeddings num_attention_heads "
+      "num_hidden_layers "
+      // Fields of other heads than a language model's.
+      "summary_activation summary_first_dropout summary_proj_to_labels "
+      "summary_type summary_use_proj tie_word_embeddings",
+      "n_ctx n_inner summary_activation",
+      read_gpt2};
   return family;
 }
 

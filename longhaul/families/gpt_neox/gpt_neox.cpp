@@ -3,10 +3,9 @@
 #include <utility>
 
 #include "longhaul/families/family.h"
-#include "longhaul/families/gelu.h"
 #include "longhaul/families/gpt_neox/rotation.h"
 #include "longhaul/families/limits.h"
-#include "longhaul/families/outline.h"
+#include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {
 namespace {
@@ -25,7 +24,7 @@ struct GptNeoxSettings {
   bool tie_word_embeddings = false;
   bool parallel_residual = true;
   bool attention_bias = true;
-  bool tanh_gelu = false;  ///< GELU's tanh form instead of the exact form
+  Activation activation = Activation::GeluExact;
   RopeConfig rope;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
@@ -63,15 +62,15 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   // Files of the first versions have none of these fields and mean the defaults.
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
   s.attention_bias = fields.boolean("attention_bias").value_or(true);
-  s.tanh_gelu = read_tanh_gelu(fields);
+  s.activation = read_gelu(fields);
   const NeoxRotation rotation = read_neox_rotation(fields, s.head_dim());
   s.rotated = rotation.features;
   s.rope = rotation.rope;
   return s;
 }
 
-Projection neox_projection(const std::string& name, const std::string& stored,
-                           int64_t out, bool bias) {
+Linear neox_projection(const std::string& name, const std::string& stored, int64_t out,
+                       bool bias) {
   return {name, out, bias, StoredForm{stored, false, out, 0, out, out}};
 }
 
@@ -79,8 +78,8 @@ Attention neox_attention(const GptNeoxSettings& s, const std::string& name) {
   // In the files the queries, keys and values of one head lie one after another, then
   // those of the next head.
   const auto part = [&](const char* end, int64_t number) {
-    Projection out = neox_projection(name + end, name + "query_key_value", s.hidden_size,
-                                     s.attention_bias);
+    Linear out = neox_projection(name + end, name + "query_key_value", s.hidden_size,
+                                 s.attention_bias);
     out.stored->rows = 3 * s.hidden_size;
     out.stored->first = number * s.head_dim();
     out.stored->block = s.head_dim();
@@ -104,14 +103,13 @@ Block neox_block(const GptNeoxSettings& s, int64_t layer) {
   };
   Branch first{.before = norm("input_layernorm"),
                .core = neox_attention(s, name + "attention.")};
-  Branch second{
-      .before = norm("post_attention_layernorm"),
-      .core = FeedForward{
-          .up = neox_projection(mlp + "up_proj", mlp + "dense_h_to_4h",
-                                s.intermediate_size, true),
-          .down = neox_projection(mlp + "down_proj", mlp + "dense_4h_to_h", s.hidden_size,
-                                  true),
-          .activation = s.tanh_gelu ? Activation::GeluTanh : Activation::GeluExact}};
+  Branch second{.before = norm("post_attention_layernorm"),
+                .core = FeedForward{
+                    .up = neox_projection(mlp + "up_proj", mlp + "dense_h_to_4h",
+                                          s.intermediate_size, true),
+                    .down = neox_projection(mlp + "down_proj", mlp + "dense_4h_to_h",
+                                            s.hidden_size, true),
+                    .activation = s.activation}};
   if (s.parallel_residual) return {{{std::move(first), std::move(second)}}};
   return {{{std::move(first)}}, {{std::move(second)}}};
 }
@@ -136,34 +134,31 @@ Network neox_network(const GptNeoxSettings& s, int64_t vocab_size, int64_t posit
   return network;
 }
 
-class GptNeoxFamily : public Family {
- public:
-  GptNeoxFamily()
-      : Family("gpt_neox", "GPT-NeoX, Pythia", "GPTNeoXForCausalLM",
-               "attention_bias attention_dropout head_dim hidden_act hidden_dropout "
-               "hidden_size initializer_range intermediate_size layer_norm_eps "
-               "max_position_embeddings num_attention_heads num_hidden_layers "
-               "original_max_position_embeddings partial_rotary_factor rope_parameters "
-               "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
-               "use_parallel_residual "
-               // Fields of other heads than a language model's, and of encoders.
-               "classifier_dropout is_decoder",
-               "head_dim original_max_position_embeddings partial_rotary_factor "
-               "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct") {}
-
-  void read(const ConfigFields& fields, ModelConfig& config) const override {
-    const GptNeoxSettings settings = read_neox_settings(fields);
-    config.max_position_embeddings =
-        fields.required_integer("max_position_embeddings", 1, kMaxPositions);
-    config.network =
-        neox_network(settings, config.vocab_size, config.max_position_embeddings);
-  }
-};
+void read_gpt_neox(const ConfigFields& fields, ModelConfig& config) {
+  const GptNeoxSettings settings = read_neox_settings(fields);
+  const int64_t positions =
+      fields.required_integer("max_position_embeddings", 1, kMaxPositions);
+  config.network = neox_network(settings, config.vocab_size, positions);
+}
 
 }  // namespace
 
 const Family& gpt_neox_family() {
-  static const GptNeoxFamily family;
+  static const Family family{
+      "gpt_neox",
+      "GPT-NeoX, Pythia",
+      "GPTNeoXForCausalLM",
+      "attention_bias attention_dropout head_dim hidden_act hidden_dropout "
+      "hidden_size initializer_range intermediate_size layer_norm_eps "
+      "max_position_embeddings num_attention_heads num_hidden_layers "
+      "original_max_position_embeddings partial_rotary_factor rope_parameters "
+      "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
+      "use_parallel_residual "
+      // Fields of other heads than a language model's, and of encoders.
+      "classifier_dropout is_decoder",
+      "head_dim original_max_position_embeddings partial_rotary_factor "
+      "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct",
+      read_gpt_neox};
   return family;
 }
 

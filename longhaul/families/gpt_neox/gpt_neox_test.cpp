@@ -31,7 +31,7 @@ ModelConfig parse_neox(const OrderedJson& changes = {}) {
 }
 
 families::Rotation neox_rotation(const OrderedJson& changes) {
-  return *families::first_attention(parse_neox(changes).network).rotation;
+  return *families::attention_of(parse_neox(changes).network.blocks[0])->rotation;
 }
 
 std::string refused_neox(const OrderedJson& changes) {

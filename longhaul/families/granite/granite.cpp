@@ -13,31 +13,31 @@ double read_multiplier(const ConfigFields& fields, const char* key) {
   return value;
 }
 
-/// Granite 3 (IBM 2024, "Granite 3.0 Language Models"), which is Llama's form with
-/// factors of embedding, scores and branches, and a divisor of the logits.
-class GraniteFamily : public DecoderFamily {
- public:
-  GraniteFamily()
-      : DecoderFamily("granite", "Granite 3", "GraniteForCausalLM",
-                      {.more = "attention_bias attention_multiplier embedding_multiplier "
-                               "logits_scaling mlp_bias residual_multiplier",
-                       .nullable = "num_key_value_heads"}) {}
-
- private:
-  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
-    read_attention_bias(fields, s);
-    s.mlp_biases = fields.boolean("mlp_bias").value_or(false);
-    s.attention_scale = read_multiplier(fields, "attention_multiplier");
-    s.embedding_scale = read_multiplier(fields, "embedding_multiplier");
-    s.residual_scale = read_multiplier(fields, "residual_multiplier");
-    s.logits_divisor = read_multiplier(fields, "logits_scaling");
+void change_granite(const ConfigFields& fields, Network& network) {
+  read_attention_bias(fields, network);
+  read_mlp_bias(fields, network);
+  const double scores = read_multiplier(fields, "attention_multiplier");
+  network.embedding.scale = read_multiplier(fields, "embedding_multiplier");
+  const double residual = read_multiplier(fields, "residual_multiplier");
+  std::get<LanguageHead>(network.head).logits_divisor =
+      read_multiplier(fields, "logits_scaling");
+  for (const DecoderLayer& layer : layers_of(network)) {
+    layer.attention.scale = scores;
+    layer.first.scale = layer.second.scale = residual;
   }
-};
+}
 
 }  // namespace
 
+/// Returns Granite 3 (IBM 2024, "Granite 3.0 Language Models"), which is Llama's form
+/// with factors of embedding, scores and branches, and a divisor of the logits.
 const Family& granite_family() {
-  static const GraniteFamily family;
+  static const Family family = decoder_family(
+      "granite", "Granite 3", "GraniteForCausalLM",
+      {.more = "attention_bias attention_multiplier embedding_multiplier logits_scaling "
+               "mlp_bias residual_multiplier",
+       .nullable = "num_key_value_heads",
+       .change = change_granite});
   return family;
 }
 

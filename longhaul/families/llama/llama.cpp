@@ -6,7 +6,7 @@ namespace longhaul::families {
 namespace {
 
 /// Checks the fields that must hold the one value that the program computes with.
-void check_llama_neutral(const ConfigFields& fields) {
+void check_llama(const ConfigFields& fields, Network& /*network*/) {
   fields.refuse_true({"attention_bias", "mlp_bias"},
                      "is not available yet: this program's Llama has no biases");
   const auto slices = fields.integer("pretraining_tp", 1, kMaxWidth);
@@ -21,27 +21,18 @@ void check_llama_neutral(const ConfigFields& fields) {
   if (window && !is_off(*window)) fields.refuse("sliding_window", *window);
 }
 
-/// Llama 1 to 3.1 (Touvron et al. 2023; Grattafiori et al. 2024).
-class LlamaFamily : public DecoderFamily {
- public:
-  // The first converted Llamas spelt the name with a capital A.
-  LlamaFamily()
-      : DecoderFamily("llama", "Llama 1, 2, 3, 3.1 and models of the same form",
-                      "LlamaForCausalLM LLaMAForCausalLM",
-                      {.more = "attention_bias mlp_bias pretraining_tp sliding_window",
-                       .nullable = "attention_dropout head_dim num_key_value_heads "
-                                   "pretraining_tp sliding_window"}) {}
-
- private:
-  void read_more(const ConfigFields& fields, DecoderSettings& /*s*/) const override {
-    check_llama_neutral(fields);
-  }
-};
-
 }  // namespace
 
+/// Returns Llama 1 to 3.1 (Touvron et al. 2023; Grattafiori et al. 2024). The first
+/// converted Llamas spelt the name with a capital A.
 const Family& llama_family() {
-  static const LlamaFamily family;
+  static const Family family = decoder_family(
+      "llama", "Llama 1, 2, 3, 3.1 and models of the same form",
+      "LlamaForCausalLM LLaMAForCausalLM",
+      {.more = "attention_bias mlp_bias pretraining_tp sliding_window",
+       .nullable = "attention_dropout head_dim num_key_value_heads pretraining_tp "
+                   "sliding_window",
+       .change = check_llama});
   return family;
 }
 

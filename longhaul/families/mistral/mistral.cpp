@@ -1,7 +1,5 @@
 #include "longhaul/families/decoder.h"
 
-#include "longhaul/families/limits.h"
-
 namespace longhaul::families {
 namespace {
 
@@ -17,26 +15,21 @@ void check_mistral_is_whole(const ConfigFields& fields) {
   }
 }
 
-/// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825), with attention within a window.
-class MistralFamily : public DecoderFamily {
- public:
-  MistralFamily()
-      : DecoderFamily("mistral", "Mistral 7B and models of the same form",
-                      "MistralForCausalLM",
-                      {.more = "sliding_window", .nullable = "head_dim sliding_window"}) {
-  }
-
- private:
-  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
-    check_mistral_is_whole(fields);
-    s.sliding_window = fields.integer("sliding_window", 1, kMaxPositions);
-  }
-};
+void change_mistral(const ConfigFields& fields, Network& network) {
+  check_mistral_is_whole(fields);
+  read_window(fields, network);
+}
 
 }  // namespace
 
+/// Returns Mistral 7B (Jiang et al. 2023, arXiv 2310.06825), with attention within a
+/// window.
 const Family& mistral_family() {
-  static const MistralFamily family;
+  static const Family family = decoder_family(
+      "mistral", "Mistral 7B and models of the same form", "MistralForCausalLM",
+      {.more = "sliding_window",
+       .nullable = "head_dim sliding_window",
+       .change = change_mistral});
   return family;
 }
 

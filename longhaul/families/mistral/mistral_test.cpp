@@ -22,12 +22,12 @@ std::string refused_mistral(const OrderedJson& changes, const std::string& remov
 TEST(Mistral, ThePublishedModelIsCountedAsTransformersCounts) {
   const ModelConfig config = parse_mistral();
   EXPECT_EQ(config.description.num_parameters(), 7'241'732'096);
-  EXPECT_EQ(first_attention(config.network).head_dim, 128);
+  EXPECT_EQ(attention_of(config.network.blocks[0])->head_dim, 128);
 }
 
 TEST(Mistral, AttentionSeesTheWindowAndWithoutOneAll) {
   const ModelConfig within = parse_mistral();
-  EXPECT_EQ(first_attention(within.network).window, 4096);
+  EXPECT_EQ(attention_of(within.network.blocks[0])->window, 4096);
   const std::vector<std::string> types(32, "full_attention");
   EXPECT_NO_THROW(parse_mistral({{"sliding_window", nullptr}, {"layer_types", types}}));
   EXPECT_EQ(message_of<InputError>([&] { parse_mistral({{"layer_types", types}}); }),
@@ -35,7 +35,7 @@ TEST(Mistral, AttentionSeesTheWindowAndWithoutOneAll) {
             "4096 gives each layer a window: versions of transformers obey one or the "
             "other; remove layer_types, or set sliding_window to null");
   const ModelConfig all = parse_mistral({{"sliding_window", nullptr}});
-  EXPECT_EQ(first_attention(all.network).window, std::nullopt);
+  EXPECT_EQ(attention_of(all.network.blocks[0])->window, std::nullopt);
   const auto full = [](const ModelConfig& config, int64_t seq_len) {
     return config.description.flops_per_token(seq_len).full;
   };

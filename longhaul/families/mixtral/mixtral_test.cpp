@@ -80,20 +80,23 @@ TEST(Mixtral, ItsExpertsHaveTheNamesOfItsFilesAndTheOtherFormOfTransformers5) {
                 {".mlp.gate.weight", ".block_sparse_moe.gate.weight"}}));
 }
 
-TEST(Mixtral, ItsFirstExpertsAreThoseOfTheFirstLayerThatHasSome) {
+TEST(Mixtral, EachLayerIsAskedForItsOwnExperts) {
   families::Network network = parse_mixtral().network;
-  EXPECT_EQ(families::first_experts(network), families::experts_of(network.blocks[0]));
+  EXPECT_EQ(families::most_experts(network), 8);
   network.blocks[0].pop_back();  // leaves the attention
-  EXPECT_EQ(families::first_experts(network), families::experts_of(network.blocks[1]));
+  std::get<families::Experts>(network.blocks[1][1].branches[0].core).router.out = 16;
+  EXPECT_EQ(families::experts_of(network.blocks[0]), nullptr);
+  EXPECT_EQ(families::experts_of(network.blocks[1])->router.out, 16);
+  EXPECT_EQ(families::experts_of(network.blocks[2])->router.out, 8);
+  EXPECT_EQ(families::most_experts(network), 16);
   network.blocks.clear();
-  EXPECT_EQ(families::first_experts(network), nullptr);
   EXPECT_FALSE(families::has_experts(network));
 }
 
 TEST(Mixtral, AttentionSeesTheWindowAndWithoutOneAll) {
-  EXPECT_EQ(first_attention(parse_mixtral().network).window, std::nullopt);
+  EXPECT_EQ(attention_of(parse_mixtral().network.blocks[0])->window, std::nullopt);
   const ModelConfig within = parse_mixtral({{"sliding_window", 4096}});
-  EXPECT_EQ(first_attention(within.network).window, 4096);
+  EXPECT_EQ(attention_of(within.network.blocks[0])->window, 4096);
 }
 
 /// Every version of transformers has the values that are expected here.
@@ -103,11 +106,12 @@ TEST(Mixtral, WhatIsAbsentIsWhatTheClassHas) {
   EXPECT_EQ(parse_mixtral({}, "router_aux_loss_coef").network.balance, 0.001);
   EXPECT_FALSE(parse_mixtral({}, "output_router_logits").network.asks_for_balance);
   EXPECT_EQ(parse_mixtral({}, "num_key_value_heads").network.key_heads, 8);
-  EXPECT_EQ(first_attention(parse_mixtral({{"head_dim", nullptr}}).network).head_dim,
-            128);
+  EXPECT_EQ(
+      attention_of(parse_mixtral({{"head_dim", nullptr}}).network.blocks[0])->head_dim,
+      128);
   const ModelConfig old =
       parse_mixtral({{"transformers_version", "4.31.0"}}, "rope_theta");
-  EXPECT_EQ(first_attention(old.network).rotation->rope.theta, 1e6);
+  EXPECT_EQ(attention_of(old.network.blocks[0])->rotation->rope.theta, 1e6);
 }
 
 TEST(Mixtral, TheNumberOfExpertsHasTwoNames) {

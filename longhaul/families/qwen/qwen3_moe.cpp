@@ -28,41 +28,37 @@ std::vector<bool> read_dense_layers(const ConfigFields& fields, int64_t layers) 
   return dense;
 }
 
-/// Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388), which is Qwen3's form with mixtures of
-/// experts.
-class Qwen3MoeFamily : public DecoderFamily {
- public:
-  Qwen3MoeFamily()
-      : DecoderFamily("qwen3_moe", "Qwen3 30B-A3B, 235B-A22B", "Qwen3MoeForCausalLM",
-                      {.more = fmt::format("{} attention_bias decoder_sparse_step "
-                                           "max_window_layers mlp_only_layers "
-                                           "moe_intermediate_size norm_topk_prob "
-                                           "sliding_window use_sliding_window",
-                                           kExpertFields),
-                       .nullable = "max_window_layers mlp_only_layers sliding_window",
-                       .absent = {.num_key_value_heads = 4}}) {}
-
- private:
-  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
-    // Without this field sliding_window and max_window_layers have no effect.
-    fields.refuse_true({"use_sliding_window"}, "is not available yet");
-    read_attention_bias(fields, s);
-    s.head_norms = true;
-    ExpertSettings experts =
-        read_experts(fields, {.number_field = "num_experts", .experts = 128, .top_k = 8},
-                     s.num_hidden_layers);
-    experts.intermediate_size =
-        fields.required_integer("moe_intermediate_size", 1, kMaxWidth);
-    experts.normalised = fields.boolean("norm_topk_prob").value_or(false);
-    experts.dense_layers = read_dense_layers(fields, s.num_hidden_layers);
-    s.experts = experts;
+void change_qwen3_moe(const ConfigFields& fields, Network& network) {
+  // Without this field sliding_window and max_window_layers have no effect.
+  fields.refuse_true({"use_sliding_window"}, "is not available yet");
+  read_attention_bias(fields, network);
+  add_norms_of_heads(network);
+  ExpertSettings experts = read_experts(
+      fields, {.number_field = "num_experts", .experts = 128, .top_k = 8}, network);
+  experts.intermediate_size =
+      fields.required_integer("moe_intermediate_size", 1, kMaxWidth);
+  experts.normalised = fields.boolean("norm_topk_prob").value_or(false);
+  const std::vector<DecoderLayer> layers = layers_of(network);
+  const std::vector<bool> dense = read_dense_layers(fields, std::ssize(layers));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (!dense[i]) put_experts(experts, layers[i]);
   }
-};
+}
 
 }  // namespace
 
+/// Returns Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388), which is Qwen3's form with
+/// mixtures of experts.
 const Family& qwen3_moe_family() {
-  static const Qwen3MoeFamily family;
+  static const Family family = decoder_family(
+      "qwen3_moe", "Qwen3 30B-A3B, 235B-A22B", "Qwen3MoeForCausalLM",
+      {.more = fmt::format(
+           "{} attention_bias decoder_sparse_step max_window_layers mlp_only_layers "
+           "moe_intermediate_size norm_topk_prob sliding_window use_sliding_window",
+           kExpertFields),
+       .nullable = "max_window_layers mlp_only_layers sliding_window",
+       .absent = {.num_key_value_heads = 4},
+       .change = change_qwen3_moe});
   return family;
 }
 

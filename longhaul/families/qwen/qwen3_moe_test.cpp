@@ -100,7 +100,7 @@ TEST(Qwen3Moe, WhatIsAbsentIsWhatTheClassHas) {
   EXPECT_FALSE(experts_in(parse_qwen_moe({}, "norm_topk_prob")).normalised);
   EXPECT_EQ(parse_qwen_moe({}, "router_aux_loss_coef").network.balance, 0.001);
   EXPECT_EQ(parse_qwen_moe({}, "num_key_value_heads").network.key_heads, 4);
-  EXPECT_EQ(first_attention(parse_qwen_moe({}, "head_dim").network).head_dim, 64);
+  EXPECT_EQ(attention_of(parse_qwen_moe({}, "head_dim").network.blocks[0])->head_dim, 64);
   EXPECT_NO_THROW(parse_qwen_moe({}, "decoder_sparse_step"));
   EXPECT_NO_THROW(parse_qwen_moe({}, "mlp_only_layers"));
 }
@@ -116,9 +116,9 @@ TEST(Qwen3Moe, TheNumberOfExpertsHasAnotherNameInFilesOfTransformers5) {
 
 TEST(Qwen3Moe, AttentionHasBiasesWhereTheFileSaysSo) {
   const ModelConfig config = parse_qwen_moe({{"attention_bias", true}});
-  const families::Attention& attention = first_attention(config.network);
+  const families::Attention& attention = *attention_of(config.network.blocks[0]);
   EXPECT_TRUE(attention.query.bias && attention.out.bias && attention.query_norm);
-  EXPECT_FALSE(first_attention(parse_qwen_moe().network).key.bias);
+  EXPECT_FALSE(attention_of(parse_qwen_moe().network.blocks[0])->key.bias);
 }
 
 TEST(Qwen3Moe, RefusesWhatIsNotBuiltOrHasNoMeaning) {

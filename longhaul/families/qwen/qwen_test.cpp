@@ -110,11 +110,12 @@ TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
             "[model] c.json: num_key_value_heads is absent and stands for 32, as in "
             "transformers, which does not divide num_attention_heads = 14");
   const OrderedJson narrow = {{"hidden_size", 2048}};
-  EXPECT_EQ(first_attention(without(kQwen3, "head_dim", narrow).network).head_dim, 128);
+  EXPECT_EQ(attention_of(without(kQwen3, "head_dim", narrow).network.blocks[0])->head_dim,
+            128);
   EXPECT_EQ(refused(kQwen3, {{"head_dim", nullptr}}),
             "[model] c.json: head_dim is null, which transformers refuses; give it a "
             "value, or set model.override.head_dim");
-  EXPECT_EQ(first_attention(parse(kQwen25).network).head_dim, 64);
+  EXPECT_EQ(attention_of(parse(kQwen25).network.blocks[0])->head_dim, 64);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <tuple>
 
-#include "longhaul/families/rms_form.h"
+#include "longhaul/families/layers/rms_form.h"
 #include "longhaul/ops/attention_mask.h"
 #include "longhaul/ops/fused/operator.h"
 #include "longhaul/ops/gated_product.h"

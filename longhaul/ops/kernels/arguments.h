@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "longhaul/families/activation.h"
-#include "longhaul/families/rms_form.h"
+#include "longhaul/families/layers/activation.h"
+#include "longhaul/families/layers/rms_form.h"
 
 // The kernels of the operations take raw pointers and sizes, in one struct for each
 // kernel; cpu.h and cuda.h run them. This header includes nothing that nvcc cannot

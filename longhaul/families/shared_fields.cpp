@@ -1,10 +1,24 @@
-#include "longhaul/families/padding.h"
+#include "longhaul/families/shared_fields.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 namespace longhaul::families {
+
+Activation read_gelu(const ConfigFields& fields) {
+  constexpr std::array kTanh = {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"};
+  const std::string act = fields.text("hidden_act").value_or("gelu");
+  if (std::ranges::count(kTanh, act) > 0) return Activation::GeluTanh;
+  if (act != "gelu") {
+    fields.fail("hidden_act", "\"{}\" is not available; supported: \"gelu\", \"{}\"", act,
+                fmt::join(kTanh, "\", \""));
+  }
+  return Activation::GeluExact;
+}
 
 std::optional<int64_t> read_padding_row(const ConfigFields& fields, ModelConfig& config,
                                         std::optional<int64_t> absent) {

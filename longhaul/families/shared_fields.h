@@ -1,7 +1,12 @@
 #pragma once
 
-#include "longhaul/families/config_fields.h"
+#include <cstdint>
+#include <optional>
+
+#include "longhaul/families/family.h"
 #include "longhaul/families/limits.h"
+
+// Fields of config.json that several families have.
 
 namespace longhaul::families {
 
@@ -23,5 +28,18 @@ void read_outline_of_even_heads(const ConfigFields& fields, Settings& s) {
                 s.hidden_size, s.num_attention_heads);
   }
 }
+
+/// Returns the form of GELU that "hidden_act" names: the tanh form (gelu_new, gelu_fast,
+/// gelu_pytorch_tanh) or the exact form (gelu, or an absent field). Throws InputError for
+/// anything else.
+Activation read_gelu(const ConfigFields& fields);
+
+/// Returns the row of the embedding that pad_token_id names, for a family whose class in
+/// transformers passes it to torch's Embedding as padding_idx. A negative number counts
+/// from the end, null names no row, and `absent` is what an absent field stands for. A
+/// number that names no row becomes `config`'s training_problem. Throws InputError for
+/// what is no number.
+std::optional<int64_t> read_padding_row(const ConfigFields& fields, ModelConfig& config,
+                                        std::optional<int64_t> absent = {});
 
 }  // namespace longhaul::families

@@ -1,9 +1,9 @@
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 
 #include <functional>
 
 #include "longhaul/families/decoder.h"
-#include "longhaul/families/unit_maker.h"
+#include "longhaul/families/layers/unit_maker.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
@@ -22,7 +22,6 @@ DecoderSettings small() {
   s.num_key_value_heads = 2;
   s.head_dim = 2;
   s.rms_norm_eps = 1e-5;
-  s.rope.theta = 1e4;
   return s;
 }
 

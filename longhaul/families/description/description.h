@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/families/kept.h"
-#include "longhaul/families/losses.h"
+#include "longhaul/families/description/kept.h"
+#include "longhaul/families/description/losses.h"
 #include "longhaul/format/shard_plan.h"
 #include "longhaul/format/tensor_slice.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/families/description.h"
-#include "longhaul/families/rms_form.h"
+#include "longhaul/families/description/description.h"
+#include "longhaul/families/layers/rms_form.h"
 
 namespace longhaul::families {
 
@@ -90,12 +90,6 @@ class UnitMaker {
   Feature gathered(const Feature& x);
   void bias(const std::string& name, int64_t width,
             std::optional<format::ShardSplit> split);
-  /// Adds a linear layer NAME.weight and, with a bias, NAME.bias, which is split if the
-  /// rows are. `form` is how files hold both, without the ends of the names; a bias is
-  /// not transposed.
-  Feature stored_linear(const std::string& name, const StoredForm& form, int64_t out,
-                        const Feature& x, format::ShardSplit split, bool with_bias,
-                        std::optional<double> stddev = {});
   /// Adds a rotary embedding of the first `turned` features of each head of x
   /// (ops/rope.h).
   Feature rope(const Feature& x, int64_t turned);

@@ -1,4 +1,4 @@
-#include "longhaul/families/description.h"
+#include "longhaul/families/description/description.h"
 
 #include <algorithm>
 #include <map>

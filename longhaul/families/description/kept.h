@@ -10,7 +10,7 @@
 namespace longhaul {
 
 // The tensors that a unit's forward pass keeps for its backward pass. UnitMaker
-// (families/unit_maker.h) makes the list from the same calls that declare the unit's
+// (families/layers/unit_maker.h) makes the list from the same calls that declare the unit's
 // parameters. The list follows the operations of ops/, and a test compares the list with
 // what a run allocates.
 

@@ -1,4 +1,4 @@
-#include "longhaul/families/kept.h"
+#include "longhaul/families/description/kept.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "longhaul/families/unit_maker.h"
+#include "longhaul/families/layers/unit_maker.h"
 
 #include <cstdlib>
 #include <utility>
@@ -288,23 +288,6 @@ Feature UnitMaker::gelu(const Feature& up) {
   keep(up, KeptKind::FeedForward, kAlways);
   const Feature y = make({.width = up.width, .split = at(up).split}, /*again=*/true);
   at(y).kind = KeptKind::FeedForward;
-  return y;
-}
-
-Feature UnitMaker::stored_linear(const std::string& name, const StoredForm& form,
-                                 int64_t out, const Feature& x, format::ShardSplit split,
-                                 bool with_bias, std::optional<double> stddev) {
-  const auto stored = [&](const char* kind, bool transposed) {
-    StoredForm one = form;
-    one.name += kind;
-    one.transposed = transposed;
-    stored_as(std::move(one));
-  };
-  const Feature y = matrix(name + ".weight", out, x, split, stddev);
-  stored(".weight", form.transposed);
-  if (!with_bias) return y;
-  bias(name + ".bias", out, split.dim == 0 ? std::optional(split) : std::nullopt);
-  stored(".bias", false);
   return y;
 }
 

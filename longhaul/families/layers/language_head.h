@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "longhaul/families/layers/embedding.h"
+
+namespace longhaul::families {
+
+/// The head that predicts each position's next token:
+/// logits = projection(norm(x)) / logits_divisor.
+struct LanguageHead {
+  Norm norm;
+  std::string name;   ///< name of the projection
+  bool tied = false;  ///< the projection is the embedding's table of tokens
+  double logits_divisor = 1.0;
+  bool operator==(const LanguageHead&) const = default;
+};
+
+/// Adds the head over x to the unit's description, and what it is tied to to the
+/// model's.
+void add_head(UnitMaker& unit, const LanguageHead& head, const Feature& x,
+              const Table& tokens, ModelDescription& model);
+
+}  // namespace longhaul::families

@@ -1,0 +1,27 @@
+#include "longhaul/families/layers/linear.h"
+
+#include <utility>
+
+namespace longhaul::families {
+
+Feature add_linear(UnitMaker& unit, const Linear& layer, const Feature& x,
+                   format::ShardSplit split) {
+  const auto stored_as = [&](const char* end, bool transposed) {
+    if (!layer.stored) return;
+    StoredForm form = *layer.stored;
+    form.name += end;
+    form.transposed = transposed;
+    unit.stored_as(std::move(form));
+  };
+  const Feature y =
+      unit.matrix(layer.name + ".weight", layer.out, x, split, layer.stddev);
+  stored_as(".weight", layer.stored && layer.stored->transposed);
+  if (!layer.bias) return y;
+  // A bias behind a sum over the ranks is added where features are whole.
+  unit.bias(layer.name + ".bias", layer.out,
+            split.dim == 0 ? std::optional(split) : std::nullopt);
+  stored_as(".bias", false);
+  return y;
+}
+
+}  // namespace longhaul::families

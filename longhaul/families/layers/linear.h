@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "longhaul/families/layers/unit_maker.h"
+
+namespace longhaul::families {
+
+/// A linear layer y = x W^T + bias, with W [out, width of x]; the bias is optional.
+struct Linear {
+  std::string name;
+  int64_t out = 0;
+  bool bias = false;
+  /// How files hold the weight and the bias, without the ends of the names; a bias is not
+  /// transposed. Absent if files hold both under these names and in this form.
+  std::optional<StoredForm> stored = {};
+  /// Standard deviation of the first values, if it differs from Network::stddev.
+  std::optional<double> stddev = {};
+  bool operator==(const Linear&) const = default;
+};
+
+/// Adds the layer's result for x to the unit's description. `split` is that of the
+/// weight: by rows (dim 0), or by columns at the end of a region with split features.
+Feature add_linear(UnitMaker& unit, const Linear& layer, const Feature& x,
+                   format::ShardSplit split);
+
+}  // namespace longhaul::families
