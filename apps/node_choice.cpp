@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/config/rules.h"
 
 namespace longhaul::apps {
 
@@ -45,12 +46,8 @@ size_t NodeChoice::nodes_for(size_t usable) const {
   if (usable >= wanted) return wanted;
   if (config_.resilience.on_node_loss != NodeLossPolicy::Shrink) return 0;
   for (size_t nodes = usable; nodes > 0; --nodes) {
-    try {
-      derive_batch(config_, static_cast<int>(nodes) * ranks_per_node_);
-      return nodes;
-    } catch (const ConfigError&) {
-      // The layout or the batch does not divide by this number, so fewer nodes are tried.
-    }
+    const int64_t ranks = static_cast<int64_t>(nodes) * ranks_per_node_;
+    if (config::broken_by_ranks(config_, ranks).empty()) return nodes;
   }
   return 0;
 }

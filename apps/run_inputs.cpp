@@ -10,6 +10,7 @@
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/addresses/named_paths.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/layout/rules.h"
 #include "longhaul/objects/address.h"
 
 namespace longhaul::apps {
@@ -79,7 +80,7 @@ void check_before_start(const RunConfig& config, int ranks) {
   if (objects::is_address(config.model.config)) return;
   const ModelConfig model =
       load_model_config(config.model.config, config.model.override_);
-  check_against_model(config, model);
+  layout::check_against_model(config, model);
   check_first_weights(config, model);
 }
 

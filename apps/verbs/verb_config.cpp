@@ -21,6 +21,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
 #include "longhaul/families/model_config.h"
+#include "longhaul/layout/rules.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/train/history/history.h"
@@ -149,7 +150,7 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
     return {};
   }
   ModelConfig model = load_model_config(config.model.config, config.model.override_);
-  check_against_model(config, model);
+  layout::check_against_model(config, model);
   const auto unused = settings_without_effect(config, model);
   warnings.insert(warnings.end(), unused.begin(), unused.end());
   check_groups(config, model.description, warnings);

@@ -75,8 +75,8 @@ std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) 
     result.lines.push_back(fmt::format(
         "  config: {}, {}, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
         config.model_type, counted(model.num_blocks(), "layer"), model.features(),
-        model.query_heads, model.key_heads, config.vocab_size,
-        config.max_position_embeddings, model.tied ? ", tied head" : ""));
+        config.network.query_heads, config.network.key_heads, config.vocab_size,
+        config.network.max_positions, model.tied ? ", tied head" : ""));
     if (model.num_active_parameters() < model.num_parameters()) {
       result.lines.push_back("  experts: " + model.parameters_text());
     }

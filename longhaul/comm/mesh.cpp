@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 
@@ -22,7 +23,9 @@ std::shared_ptr<Communicator> along(layout::Axes axes, Communicator& world,
 
 Mesh::Mesh(std::shared_ptr<Communicator> world, layout::MeshShape shape)
     : shape_(shape), world_(std::move(world)) {
-  layout::check_mesh(shape, world_->size());
+  LH_CHECK(shape.world() == world_->size(), "mesh",
+           "pp {} x dp {} x cp {} x tp {} of {} ranks", shape.pp, shape.dp, shape.cp,
+           shape.tp, world_->size());
   index_ = layout::mesh_index_of(shape, world_->rank());
   pp_ = along(layout::kPpAxis, *world_, shape, "pp");
   dp_ = along(layout::kDpAxis, *world_, shape, "dp");

@@ -11,8 +11,8 @@ namespace longhaul::comm {
 /// The ranks arranged along named axes, with a group for each axis.
 class Mesh {
  public:
-  /// Splits the world once for each axis. Throws ConfigError with the numbers where the
-  /// product of the axes is not the world's size. Collective.
+  /// Splits the world once for each axis. The product of the axes is the world's size.
+  /// Collective.
   Mesh(std::shared_ptr<Communicator> world, layout::MeshShape shape);
 
   const layout::MeshShape& shape() const { return shape_; }

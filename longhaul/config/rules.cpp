@@ -97,45 +97,8 @@ void check_paths(const RunConfig& c) {
   }
 }
 
-void check_batch(const RunConfig& c) {
-  // Positions in a micro batch have 32 bits, and the bytes of a step are counted in 64
-  // bits. The products below are of bounded settings and cannot overflow.
-  constexpr int64_t kMostTokensOfPass = INT32_MAX;
-  constexpr int64_t kMostTokensOfStep = 10'000'000'000;
-  const auto check_tokens = [&](const char* key, int64_t sequences, int64_t most,
-                                const char* of) {
-    if (sequences * c.data.seq_len <= most) return;
-    fail_key(c, key,
-             "{} = {} sequences of data.seq_len = {} are {} tokens; {} has at most {}",
-             key, sequences, c.data.seq_len, sequences * c.data.seq_len, of, most);
-  };
-  check_tokens("batch.micro_size", c.batch.micro_size, kMostTokensOfPass,
-               "a forward pass");
-  check_tokens("batch.global_size", c.batch.global_size, kMostTokensOfStep, "a step");
-  if (c.batch.global_size % c.batch.micro_size != 0) {
-    const int64_t lower = c.batch.global_size / c.batch.micro_size * c.batch.micro_size;
-    fail_key(c, "batch.micro_size",
-             "batch.global_size = {} does not divide into micro batches of "
-             "batch.micro_size = {}; the nearest batch.global_size: {}{}",
-             c.batch.global_size, c.batch.micro_size,
-             lower > 0 ? fmt::format("{} or ", lower) : std::string(),
-             lower + c.batch.micro_size);
-  }
-}
-
 void check_pipeline(const RunConfig& c, Warnings& warnings) {
   const ParallelSection& p = c.parallel;
-  const bool interleaved = p.pipeline == PipelineKind::Interleaved;
-  if (interleaved != (p.virtual_stages > 1)) {
-    fail_key(c, interleaved ? "parallel.pipeline" : "parallel.virtual_stages",
-             "parallel.virtual_stages = {} and pipeline = \"interleaved\" go together: "
-             "several stages per rank alternate; set both, or neither",
-             p.virtual_stages);
-  }
-  if (interleaved && p.pp == 1) {
-    fail_key(c, "parallel.pipeline",
-             "parallel.pipeline = \"interleaved\" needs parallel.pp of at least 2");
-  }
   if (p.pp == 1) {
     const WarnUnused unused{c, warnings};
     unused(p.pipeline != ParallelSection{}.pipeline, "parallel.pipeline",
@@ -152,20 +115,9 @@ void check_pipeline(const RunConfig& c, Warnings& warnings) {
 
 void check_parallel(const RunConfig& c, Warnings& warnings) {
   const ParallelSection& p = c.parallel;
+  const auto broken = broken_settings(c);
+  if (!broken.empty()) refusal_of(broken.front(), c).fail(c);
   check_pipeline(c, warnings);
-  if (p.cp > 1 && c.data.seq_len % (2 * p.cp) != 0) {
-    fail_key(c, "parallel.cp",
-             "data.seq_len = {} does not divide by 2 * cp = {}: every rank has one early "
-             "and one late part of a sequence; the nearest that does: {}",
-             c.data.seq_len, 2 * p.cp, (c.data.seq_len / (2 * p.cp) + 1) * 2 * p.cp);
-  }
-  if (p.tp > 1 && p.sequence && c.data.seq_len / p.cp % p.tp != 0) {
-    fail_key(c, "parallel.sequence",
-             "parallel.sequence = true splits the {} positions of a rank (data.seq_len "
-             "{} / cp {}) over tp {}, which does not divide them; change data.seq_len, "
-             "or set parallel.sequence = false",
-             c.data.seq_len / p.cp, c.data.seq_len, p.cp, p.tp);
-  }
   const WarnUnused unused{c, warnings};
   unused(c.experts.balance_weight && c.experts.balance == BalanceKind::Off,
          "experts.balance_weight", "experts.balance is \"off\"");
@@ -173,11 +125,6 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
          "parallel.shard_group", "parallel.zero is 0");
   unused(p.cp == 1 && p.context != ParallelSection{}.context, "parallel.context",
          "parallel.cp is 1");
-  if (c.memory.offload_activations && c.memory.recompute != RecomputeKind::Full) {
-    fail_key(c, "memory.offload_activations",
-             "memory.offload_activations = true moves the activations that recompute = "
-             "\"full\" keeps; set memory.recompute = \"full\"");
-  }
   unused(c.memory.recompute_layers && c.memory.recompute != RecomputeKind::Full,
          "memory.recompute_layers", "memory.recompute is not \"full\"");
   unused(c.memory.gathered_gb > 0.0 && p.zero != 3, "memory.gathered_gb",
@@ -327,7 +274,6 @@ std::vector<std::string> check_rules(const RunConfig& config) {
   check_pass_environment(config);
   check_paths(config);
   check_data(config, warnings);
-  check_batch(config);
   check_parallel(config, warnings);
   check_optimizer(config, warnings);
   check_schedule(config, warnings);

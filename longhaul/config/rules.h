@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -53,5 +54,77 @@ struct WarnUnused {
   void operator()(bool no_effect, const std::string& key,
                   const std::string& reason) const;
 };
+
+/// The rules of a layout. Each has a number and its limit: what the number is no multiple
+/// of, is above or otherwise does not fit.
+enum class LayoutRule {
+  // Between settings.
+  PassTokens,     ///< tokens of a forward pass; the most there may be
+  StepTokens,     ///< tokens of a step; the most there may be
+  MicroBatches,   ///< batch.global_size; batch.micro_size
+  VirtualStages,  ///< parallel.virtual_stages without an interleaved pipeline, or 1 with
+  InterleavedStages,  ///< parallel.pp; 2, which an interleaved pipeline needs
+  Chunks,             ///< data.seq_len; 2 * cp
+  Positions,          ///< positions of a rank with parallel.sequence; tp
+  Offload,            ///< memory.offload_activations without full recomputation
+  // Between settings and ranks.
+  Replicas,      ///< ranks; pp * cp * tp
+  ExpertGroups,  ///< dp * cp; ep
+  Batch,         ///< batch.global_size; batch.micro_size * dp
+  // Between settings and the model (layout/rules.h).
+  MaxPositions,  ///< data.seq_len; the model's positions
+  NoExperts,     ///< ep; 1, since the model has no experts
+  Experts,       ///< experts of a layer; ep
+  Pooled,        ///< experts.balance = "pooled" without one pass that sees all
+  ModelBytes,    ///< parameters, whose bytes cannot be counted
+  StepBytes,     ///< batch.global_size, for which bytes cannot be counted
+  // Between ranks and the model (layout/rules.h).
+  ShardGroup,       ///< dp * cp; parallel.shard_group
+  Machines,         ///< the fewest ranks of dp x cp on a machine; the most
+  ExpertShards,     ///< ep; ranks of a shard group. Neither divides the other
+  Layers,           ///< layers; stages, which are more
+  PartitionLength,  ///< counts in parallel.partition; stages
+  PartitionCount,   ///< a count in parallel.partition; layers
+  PartitionSum,     ///< the sum of parallel.partition; layers
+  QueryHeads,       ///< tp; query heads of a layer
+  KeyHeads,         ///< fewest key heads of a layer; those of another. Both are below tp
+  Narrow,           ///< rows or columns of a parameter; tp
+  InterleavedBatches,  ///< micro batches; pp
+  Gathered,            ///< bytes of memory.gathered_gb; the least that a stage needs
+};
+
+/// A rule that a layout breaks, with its numbers.
+struct BrokenRule {
+  LayoutRule rule;
+  int64_t number = 0;
+  int64_t limit = 0;
+  int64_t stage = 0;  ///< used by Gathered only
+  bool operator==(const BrokenRule&) const = default;
+};
+
+/// Returns the rules between settings that are broken, in the order of their messages.
+std::vector<BrokenRule> broken_settings(const RunConfig& config);
+
+/// Returns the rules between settings and `ranks`, at least 1, that are broken.
+std::vector<BrokenRule> broken_by_ranks(const RunConfig& config, int64_t ranks);
+
+/// What is said of a broken rule.
+struct Refusal {
+  /// The key that is wrong, "parallel.tp". A part of the program, "pipeline", where the
+  /// message names no place of the file.
+  std::string of;
+  std::string text;
+
+  /// Throws ConfigError, at the place of the key.
+  [[noreturn]] void fail(const RunConfig& config) const;
+};
+/// Makes what is said of `of`. The message is formatted as by fmt::format.
+template <class... Args>
+Refusal say(std::string of, fmt::format_string<Args...> message, Args&&... args) {
+  return {std::move(of), fmt::format(message, std::forward<Args>(args)...)};
+}
+
+/// Returns what is said of a rule that needs no model.
+Refusal refusal_of(const BrokenRule& broken, const RunConfig& config);
 
 }  // namespace longhaul::config

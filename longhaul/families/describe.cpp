@@ -175,8 +175,7 @@ int64_t most_experts(const Network& network) {
 ModelDescription describe(const Network& network) {
   ModelDescription model;
   model.passed = {{"hidden", network.width}};
-  model.query_heads = network.query_heads;
-  model.key_heads = network.key_heads;
+  model.max_positions = network.max_positions;
   model.drops = drops(network);
   model.optional_prefix = network.optional_prefix;
   model.old_endings = network.old_endings;

@@ -265,68 +265,6 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 
 namespace {
 
-/// Throws ConfigError if the bytes that ranks hold, keep and send in a step may not fit
-/// 64 bits. The bounds are far above any machine's memory and far below what the counts
-/// can hold.
-void check_bytes(const RunConfig& config, const ModelConfig& model) {
-  constexpr double kMostBytes = 4e18;
-  constexpr double kBytesOfParameter = 28;  // weight, gradients, master, moments
-  const auto parameters = static_cast<double>(model.description.num_parameters());
-  if (parameters * kBytesOfParameter > kMostBytes) {
-    config::fail_key(config, "model.config",
-                     "{}: a model of {:.3g} parameters, whose bytes cannot be counted; "
-                     "correct its sizes",
-                     model.source_path.string(), parameters);
-  }
-  // The outputs of all matrices for a token are about the parameters over the features.
-  const double outputs = parameters / static_cast<double>(std::max<int64_t>(
-                                          model.description.features(), 1));
-  const auto sequences = static_cast<double>(config.batch.global_size);
-  const double moved =
-      16.0 * sequences * static_cast<double>(config.data.seq_len) * outputs;
-  const double passes = sequences / static_cast<double>(config.batch.micro_size);
-  const double gathered = 8.0 * passes * parameters;
-  if (std::max(moved, gathered) <= kMostBytes) return;
-  config::fail_key(config, "batch.global_size",
-                   "batch.global_size = {} sequences of data.seq_len = {} tokens in "
-                   "{:.0f} passes of a model of {:.3g} parameters move more bytes in a "
-                   "step than can be counted; lower batch.global_size",
-                   config.batch.global_size, config.data.seq_len, passes, parameters);
-}
-
-/// Throws ConfigError where the settings of experts do not fit the model.
-void check_experts(const RunConfig& config, const ModelConfig& model) {
-  const int64_t ep = config.parallel.ep;
-  if (!families::has_experts(model.network)) {
-    if (ep == 1) return;
-    config::fail_key(config, "parallel.ep",
-                     "parallel.ep = {} spreads experts over ranks, and the model of {} "
-                     "has none; set parallel.ep = 1",
-                     ep, model.source_path.string());
-  }
-  for (const families::Block& block : model.network.blocks) {
-    const families::Experts* experts = families::experts_of(block);
-    if (experts == nullptr || experts->router.out % ep == 0) continue;
-    config::fail_key(config, "parallel.ep",
-                     "parallel.ep = {} does not divide the {} experts of each layer of "
-                     "{}; each rank has equally many experts, so use one of their "
-                     "divisors",
-                     ep, experts->router.out, model.source_path.string());
-  }
-  const ParallelSection& p = config.parallel;
-  if (config.experts.balance != BalanceKind::Pooled) return;
-  if (p.pp == 1 && p.cp == 1 && ep == 1 &&
-      config.batch.global_size == config.batch.micro_size &&
-      config.memory.recompute != RecomputeKind::Full) {
-    return;
-  }
-  config::fail_key(config, "experts.balance",
-                   "experts.balance = \"pooled\" multiplies means over all layers and "
-                   "tokens, which one pass has only with parallel.pp, cp and ep = 1, "
-                   "batch.micro_size = batch.global_size and no full recomputation; use "
-                   "\"sequence\" or \"global\"");
-}
-
 /// Returns the smallest part of a layer's experts that is in use.
 double least_part(const families::Experts& experts) {
   return static_cast<double>(experts.top_k) / static_cast<double>(experts.router.out);
@@ -372,18 +310,6 @@ void warn_of_balance(const ModelConfig& model, std::vector<std::string>& warning
 }
 
 }  // namespace
-
-void check_against_model(const RunConfig& config, const ModelConfig& model) {
-  if (config.data.seq_len > model.network.max_positions) {
-    config::fail_key(config, "data.seq_len",
-                     "data.seq_len = {} is above max_position_embeddings = {} of {}; "
-                     "shorten it, or set model.override.max_position_embeddings",
-                     config.data.seq_len, model.network.max_positions,
-                     model.source_path.string());
-  }
-  check_experts(config, model);
-  if (!model.description.units.empty()) check_bytes(config, model);
-}
 
 std::vector<std::string> settings_without_effect(const RunConfig& config,
                                                  const ModelConfig& model) {

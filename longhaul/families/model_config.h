@@ -54,10 +54,6 @@ ModelConfig parse_model_config(std::string_view json, const fs::path& source,
 /// the source's generation.
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name);
 
-/// Throws ConfigError if the run asks for more positions than the model has, or for sizes
-/// whose bytes cannot be counted.
-void check_against_model(const RunConfig& config, const ModelConfig& model);
-
 /// Returns warnings about settings that were given and have no effect on this model, and
 /// about a weight of config.json for the balance of experts that has none.
 std::vector<std::string> settings_without_effect(const RunConfig& config,

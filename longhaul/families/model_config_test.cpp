@@ -541,42 +541,5 @@ TEST(ModelConfigRefuses, BrokenOrMissingFiles) {
               }).starts_with("[json] c.json: not valid JSON at byte "));
 }
 
-TEST(ModelConfigRefuses, SizesWhoseBytesCannotBeCounted) {
-  const RunConfig config = accepted("").config;
-  check_against_model(config, parse(edited({})));
-  const ModelConfig widest = parse(edited({{"hidden_size", 1 << 22},
-                                           {"intermediate_size", 1 << 22},
-                                           {"num_hidden_layers", 1 << 14},
-                                           {"vocab_size", 1 << 30}}));
-  EXPECT_EQ(message_of<ConfigError>([&] { check_against_model(config, widest); }),
-            "[config] run.toml:5:10: c.json: a model of 1.74e+18 parameters, whose bytes "
-            "cannot be counted; correct its sizes");
-  const ModelConfig large = parse(edited({{"hidden_size", 1 << 14},
-                                          {"intermediate_size", 1 << 16},
-                                          {"num_hidden_layers", 128},
-                                          {"vocab_size", 1 << 17}}));
-  check_against_model(config, large);
-  const RunConfig often =
-      accepted("", {"batch.global_size=70000000", "data.seq_len=128"}).config;
-  EXPECT_NE(message_of<ConfigError>([&] {
-              check_against_model(often, large);
-            }).find("move more bytes in a step than can be counted"),
-            std::string::npos);
-}
-
-TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {
-  const RunConfig config = accepted("").config;
-  ModelConfig model;
-  model.source_path = "models/llama/config.json";
-  model.network.max_positions = 128;
-  check_against_model(config, model);
-  model.network.max_positions = 127;
-  EXPECT_EQ(
-      message_of<ConfigError>([&] { check_against_model(config, model); }),
-      "[config] run.toml:7:11: data.seq_len = 128 is above max_position_embeddings = "
-      "127 of models/llama/config.json; shorten it, or set "
-      "model.override.max_position_embeddings");
-}
-
 }  // namespace
 }  // namespace longhaul

@@ -47,14 +47,15 @@ int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
 /// The gradients of inner features are not there at these times.
 int64_t block_work(const Passes& passes, const UnitDescription& block,
                    const LayoutDescription& layout, int64_t tp_index) {
-  const format::ShardPlan& plan = layout.tensor;
+  const ShardPlan& plan = layout.tensor;
+  const format::TpRank rank = plan.rank(tp_index);
   const int64_t c = passes.form.compute_bytes;
   const TokenCounts& tokens = passes.tokens;
   int64_t inner = 0;
   for (const KeptTensor& tensor : block.forward.put_off) {
     if (!tensor.split || tensor.outside) continue;
     inner = std::max(
-        inner, tensor.each * width_of_rank(tensor.split, tensor.width, plan, tp_index));
+        inner, tensor.each * format::part_of(tensor.split, tensor.width, rank).size());
   }
   const ForwardForm form = passes.form_of(block);
   const bool selective = form.recompute == ForwardForm::Recompute::Selective;
@@ -67,7 +68,7 @@ int64_t block_work(const Passes& passes, const UnitDescription& block,
   if (form.recompute == ForwardForm::Recompute::Full) {
     ForwardForm plain = form;
     plain.recompute = ForwardForm::Recompute::None;
-    work += block.forward.kept(plain, tokens, plan, tp_index, true).total() +
+    work += block.forward.kept(plain, tokens, rank, true).total() +
             way_bytes(plain, tokens, block, layout.ep);
   }
   return work;
@@ -82,11 +83,10 @@ int64_t head_work(const Passes& passes, bool gathers, int64_t logits) {
 }
 
 int64_t logits_bytes(const Passes& passes, const UnitDescription& head,
-                     const format::ShardPlan& plan, int64_t tp_index) {
+                     const format::TpRank& rank) {
   const int64_t vocabulary = head.forward.logits;
-  const int64_t columns =
-      width_of_rank(format::ShardUnit::Vocabulary, vocabulary, plan, tp_index);
-  const int64_t agreed = plan.tp > 1 ? vocabulary / plan.tp + 1 : vocabulary;
+  const int64_t columns = format::even_part(vocabulary, rank.of, rank.index).size();
+  const int64_t agreed = rank.of > 1 ? vocabulary / rank.of + 1 : vocabulary;
   return logits_rows(passes.tokens.rows(head.forward.logits_of), agreed,
                      passes.logits_elements) *
          columns * passes.form.compute_bytes;
@@ -103,11 +103,10 @@ KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
 
 /// Returns the bytes of the unit's own input, where a deferred weight gradient needs it.
 int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
-                      const format::ShardPlan& plan, int64_t tp_index) {
+                      const format::TpRank& rank) {
   int64_t bytes = 0;
   for (const KeptTensor& tensor : unit.forward.put_off) {
-    if (tensor.is_input)
-      bytes += tensor.bytes(passes.form, passes.tokens, plan, tp_index);
+    if (tensor.is_input) bytes += tensor.bytes(passes.form, passes.tokens, rank);
   }
   return bytes;
 }
@@ -170,24 +169,23 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
 ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
                        const LayoutDescription& layout, const MeshIndex& at, int chunk) {
   const StageSpec& spec = stage_at(layout, at, chunk);
+  const format::TpRank rank = layout.tensor.rank(at.tp);
   ChunkBytes bytes;
   std::optional<int64_t> kept_input;  // of the first unit
   int64_t waiting_input = 0;          // the part that a deferred weight gradient needs
   for (const UnitDescription& unit : model.units) {
     if (!is_in_stage(unit, spec)) continue;
-    const KeptBytes kept =
-        unit.forward.kept(passes.form_of(unit), passes.tokens, layout.tensor, at.tp,
-                          unit.kind == UnitKind::Block);
+    const KeptBytes kept = unit.forward.kept(passes.form_of(unit), passes.tokens, rank,
+                                             unit.kind == UnitKind::Block);
     if (!kept_input) {
       kept_input = kept[KeptKind::Input];
-      waiting_input = input_put_off(passes, unit, layout.tensor, at.tp);
+      waiting_input = input_put_off(passes, unit, rank);
     }
     bytes.forward += kept;
     bytes.forward[KeptKind::FeedForward] +=
         way_bytes(passes.form_of(unit), passes.tokens, unit, layout.ep);
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
-      bytes.backward +=
-          unit.forward.kept_put_off(passes.form, passes.tokens, layout.tensor, at.tp);
+      bytes.backward += unit.forward.kept_put_off(passes.form, passes.tokens, rank);
     }
   }
   int64_t targets = 0;
@@ -218,6 +216,7 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
   int64_t of_blocks = 0;
   int64_t of_head = 0;
   int64_t head_kept = 0;
+  const format::TpRank rank = layout.tensor.rank(at.tp);
   for (int chunk = 0; chunk < layout.chunks; ++chunk) {
     chunks.push_back(chunk_bytes(passes, model, layout, at, chunk));
     for (const UnitDescription& unit : model.units) {
@@ -225,12 +224,10 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
       if (unit.kind == UnitKind::Block) {
         of_blocks = std::max(of_blocks, block_work(passes, unit, layout, at.tp));
       } else if (unit.kind == UnitKind::Head) {
-        result.logits = logits_bytes(passes, unit, layout.tensor, at.tp);
+        result.logits = logits_bytes(passes, unit, rank);
         of_head = head_work(passes, layout.tensor.sequence, result.logits);
         head_kept =
-            unit.forward
-                .kept(passes.form_of(unit), passes.tokens, layout.tensor, at.tp, false)
-                .total();
+            unit.forward.kept(passes.form_of(unit), passes.tokens, rank, false).total();
       }
     }
   }

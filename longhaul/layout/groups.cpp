@@ -52,17 +52,19 @@ const char* group_name(GroupKind kind) {
   return kNames.at(static_cast<size_t>(kind));
 }
 
-Groups::Groups(const MeshShape& shape, int shards, bool tied,
-               const format::ShardPlan& tensor, int ep)
+Groups::Groups(const MeshShape& shape, int shards, bool tied, int64_t shared_key_heads,
+               int ep)
     : shape_(shape), shards_(shards), tied_(tied), ep_(ep) {
-  LH_ASSERT(shards >= 1 && shape.dp * shape.cp % shards == 0 && tensor.tp == shape.tp,
-            "shard groups of {} in dp {} x cp {}, a plan for tp {} of {}", shards,
-            shape.dp, shape.cp, tensor.tp, shape.tp);
+  LH_ASSERT(shards >= 1 && shape.dp * shape.cp % shards == 0,
+            "shard groups of {} in dp {} x cp {}", shards, shape.dp, shape.cp);
   LH_ASSERT(
       ep >= 1 && shape.dp * shape.cp % ep == 0 && (shards % ep == 0 || ep % shards == 0),
       "experts over {} ranks in dp {} x cp {} with shard groups of {}", ep, shape.dp,
       shape.cp, shards);
-  for (int i = 0; i < shape.tp; ++i) keys_.push_back(format::key_replica(tensor, i));
+  for (int i = 0; i < shape.tp; ++i) {
+    keys_.push_back(shared_key_heads == 0 ? KeyReplica{i}
+                                          : key_replica(shared_key_heads, {i, shape.tp}));
+  }
 }
 
 GroupPlace Groups::cut(GroupKind kind, int i) const {
@@ -78,7 +80,7 @@ GroupPlace Groups::cut(GroupKind kind, int i) const {
       return {0, i == 0 ? 0 : 1, 2};
     }
     case GroupKind::KeyReplicas: {
-      const format::KeyReplica& key = keys_[static_cast<size_t>(i)];
+      const KeyReplica& key = keys_[static_cast<size_t>(i)];
       return {key.color, key.index, key.count};
     }
     case GroupKind::Ep:

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "longhaul/format/shard_plan.h"
 #include "longhaul/layout/mesh_shape.h"
+#include "longhaul/layout/shard_plan.h"
 
 namespace longhaul::layout {
 
@@ -39,10 +39,11 @@ struct GroupPlace {
 class Groups {
  public:
   /// Plans the groups of a mesh. `shards`, the ranks of a shard group, divides dp * cp.
-  /// `tied` says that the first and the last of several stages hold one embedding. `ep`
+  /// `tied` says that the first and the last of several stages hold one embedding.
+  /// Several ranks of tp hold each of `shared_key_heads` key heads; 0: no ranks do. `ep`
   /// ranks have all experts together; `ep` divides dp * cp, and of `ep` and `shards` one
   /// divides the other.
-  Groups(const MeshShape& shape, int shards, bool tied, const format::ShardPlan& tensor,
+  Groups(const MeshShape& shape, int shards, bool tied, int64_t shared_key_heads,
          int ep = 1);
 
   GroupPlace place(GroupKind kind, int rank) const;
@@ -58,7 +59,7 @@ class Groups {
   int shards_;
   bool tied_;
   int ep_;
-  std::vector<format::KeyReplica> keys_;  ///< one for each tp index
+  std::vector<KeyReplica> keys_;  ///< one for each tp index
 };
 
 }  // namespace longhaul::layout

@@ -23,7 +23,7 @@ constexpr GroupKind kAll[] = {GroupKind::Pp,
                               GroupKind::ExpertReplicas};
 
 Groups groups_of(const MeshShape& shape, int shards, bool tied = false, int ep = 1) {
-  return {shape, shards, tied, format::make_shard_plan(12, 2, shape.tp, false), ep};
+  return {shape, shards, tied, /*shared_key_heads=*/shape.tp > 2 ? 2 : 0, ep};
 }
 
 TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {

@@ -4,96 +4,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <map>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/layout/pipeline/partition.h"
+#include "longhaul/layout/rules.h"
 
 namespace longhaul::layout {
 namespace {
 
-/// Returns the ranks of each dp x cp group on each machine. Throws ConfigError unless all
-/// machines have equally many neighbouring ranks of a group.
-int data_ranks_per_node(const MeshShape& shape, const Placement& placement) {
-  const int size = shape.dp * shape.cp;
-  int least = std::numeric_limits<int>::max();
-  int most = 0;
-  bool apart = false;
-  for (int other = 0; other < shape.pp * shape.tp; ++other) {
-    std::map<int, int> ranks;  // number of ranks on each machine
-    int before = -1;
-    for (int i = 0; i < size; ++i) {
-      const int node = placement.node_of(rank_at(
-          shape, {other / shape.tp, i / shape.cp, i % shape.cp, other % shape.tp}));
-      apart = apart || (node != before && ranks.contains(node));
-      ++ranks[node];
-      before = node;
-    }
-    for (const auto& [node, count] : ranks) {
-      least = std::min(least, count);
-      most = std::max(most, count);
-    }
-  }
-  if (least != most || apart) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.shard_group = \"node\" needs the same number of data "
-                    "parallel ranks on every machine, side by side; here there are {} to "
-                    "{}; start them so (srun --distribution=block), or give a number",
-                    least, most));
-  }
-  return most;
-}
-
-/// Returns the number of ranks of dp x cp that share one copy of the state.
-int shard_group_size(const RunConfig& config, const MeshShape& shape,
-                     const Placement& placement) {
-  if (config.parallel.zero == 0) return 1;
-  const ShardGroup& group = config.parallel.shard_group;
-  const int data = shape.dp * shape.cp;
-  if (group.kind == ShardGroup::Kind::World) return data;
-  if (group.kind == ShardGroup::Kind::Node) return data_ranks_per_node(shape, placement);
-  const int64_t size = group.ranks;
-  if (size < 1 || data % size != 0) {
-    throw ConfigError(
-        "parallel",
-        fmt::format("parallel.shard_group = {} does not divide the {} ranks of dp x cp; "
-                    "choose one of their divisors, or \"world\"",
-                    size, data));
-  }
-  return static_cast<int>(size);
-}
-
-/// Returns the ranks that have all experts together, a number that divides dp x cp
-/// (derive_batch). Throws ConfigError where shard groups hold parts of such ranks.
-int expert_group_size(const RunConfig& config, const LayoutDescription& layout) {
-  const int64_t ep = config.parallel.ep;
-  if (ep % layout.shards == 0 || layout.shards % ep == 0) return static_cast<int>(ep);
-  throw ConfigError(
-      "parallel",
-      fmt::format("parallel.ep = {} and the {} ranks of a shard group overlap in part; "
-                  "choose parallel.shard_group or parallel.ep so that one divides the "
-                  "other",
-                  ep, layout.shards));
-}
-
 std::vector<StageSpec> place_layers(const RunConfig& config,
                                     const ModelDescription& model) {
   const ParallelSection& p = config.parallel;
-  const int64_t stages = p.pp * p.virtual_stages;
-  const int64_t layers = model.num_blocks();
-  // Each block counts as much as all do on average.
-  double blocks = 0.0;
+  LayerCosts costs;
   for (const UnitDescription& unit : model.units) {
-    if (unit.kind == UnitKind::Block) blocks += forward_cost(unit, config.data.seq_len);
+    const double cost = forward_cost(unit, config.data.seq_len);
+    if (unit.kind == UnitKind::Embedding) costs.embedding = cost;
+    if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
+    if (unit.kind == UnitKind::Head) costs.head = cost;
   }
-  const LayerCosts costs = {blocks / static_cast<double>(layers),
-                            forward_cost(model.units.front(), config.data.seq_len),
-                            forward_cost(model.units.back(), config.data.seq_len)};
-  const auto cut = p.partition.empty() ? partition_layers(layers, stages, costs)
-                                       : partition_layers(layers, stages, p.partition);
+  const auto cut = p.partition.empty() ? partition_layers(costs, p.pp * p.virtual_stages)
+                                       : partition_layers(p.partition);
   std::vector<StageSpec> placed;
   for (const StageLayers& part : cut) {
     placed.push_back({part.first_layer, part.end_layer, placed.empty(),
@@ -102,47 +33,15 @@ std::vector<StageSpec> place_layers(const RunConfig& config,
   return placed;
 }
 
-int checked_degree(int64_t degree, const char* key) {
-  if (degree <= std::numeric_limits<int>::max()) return static_cast<int>(degree);
-  throw ConfigError(
-      "parallel",
-      fmt::format("parallel.{} = {} is too large; use no more than the number of ranks",
-                  key, degree));
-}
-
-/// Returns the bytes of memory.gathered_gb. Throws ConfigError where a stage's units do
-/// not fit one after the other.
-int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
-                       const ModelDescription& model) {
-  // The limit keeps the number in 64 bits; no rank holds that much.
-  const double asked = std::round(std::min(1e9 * config.memory.gathered_gb, 1e18));
-  if (asked == 0.0) return 0;
-  for (int pp = 0; pp < layout.shape.pp; ++pp) {
-    const int rank = rank_at(layout.shape, {.pp = pp});
-    const auto buckets =
-        plan_buckets(layout.parameters(model, rank), layout.sharding(rank));
-    const RankUnits units =
-        layout.rank_units(model, rank, {buckets.begin(), buckets.end()});
-    const auto least = static_cast<double>(slot_bytes(units.slots));
-    if (asked >= least) continue;
-    throw ConfigError("memory",
-                      fmt::format("memory.gathered_gb = {} is too small: one unit in use "
-                                  "and the next unit that is being gathered take {:.12g} "
-                                  "GB on stage {}; give at least that, or 0",
-                                  config.memory.gathered_gb, 1e-9 * least, pp));
-  }
-  return static_cast<int64_t>(asked);
-}
-
 /// Places a parameter's shard. For a tied embedding, `tied_first` says whether this is
 /// the first stage's copy.
-PlacedParameter place_parameter(format::ParameterShard shard, int unit, bool frozen,
+PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
   PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen,
                          /*expert=*/false};
-  if (shard.sum == format::GradientSum::First) placed.sum_group = kTensorFirst;
-  if (shard.sum == format::GradientSum::Tp) placed.sum_group = kTensorSum;
-  if (shard.sum == format::GradientSum::KeyReplicas) placed.sum_group = kKeySum;
+  if (shard.sum == GradientSum::First) placed.sum_group = kTensorFirst;
+  if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
+  if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
   if (tied_first) {
     LH_ASSERT(placed.sum_group == kNoSum, "a tied embedding with a sum of its own");
     placed.sum_group = kTiedSum;
@@ -152,23 +51,6 @@ PlacedParameter place_parameter(format::ParameterShard shard, int unit, bool fro
 }
 
 }  // namespace
-
-Placement Placement::even(int ranks_per_node) {
-  Placement placement;
-  placement.ranks_per_node_ = ranks_per_node;
-  return placement;
-}
-
-Placement Placement::listed(std::vector<int> nodes) {
-  Placement placement;
-  placement.nodes_ = std::move(nodes);
-  return placement;
-}
-
-int Placement::node_of(int rank) const {
-  if (!nodes_.empty()) return nodes_.at(static_cast<size_t>(rank));
-  return ranks_per_node_ == 0 ? 0 : rank / ranks_per_node_;
-}
 
 const StageSpec& LayoutDescription::stage(int rank, int chunk) const {
   const int pp = mesh_index_of(shape, rank).pp;
@@ -221,8 +103,7 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
   for (int chunk = 0; chunk < chunks; ++chunk) {
     for (const UnitDescription& described : model.stage(stage(rank, chunk))) {
       for (const ParameterDescription& p : described.parameters) {
-        format::ParameterShard shard =
-            format::plan_parameter(tensor, {p.whole(), p.split}, index.tp);
+        ParameterShard shard = plan_parameter(tensor, {p.whole(), p.split}, index.tp);
         std::optional<bool> tied_first;
         if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
         placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
@@ -282,35 +163,45 @@ std::string LayoutDescription::describe() const {
                      zero);
 }
 
-LayoutDescription describe_layout(const RunConfig& config, const ModelDescription& model,
-                                  int64_t ranks, const Placement& placement) {
+MeshShape mesh_of(const RunConfig& config, int64_t ranks) {
+  const ParallelSection& p = config.parallel;
+  return {static_cast<int>(p.pp), static_cast<int>(ranks / (p.pp * p.cp * p.tp)),
+          static_cast<int>(p.cp), static_cast<int>(p.tp)};
+}
+
+LayoutDescription place_layout(const RunConfig& config, const ModelDescription& model,
+                               int64_t ranks, const Placement& placement) {
   const ParallelSection& p = config.parallel;
   LayoutDescription layout;
   layout.batch = derive_batch(config, ranks);
-  layout.shape = {checked_degree(p.pp, "pp"), checked_degree(layout.batch.dp, "dp"),
-                  checked_degree(p.cp, "cp"), checked_degree(p.tp, "tp")};
-  check_mesh(layout.shape, checked_degree(ranks, "dp"));
+  layout.shape = mesh_of(config, ranks);
   layout.zero = static_cast<int>(p.zero);
-  layout.shards = shard_group_size(config, layout.shape, placement);
-  layout.ep = expert_group_size(config, layout);
-  layout.chunks = checked_degree(p.virtual_stages, "virtual_stages");
+  layout.shards = std::get<int>(shard_group_size(config, layout.shape, placement));
+  layout.ep = static_cast<int>(p.ep);
+  layout.chunks = static_cast<int>(p.virtual_stages);
   if (p.pp > 1) layout.pipeline = p.pipeline;
   layout.stages = place_layers(config, model);
   layout.tied = model.tied && p.pp > 1;
-  layout.tensor =
-      format::make_shard_plan(model.query_heads, model.key_heads, p.tp, p.sequence);
+  layout.tensor = {p.tp, p.sequence && p.tp > 1};
+  layout.shared_key_heads = shared_key_heads(p.tp, ModelLimits(model));
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
-  // A split that leaves a rank nothing fails on every rank alike: rank 0 is checked.
-  for (const ParameterDescription& parameter : model.parameters()) {
-    format::plan_parameter(layout.tensor, {parameter.whole(), parameter.split}, 0);
-  }
-  check_pipeline_plan(layout.pipeline, layout.shape.pp, layout.chunks,
-                      layout.batch.accumulation);
   layout.weight_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
-  if (config.parallel.zero == 3 && layout.shards > 1) {
-    layout.gathered_budget = checked_budget(config, layout, model);
+  if (p.zero == 3 && layout.shards > 1) {
+    // The limit keeps the number in 64 bits; no rank holds that much.
+    layout.gathered_budget =
+        static_cast<int64_t>(std::round(std::min(1e9 * config.memory.gathered_gb, 1e18)));
   }
   return layout;
+}
+
+LayoutDescription describe_layout(const RunConfig& config, const ModelDescription& model,
+                                  int64_t ranks, const Placement& placement) {
+  const ModelLimits limits(model);
+  const auto broken = broken_on_ranks(config, limits, ranks, placement);
+  if (!broken.empty()) {
+    refusal_of(broken.front(), config, limits, config.model.config).fail(config);
+  }
+  return place_layout(config, model, ranks, placement);
 }
 
 namespace {

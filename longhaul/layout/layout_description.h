@@ -12,26 +12,10 @@
 #include "longhaul/layout/context.h"
 #include "longhaul/layout/groups.h"
 #include "longhaul/layout/pipeline/plan.h"
+#include "longhaul/layout/shard_plan.h"
 #include "longhaul/layout/unit_plan.h"
 
 namespace longhaul::layout {
-
-/// Tells which ranks share a machine.
-class Placement {
- public:
-  /// Places all ranks on one machine.
-  Placement() = default;
-  /// Places `ranks_per_node` neighbouring ranks on each machine.
-  static Placement even(int ranks_per_node);
-  /// Places each rank on the machine that `nodes` lists for the rank.
-  static Placement listed(std::vector<int> nodes);
-
-  int node_of(int rank) const;
-
- private:
-  int ranks_per_node_ = 0;
-  std::vector<int> nodes_;
-};
 
 /// How a run lies on its ranks: a pure function of the number of ranks, their machines,
 /// the settings and the model. Communicators, buffers and plans of a run follow from this
@@ -48,14 +32,15 @@ struct LayoutDescription {
   PipelineKind pipeline = PipelineKind::OneFOneB;
   /// The stages by global number, which is chunk * pp + the rank's pp index.
   std::vector<StageSpec> stages;
-  format::ShardPlan tensor;  ///< how parameters split over tp
+  ShardPlan tensor;              ///< how parameters split over tp
+  int64_t shared_key_heads = 0;  ///< see layout/rules.h
   /// The cut of sequences over cp; absent where every rank has all positions.
   std::optional<ContextLayout> context;
   int64_t weight_bytes = 4;  ///< bytes of one weight in the compute dtype
   /// Bytes of gathered weights that a rank may hold; 0: as few as a step needs.
   int64_t gathered_budget = 0;
 
-  Groups rank_groups() const { return {shape, shards, tied, tensor, ep}; }
+  Groups rank_groups() const { return {shape, shards, tied, shared_key_heads, ep}; }
   /// Returns the kind of the group in which each rank holds another shard of a bucket.
   static GroupKind shard_group(const BucketShape& bucket);
   /// Returns the kind of the group in which each rank holds the same shard of a bucket.
@@ -64,13 +49,11 @@ struct LayoutDescription {
   static GroupKind copy_group(int sum_group);
   const StageSpec& stage(int rank, int chunk) const;
   FlatSharding sharding(int rank) const;
-  /// Returns a step's actions on every stage. Throws ConfigError as make_pipeline_plan
-  /// does.
+  /// Returns a step's actions on every stage.
   PipelinePlan training_plan() const;
 
   /// Returns a rank's parameters in forward order, chunk by chunk, with units numbered
-  /// through all chunks. `frozen` says by name which parameters are frozen. Throws
-  /// ConfigError where a split leaves a rank without a part.
+  /// through all chunks. `frozen` says by name which parameters are frozen.
   std::vector<PlacedParameter> parameters(
       const ModelDescription& model, int rank,
       const std::function<bool(const std::string&)>& frozen = {}) const;
@@ -84,8 +67,16 @@ struct LayoutDescription {
   std::string describe() const;
 };
 
+/// Returns the axes on `ranks` ranks, a multiple of pp * cp * tp.
+MeshShape mesh_of(const RunConfig& config, int64_t ranks);
+
+/// Describes the layout of settings that break no rule (layout/rules.h).
+LayoutDescription place_layout(const RunConfig& config, const ModelDescription& model,
+                               int64_t ranks, const Placement& placement);
+
 /// Describes the layout of a run. Throws ConfigError, which names the key and the
-/// numbers, for whatever does not fit the ranks, the model or the batch.
+/// numbers, for the first of the rules of the model on these ranks that is broken
+/// (broken_on_ranks).
 LayoutDescription describe_layout(const RunConfig& config, const ModelDescription& model,
                                   int64_t ranks, const Placement& placement = {});
 

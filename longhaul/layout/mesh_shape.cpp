@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdint>
 #include <ranges>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -24,25 +24,21 @@ constexpr std::array<Axis, 4> kAxes = {{{kPpAxis, &MeshShape::pp, &MeshIndex::pp
 
 }  // namespace
 
-void check_mesh(const MeshShape& shape, int world) {
-  const auto text = fmt::format("pp {} x dp {} x cp {} x tp {}", shape.pp, shape.dp,
-                                shape.cp, shape.tp);
-  if (shape.pp < 1 || shape.dp < 1 || shape.cp < 1 || shape.tp < 1) {
-    throw ConfigError("mesh",
-                      fmt::format("{}: every axis must have at least one rank", text));
-  }
-  // Axis by axis, so that no product overflows.
-  int64_t product = 1;
-  for (const int axis : {shape.pp, shape.dp, shape.cp, shape.tp}) {
-    product = product > world ? product : product * axis;
-  }
-  if (product != world) {
-    throw ConfigError(
-        "mesh",
-        fmt::format("{} {} {} ranks, but {} were started; start as "
-                    "many ranks as the product, or change [parallel]",
-                    text, product > world ? "needs at least" : "makes", product, world));
-  }
+Placement Placement::even(int ranks_per_node) {
+  Placement placement;
+  placement.ranks_per_node_ = ranks_per_node;
+  return placement;
+}
+
+Placement Placement::listed(std::vector<int> nodes) {
+  Placement placement;
+  placement.nodes_ = std::move(nodes);
+  return placement;
+}
+
+int Placement::node_of(int rank) const {
+  if (!nodes_.empty()) return nodes_.at(static_cast<size_t>(rank));
+  return ranks_per_node_ == 0 ? 0 : rank / ranks_per_node_;
 }
 
 int length_along(const MeshShape& shape, Axes axes) {

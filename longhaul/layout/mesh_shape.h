@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace longhaul::layout {
 
@@ -49,7 +50,21 @@ MeshIndex mesh_index_of(const MeshShape& shape, int rank);
 int rank_at(const MeshShape& shape, const MeshIndex& index);
 /// Returns a text for errors and logs: "pp 1 dp 0 cp 0 tp 3".
 std::string to_string(const MeshIndex& index);
-/// Throws ConfigError with the numbers unless the axes make up the world.
-void check_mesh(const MeshShape& shape, int world);
+/// Tells which ranks share a machine.
+class Placement {
+ public:
+  /// Places all ranks on one machine.
+  Placement() = default;
+  /// Places `ranks_per_node` neighbouring ranks on each machine.
+  static Placement even(int ranks_per_node);
+  /// Places each rank on the machine that `nodes` lists for the rank.
+  static Placement listed(std::vector<int> nodes);
+
+  int node_of(int rank) const;
+
+ private:
+  int ranks_per_node_ = 0;
+  std::vector<int> nodes_;
+};
 
 }  // namespace longhaul::layout

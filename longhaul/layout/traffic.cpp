@@ -137,9 +137,10 @@ class StepTraffic {
   void context(const UnitDescription& unit, int64_t forwards) {
     const int64_t ranks = layout_.shape.cp;
     if (ranks == 1 || unit.forward.keys == 0) return;
-    const int64_t elements =
-        passes_.tokens.inside * width_of_rank(format::ShardUnit::KeyHeads,
-                                              unit.forward.keys, layout_.tensor, at_.tp);
+    const int64_t elements = passes_.tokens.inside *
+                             format::part_of(unit.forward.keys_split, unit.forward.keys,
+                                             layout_.tensor.rank(at_.tp))
+                                 .size();
     const bool again = passes_.form_of(unit).recompute != ForwardForm::Recompute::None;
     const int64_t rounds = forwards * (again ? 3 : 2);
     const int64_t c = passes_.form.compute_bytes;

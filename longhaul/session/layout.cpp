@@ -95,7 +95,7 @@ void Layout::split_features() {
       std::make_unique<parallel::TensorRegion>(*group, description_.tensor.sequence);
   groups_.sums.at(layout::kTensorSum - 1) = group;
   groups_.sums.at(layout::kTensorFirst - 1) = group;
-  if (tp <= description_.tensor.key_heads) return;
+  if (description_.shared_key_heads == 0) return;
   comm::Communicator* holders = cut(mesh_->tp(), layout::GroupKind::KeyReplicas);
   groups_.sums.at(layout::kKeySum - 1) = for_tensors(*holders);
 }

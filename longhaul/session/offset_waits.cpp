@@ -26,12 +26,12 @@ bool is_partly_frozen(const UnitDescription& unit, int64_t ep,
 }  // namespace
 
 std::vector<int64_t> expert_sizes(const ModelDescription& model,
-                                  const format::ShardPlan& tensor) {
+                                  const layout::ShardPlan& tensor) {
   std::set<int64_t> sizes;
   for (const ParameterDescription& p : model.parameters()) {
     if (!p.expert || p.expert->index > 0) continue;  // a layer's experts are alike
     for (int64_t rank = 0; rank < tensor.tp; ++rank) {
-      const auto shard = format::plan_parameter(tensor, {p.whole(), p.split}, rank);
+      const auto shard = layout::plan_parameter(tensor, {p.whole(), p.split}, rank);
       sizes.insert(shard.slice.extent.begin(), shard.slice.extent.end());
     }
   }

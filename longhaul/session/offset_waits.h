@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/families/description/description.h"
-#include "longhaul/format/shard_plan.h"
+#include "longhaul/layout/shard_plan.h"
 
 // What in a model and its settings has the products of experts take their plain form, for
 // which the host waits for the device (ops::describe_offset_waits).
@@ -15,7 +15,7 @@ namespace longhaul::session {
 /// Returns the rows and columns of experts' matrices on the ranks of a tp group,
 /// ascending, each once; empty for a model without experts.
 std::vector<int64_t> expert_sizes(const ModelDescription& model,
-                                  const format::ShardPlan& tensor);
+                                  const layout::ShardPlan& tensor);
 
 /// Returns the text of a warning where some matrices of a layer's experts are frozen and
 /// others are not, and both are factors of one product on some rank; else an empty text.

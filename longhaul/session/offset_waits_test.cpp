@@ -9,9 +9,7 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-format::ShardPlan over(int64_t tp) {
-  return format::make_shard_plan(6, 2, tp, /*sequence=*/false);
-}
+layout::ShardPlan over(int64_t tp) { return {.tp = tp}; }
 
 TEST(ExpertSizes, AreThoseOfEachRankOfTp) {
   const ModelDescription model = testing::tiny_model("qwen3_moe").description;

@@ -19,12 +19,12 @@ namespace {
 
 /// Logs which tensors split unevenly over tp.
 void tell_uneven_splits(const Session& session, system::Logger& log) {
-  std::vector<format::SplitTensor> wholes;
+  std::vector<layout::SplitTensor> wholes;
   for (const ParameterDescription& p : session.model().description.parameters()) {
     wholes.push_back({p.whole(), p.split});
   }
   for (const std::string& note :
-       format::uneven_splits(session.layout().description().tensor, wholes)) {
+       layout::uneven_splits(session.layout().description().tensor, wholes)) {
     log.info(note);
   }
 }

@@ -123,7 +123,7 @@ ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
     log.warning(
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
-  check_against_model(config, model);
+  layout::check_against_model(config, model);
   for (const std::string& warning : settings_without_effect(config, model)) {
     log.warning(warning);
   }

@@ -65,10 +65,10 @@ struct Held {
   int64_t end = 0;
 };
 
-void bind_zeros(const KeptCase& c, const format::ShardPlan& plan, int64_t index,
+void bind_zeros(const KeptCase& c, const layout::ShardPlan& plan, int64_t index,
                 const models::Model& model) {
   for (const tensor::ParameterPtr& p : model.parameters()) {
-    p->set_slice(format::plan_parameter(plan, {p->slice(), p->split()}, index).slice);
+    p->set_slice(layout::plan_parameter(plan, {p->slice(), p->split()}, index).slice);
     p->set_frozen(false);
     p->bind(at::zeros(p->slice().extent, c.type()),
             at::zeros(p->slice().extent, c.gradients));
@@ -76,7 +76,7 @@ void bind_zeros(const KeptCase& c, const format::ShardPlan& plan, int64_t index,
   if (c.flat) testing::lay_side_by_side(model.parameters());
 }
 
-Held measure(const KeptCase& c, const ModelConfig& config, const format::ShardPlan& plan,
+Held measure(const KeptCase& c, const ModelConfig& config, const layout::ShardPlan& plan,
              comm::Communicator& tp, comm::Communicator& cp) {
   const auto model = models::build(config);
   bind_zeros(c, plan, tp.rank(), *model);
@@ -129,8 +129,7 @@ void check_one(const KeptCase& c) {
   CountedMemory::install();
   const ModelConfig config = testing::tiny_model(c.family, c.tied);
   const ModelDescription& model = config.description;
-  const format::ShardPlan plan =
-      format::make_shard_plan(model.query_heads, model.key_heads, c.tp, c.sequence);
+  const layout::ShardPlan plan = {c.tp, c.sequence && c.tp > 1};
   const int64_t tokens = kSequences * c.seq_len;
   const TokenCounts counts = {tokens, plan.sequence ? tokens / c.tp : tokens, kSequences};
   std::vector<Held> held(static_cast<size_t>(c.tp * c.cp));
@@ -144,8 +143,8 @@ void check_one(const KeptCase& c) {
     KeptBytes kept, put_off;
     for (const UnitDescription& unit : model.units) {
       const bool block = unit.kind == UnitKind::Block;
-      kept += unit.forward.kept(c.form, counts, plan, rank % c.tp, block);
-      put_off += unit.forward.kept_put_off(c.form, counts, plan, rank % c.tp);
+      kept += unit.forward.kept(c.form, counts, plan.rank(rank % c.tp), block);
+      put_off += unit.forward.kept_put_off(c.form, counts, plan.rank(rank % c.tp));
     }
     const Held& mine = held[static_cast<size_t>(rank)];
     const int64_t numbers = offsets_of_experts(config.network);
@@ -223,10 +222,7 @@ TEST(KeptBytes, OfEachFormOfANormAreThoseThatARunHolds) {
       }
       EXPECT_EQ(CountedMemory::live() - before,
                 unit.take()
-                    .forward
-                    .kept(form, {kTokens, kTokens, 1},
-                          format::make_shard_plan(1, 1, 1, false), 0,
-                          /*whole_block=*/false)
+                    .forward.kept(form, {kTokens, kTokens, 1}, {}, /*whole_block=*/false)
                     .total());
     }
   }
@@ -296,10 +292,9 @@ TEST(KeptBytes, OfAGatedProductAreThoseThatARunHoldsWhateverTheActivation) {
   const families::Feature gate = unit.input(24), up = unit.input(24);
   unit.matrix("w", 10, unit.gated_product(gate, up), {format::ShardUnit::Elements, 1});
   const UnitForward described = unit.take().forward;
-  const format::ShardPlan plan = format::make_shard_plan(1, 1, 1, false);
   for (const ForwardForm& form : every_form()) {
     if (form.recompute == Recompute::Full) continue;
-    const int64_t kept = described.kept(form, {7, 7, 1}, plan, 0, true).total();
+    const int64_t kept = described.kept(form, {7, 7, 1}, {}, true).total();
     for (const auto activation :
          {Activation::Silu, Activation::GeluTanh, Activation::GeluExact}) {
       EXPECT_EQ(held_by_product(form, activation), kept)

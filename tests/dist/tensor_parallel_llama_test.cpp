@@ -1,6 +1,7 @@
 // The whole Llama under tensor and sequence parallelism against its twin on one rank.
 // Here since models and parallel do not see each other.
 #include "longhaul/families/decoder.h"
+#include "longhaul/families/describe.h"
 #include "longhaul/models/model.h"
 #include "tests/support/tensor_twins.h"
 
@@ -22,8 +23,7 @@ ModelConfig small(bool tied, int64_t head_dim = 8) {
   return make_llama(s, /*vocab_size=*/101, /*max_position_embeddings=*/64);
 }
 
-twin::Model llama(bool tied, int64_t head_dim = 8) {
-  const ModelConfig config = small(tied, head_dim);
+twin::Model model_of(const ModelConfig& config) {
   const auto make = [config] {
     const std::shared_ptr<models::Model> model = models::build(config);
     model->prepare(twin::kSeq, at::kCPU);
@@ -40,6 +40,23 @@ twin::Model llama(bool tied, int64_t head_dim = 8) {
     return family;
   };
   return {make};
+}
+
+twin::Model llama(bool tied, int64_t head_dim = 8) {
+  return model_of(small(tied, head_dim));
+}
+
+/// Returns a Llama whose second layer has 4 query heads and 1 key head instead of 6
+/// and 2.
+ModelConfig with_different_heads() {
+  ModelConfig config = small(/*tied=*/false);
+  auto& attention = std::get<families::Attention>(
+      config.network.blocks.at(1).at(0).branches.at(0).core);
+  attention.query.out = 4 * attention.head_dim;
+  attention.key.out = attention.value.out = attention.head_dim;
+  config.description = families::describe(config.network);
+  check_description(config.description);
+  return config;
 }
 
 TEST(TensorParallelLlama, MatchesTheTwinOnOneRank) {
@@ -74,6 +91,27 @@ TEST(TensorParallelLlama, MatchesTheTwinWithMoreRanksThanKeyColumns) {
   }
 }
 
+/// The key head of the second layer is on both ranks.
+TEST(TensorParallelLlama, LayersWithDifferentHeadsMatchTheTwinOnOneRank) {
+  const ModelConfig config = with_different_heads();
+  const twin::Model model = model_of(config);
+  for (const bool sequence : {false, true}) {
+    for (const bool fused : {false, true}) {
+      Case c;
+      c.fused = fused;
+      const twin::Result on_one = run(model, c);
+      EXPECT_EQ(on_one.grads.at("model.layers.0.self_attn.k_proj.weight").size(0), 16);
+      EXPECT_EQ(on_one.grads.at("model.layers.1.self_attn.k_proj.weight").size(0), 8);
+      c.tp = 2;
+      c.sequence = sequence;
+      const twin::Difference d = compare(run(model, c), on_one);
+      EXPECT_LE(d.worst, twin::twin_tolerance(c.type)) << describe(c) << ": " << d.name;
+      c.fault = twin::Fault::KeySum;
+      EXPECT_GT(compare(run(model, c), on_one).worst, 1e-2) << "a planted fault";
+    }
+  }
+}
+
 TEST(TensorParallelLlama, SelectiveRecomputeIsBitwiseTheSame) {
   for (const int tp : {1, 2, 4}) {
     Case c;
@@ -88,10 +126,10 @@ TEST(TensorParallelLlama, SelectiveRecomputeIsBitwiseTheSame) {
 
 TEST(TensorParallelLlama, EveryMatrixIsCut) {
   const ModelConfig config = small(false);
-  const format::ShardPlan plan = format::make_shard_plan(6, 2, 2, true);
+  const layout::ShardPlan plan = {2, true};
   for (const tensor::ParameterPtr& p : models::build(config)->parameters()) {
-    const format::ParameterShard shard =
-        format::plan_parameter(plan, {p->slice(), p->split()}, 1);
+    const layout::ParameterShard shard =
+        layout::plan_parameter(plan, {p->slice(), p->split()}, 1);
     EXPECT_EQ(shard.slice.is_whole(), p->slice().extent.size() == 1) << p->name();
   }
 }
@@ -99,7 +137,7 @@ TEST(TensorParallelLlama, EveryMatrixIsCut) {
 TEST(TensorParallelLlama, TheCacheHasTheKeyHeadsOfItsRank) {
   const ModelConfig config = small(false);
   const auto model = models::build(config);
-  apply_shard_plan(model->parameters(), format::make_shard_plan(6, 2, 2, false), 1);
+  apply_shard_plan(model->parameters(), {2, false}, 1);
   twin::bind_values(model->parameters(), at::kFloat);
   EXPECT_EQ(model->make_cache(1, 4, at::kFloat).layers.at(0).keys.size(2), 1);
 }

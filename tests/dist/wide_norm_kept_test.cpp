@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "longhaul/families/layers/unit_maker.h"
+#include "longhaul/layout/shard_plan.h"
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/wide_norm.h"
 #include "longhaul/parallel/tensor/region.h"
@@ -23,8 +24,9 @@ constexpr int64_t kNormQueryHeads = 8, kNormKeyHeads = 2;
 
 /// Projections, norms, attention, projection.
 UnitDescription normed_attention() {
-  const format::ShardSplit query{format::ShardUnit::QueryHeads, 0},
-      key{format::ShardUnit::KeyHeads, 0};
+  constexpr format::Heads kHeads = {kNormQueryHeads, kNormKeyHeads};
+  const format::ShardSplit query{format::ShardUnit::QueryHeads, 0, kHeads},
+      key{format::ShardUnit::KeyHeads, 0, kHeads};
   const int64_t q_width = kNormQueryHeads * kNormDim, k_width = kNormKeyHeads * kNormDim;
   families::UnitMaker unit(UnitKind::Block, 0, 0.02);
   const families::Feature x = unit.input(kNormHidden);
@@ -35,7 +37,7 @@ UnitDescription normed_attention() {
   const auto normed_q = unit.wide_norm("q_norm", q, query);
   const auto normed_k = unit.wide_norm("k_norm", k, key);
   const auto y = unit.attention(normed_q, normed_k, v, kNormDim);
-  unit.matrix("o", kNormHidden, y, {format::ShardUnit::QueryHeads, 1});
+  unit.matrix("o", kNormHidden, y, {format::ShardUnit::QueryHeads, 1, kHeads});
   unit.leave();
   return unit.take();
 }
@@ -49,7 +51,7 @@ struct NormKeptCase {
 
 /// Returns the bytes that live after the forward, and after the backward with deferred
 /// weight gradients.
-std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const format::ShardPlan& plan,
+std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const layout::ShardPlan& plan,
                                     comm::Communicator& tp) {
   const auto type = c.form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
   std::vector<tensor::ParameterPtr> p;  // q, k, v, q_norm, k_norm, o
@@ -57,7 +59,7 @@ std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const format::ShardPl
     p.push_back(std::make_shared<tensor::Parameter>(described));
     const tensor::ParameterPtr& own = p.back();
     own->set_slice(
-        format::plan_parameter(plan, {own->slice(), own->split()}, tp.rank()).slice);
+        layout::plan_parameter(plan, {own->slice(), own->split()}, tp.rank()).slice);
     own->set_frozen(false);
     own->bind(at::zeros(own->slice().extent, type), at::zeros(own->slice().extent));
   }
@@ -98,15 +100,15 @@ void expect_kept(const NormKeptCase& c) {
   SCOPED_TRACE(fmt::format("{} {} bytes, tp {}{}{}", c.form.fused ? "fused" : "composite",
                            c.form.compute_bytes, c.tp, c.sequence ? " sequence" : "",
                            c.flat ? ", flat" : ""));
-  const format::ShardPlan plan =
-      format::make_shard_plan(kNormQueryHeads, kNormKeyHeads, c.tp, c.sequence);
+  const layout::ShardPlan plan = {c.tp, c.sequence};
   const UnitForward described = normed_attention().forward;
   const TokenCounts tokens{kNormTokens, c.sequence ? kNormTokens / c.tp : kNormTokens, 1};
   comm::run_fake_ranks(c.tp, [&](const std::shared_ptr<comm::Communicator>& world) {
     const auto [forward, put_off] = held_by(c, plan, *world);
-    EXPECT_EQ(forward, described.kept(c.form, tokens, plan, world->rank(), true).total());
+    EXPECT_EQ(forward,
+              described.kept(c.form, tokens, plan.rank(world->rank()), true).total());
     EXPECT_EQ(put_off,
-              described.kept_put_off(c.form, tokens, plan, world->rank()).total());
+              described.kept_put_off(c.form, tokens, plan.rank(world->rank())).total());
   });
 }
 

@@ -36,8 +36,6 @@ struct Family {
 /// How a family's model is made, and its sizes.
 struct Model {
   std::function<Family()> make;
-  int64_t query_heads = 6;
-  int64_t key_heads = 2;
   int64_t vocabulary = 101;
 };
 
@@ -66,7 +64,7 @@ struct Result {
 /// The results of one rank.
 struct RankResult {
   Result result;
-  std::vector<format::ParameterShard> shards;
+  std::vector<layout::ParameterShard> shards;
   std::vector<at::Tensor> grads;
 };
 
@@ -122,18 +120,18 @@ inline nn::ForwardContext context_of(const Case& c) {
 /// Adds up the gradients of which several ranks have parts, as a session does.
 /// Collective.
 inline void sum_gradients(const Family& family,
-                          const std::vector<format::ParameterShard>& shards,
-                          const format::ShardPlan& plan, comm::Communicator& tp,
-                          Fault fault) {
-  const format::KeyReplica replica = format::key_replica(plan, tp.rank());
-  const auto holders = tp.split(replica.color, replica.index, "key replicas");
+                          const std::vector<layout::ParameterShard>& shards,
+                          comm::Communicator& tp, Fault fault) {
   for (size_t i = 0; i < shards.size(); ++i) {
     const at::Tensor grad = family.parameters[i]->grad();
     const comm::Buffer buffer{grad.data_ptr(), grad.numel(), format::DType::F32};
-    if (shards[i].sum == format::GradientSum::Tp && fault != Fault::NormSum) {
+    if (shards[i].sum == layout::GradientSum::Tp && fault != Fault::NormSum) {
       tp.all_reduce_wait(buffer, comm::ReduceOp::Sum);
     }
-    if (shards[i].sum == format::GradientSum::KeyReplicas && fault != Fault::KeySum) {
+    if (shards[i].sum == layout::GradientSum::KeyReplicas && fault != Fault::KeySum) {
+      const layout::KeyReplica replica = layout::key_replica(
+          family.parameters[i]->split()->heads.key, {tp.rank(), tp.size()});
+      const auto holders = tp.split(replica.color, replica.index, "key replicas");
       holders->all_reduce_wait(buffer, comm::ReduceOp::Sum);
     }
   }
@@ -145,10 +143,8 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   const int64_t ranks = tp == nullptr ? 1 : tp->size();
   const int64_t index = tp == nullptr ? 0 : tp->rank();
   const Family family = model.make();
-  const format::ShardPlan plan =
-      format::make_shard_plan(model.query_heads, model.key_heads, ranks, c.sequence);
   RankResult rank;
-  rank.shards = apply_shard_plan(family.parameters, plan, index);
+  rank.shards = apply_shard_plan(family.parameters, {ranks, c.sequence}, index);
   bind_values(family.parameters, c.type);
   // The twin multiplies with each matrix, the ranks with matrices that lie side by side.
   if (tp != nullptr) testing::lay_side_by_side(family.parameters);
@@ -170,7 +166,7 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   const at::Tensor loss = family.loss(hidden, context);
   torch::autograd::backward({loss}, {});
   context.weight_gradients->drain();
-  if (tp != nullptr) sum_gradients(family, rank.shards, plan, *tp, c.fault);
+  if (tp != nullptr) sum_gradients(family, rank.shards, *tp, c.fault);
   rank.result.loss = loss.item<double>();
   rank.result.cross_entropy = losses.sums()[0];
   rank.result.hidden = hidden[0].detach();

@@ -25,7 +25,7 @@ const ParameterDescription& tied_embedding(const ModelDescription& model) {
   return *found;
 }
 
-void check_parameter(const ParameterDescription& parameter, const ModelDescription& model,
+void check_parameter(const ParameterDescription& parameter,
                      std::set<std::string>& names) {
   LH_ASSERT(!parameter.name.empty() && names.insert(parameter.name).second,
             "the parameter '{}' has no name, or one that stands twice", parameter.name);
@@ -38,12 +38,13 @@ void check_parameter(const ParameterDescription& parameter, const ModelDescripti
   if (!parameter.split || parameter.split->unit == format::ShardUnit::None) return;
   const auto dim = static_cast<size_t>(parameter.split->dim);
   LH_ASSERT(dim < parameter.shape.size(), "{} has no dim {}", parameter.name, dim);
-  const format::ShardUnit unit = parameter.split->unit;
-  const int64_t heads = unit == format::ShardUnit::QueryHeads ? model.query_heads
-                        : unit == format::ShardUnit::KeyHeads ? model.key_heads
-                                                              : 1;
-  LH_ASSERT(heads > 0 && parameter.shape[dim] % heads == 0, "{}: {} rows for {} heads",
-            parameter.name, parameter.shape[dim], heads);
+  if (!parameter.split->by_heads()) return;
+  const format::Heads& heads = parameter.split->heads;
+  const bool of_queries = parameter.split->unit == format::ShardUnit::QueryHeads;
+  LH_ASSERT(heads.key > 0 && heads.query % heads.key == 0 &&
+                parameter.shape[dim] % (of_queries ? heads.query : heads.key) == 0,
+            "{}: {} rows for {} query heads and {} key heads", parameter.name,
+            parameter.shape[dim], heads.query, heads.key);
 }
 
 void check_stored(const ModelDescription& model) {
@@ -288,8 +289,7 @@ double forward_cost(const UnitDescription& unit, int64_t seq_len) {
 void check_description(const ModelDescription& model) {
   LH_ASSERT(model.units.size() > 2, "{} units", model.units.size());
   check_handed_on(model);
-  LH_ASSERT(model.key_heads > 0 && model.query_heads % model.key_heads == 0,
-            "{} query heads for {} key heads", model.query_heads, model.key_heads);
+  LH_ASSERT(model.max_positions > 0, "sequences of {} positions", model.max_positions);
   std::set<std::string> names;
   for (size_t i = 0; i < model.units.size(); ++i) {
     const UnitDescription& unit = model.units[i];
@@ -301,9 +301,7 @@ void check_description(const ModelDescription& model) {
               "unit {} is block {}", i, unit.layer);
     LH_ASSERT(unit.work.products + unit.work.lookups > 0.0, "unit {} has no work", i);
     check_forward(unit, i);
-    for (const ParameterDescription& p : unit.parameters) {
-      check_parameter(p, model, names);
-    }
+    for (const ParameterDescription& p : unit.parameters) check_parameter(p, names);
   }
   if (model.tied) tied_embedding(model);
   check_stored(model);

@@ -10,7 +10,7 @@
 
 #include "longhaul/families/description/kept.h"
 #include "longhaul/families/description/losses.h"
-#include "longhaul/format/shard_plan.h"
+#include "longhaul/format/shard_split.h"
 #include "longhaul/format/tensor_slice.h"
 
 namespace longhaul {
@@ -77,6 +77,8 @@ struct ParameterDescription {
   std::optional<StoredForm> other_form = {};
 
   int64_t num_elements() const;
+  /// Returns the size of the dim that splits, for a parameter with a split.
+  int64_t split_size() const { return shape[static_cast<size_t>(split->dim)]; }
   format::TensorSlice whole() const;
   /// Returns the whole stored tensor that holds the parameter.
   format::TensorSlice stored_whole() const;
@@ -155,8 +157,7 @@ struct ModelDescription {
   /// Terms of the loss. Terms with targets come first, in the order of the data.
   std::vector<LossTerm> losses = {{kNextToken}};
   bool drops = false;  ///< has dropout, for which training needs the sequences' numbers
-  int64_t query_heads = 0;
-  int64_t key_heads = 0;  ///< divides query_heads
+  int64_t max_positions = 0;  ///< the most positions of a sequence
   /// A prefix that stored names begin with, except the tied head's. Older files leave the
   /// prefix out.
   std::string optional_prefix;

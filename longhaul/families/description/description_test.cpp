@@ -138,7 +138,7 @@ TEST(Description, OneThatContradictsItselfIsRefused) {
       {[](auto& m) { m.units.pop_back(); }, "out of order"},
       {[](auto& m) { m.units[1].work = {}; }, "has no work"},
       {[](auto& m) { m.units[1].parameters[1].split->dim = 2; }, "has no dim 2"},
-      {[](auto& m) { m.key_heads = 3; }, "for 3 key heads"},
+      {[](auto& m) { m.units[1].parameters[1].split->heads.key = 3; }, "and 3 key heads"},
       {[](auto& m) { m.units[1].parameters[1].shape = {8, 0}; }, "has shape [8, 0]"},
       {[](auto& m) { m.units[1].forward.tensors.clear(); }, "says nothing of what it"},
       {[](auto& m) { m.units[1].forward.tensors[0].kind = KeptKind::Norms; },

@@ -29,19 +29,6 @@ bool KeptIn::holds(const ForwardForm& form) const {
   return form.compute_bytes == 4 ? composite_32 : composite_16;
 }
 
-int64_t width_of_rank(const std::optional<format::ShardUnit>& split, int64_t width,
-                      const format::ShardPlan& plan, int64_t tp_index) {
-  if (!split || *split == format::ShardUnit::None || plan.tp == 1) return width;
-  const auto index = static_cast<size_t>(tp_index);
-  if (*split == format::ShardUnit::QueryHeads) {
-    return width / plan.query_heads * plan.heads.query[index].size();
-  }
-  if (*split == format::ShardUnit::KeyHeads) {
-    return width / plan.key_heads * plan.heads.key[index].size();
-  }
-  return format::even_part(width, plan.tp, tp_index).size();
-}
-
 int64_t TokenCounts::rows(KeptRows kind) const {
   switch (kind) {
     case KeptRows::Tokens:
@@ -55,36 +42,34 @@ int64_t TokenCounts::rows(KeptRows kind) const {
 }
 
 int64_t KeptTensor::bytes(const ForwardForm& form, const TokenCounts& tokens,
-                          const format::ShardPlan& plan, int64_t tp_index) const {
+                          const format::TpRank& rank) const {
   return (outside ? tokens.outside : tokens.rows(rows)) * each *
-         width_of_rank(split, width, plan, tp_index) * (fp32 ? 4 : form.compute_bytes);
+         format::part_of(split, width, rank).size() * (fp32 ? 4 : form.compute_bytes);
 }
 
 KeptBytes UnitForward::kept(const ForwardForm& form, const TokenCounts& tokens,
-                            const format::ShardPlan& plan, int64_t tp_index,
-                            bool whole_block) const {
+                            const format::TpRank& rank, bool whole_block) const {
   KeptBytes sum;
   if (whole_block && form.recompute == ForwardForm::Recompute::Full) {
     for (size_t i = 0; i < inputs; ++i) {
-      sum[KeptKind::Input] += tensors[i].bytes(form, tokens, plan, tp_index);
+      sum[KeptKind::Input] += tensors[i].bytes(form, tokens, rank);
     }
     return sum;
   }
   for (const KeptTensor& tensor : tensors) {
     const bool here = std::ranges::any_of(
         tensor.when, [&](const KeptIn& in) { return in.holds(form); });
-    if (here) sum[tensor.kind] += tensor.bytes(form, tokens, plan, tp_index);
+    if (here) sum[tensor.kind] += tensor.bytes(form, tokens, rank);
   }
   return sum;
 }
 
 KeptBytes UnitForward::kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
-                                    const format::ShardPlan& plan,
-                                    int64_t tp_index) const {
+                                    const format::TpRank& rank) const {
   KeptBytes sum;
   for (const KeptTensor& tensor : put_off) {
     if (tensor.shared && tokens.inside == tokens.outside) continue;
-    sum[tensor.kind] += tensor.bytes(form, tokens, plan, tp_index);
+    sum[tensor.kind] += tensor.bytes(form, tokens, rank);
   }
   return sum;
 }

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "longhaul/format/shard_plan.h"
+#include "longhaul/format/shard_split.h"
 
 namespace longhaul {
 
@@ -92,7 +92,7 @@ struct KeptIn {
 struct KeptTensor {
   KeptKind kind = KeptKind::Input;
   int64_t width = 0;
-  std::optional<format::ShardUnit> split = {};  ///< how the width is split over tp ranks
+  std::optional<format::ShardSplit> split = {};  ///< how the width is split over tp ranks
   bool outside = false;           ///< has rows for the tokens outside of split regions
   bool fp32 = false;              ///< fp32, not the compute dtype
   std::vector<KeptIn> when = {};  ///< kept in any of these forms; empty: never
@@ -105,12 +105,8 @@ struct KeptTensor {
   int64_t each = 1;  ///< rows of each token: the number of experts that it is sent to
 
   int64_t bytes(const ForwardForm& form, const TokenCounts& tokens,
-                const format::ShardPlan& plan, int64_t tp_index) const;
+                const format::TpRank& rank) const;
 };
-
-/// Returns the elements of a width that rank `tp_index` has.
-int64_t width_of_rank(const std::optional<format::ShardUnit>& split, int64_t width,
-                      const format::ShardPlan& plan, int64_t tp_index);
 
 /// What a unit's forward pass does beside its products: which tensors it keeps, and where
 /// it communicates with other ranks.
@@ -125,7 +121,8 @@ struct UnitForward {
   /// Activations that linear layers take on entering a region. Where tokens are split
   /// outside of regions, these activations are not kept but gathered again.
   int taken = 0;
-  int64_t keys = 0;    ///< width of all keys of the unit, and also of its values
+  int64_t keys = 0;  ///< width of all keys of the unit, and also of its values
+  std::optional<format::ShardSplit> keys_split = {};
   int64_t routed = 0;  ///< experts that each token is sent to; 0: the unit has none
   int64_t routes = 0;  ///< experts among which the unit's router chooses
   int64_t logits = 0;  ///< width of the head's result
@@ -134,11 +131,11 @@ struct UnitForward {
   /// Returns the bytes that are kept from a forward to its backward pass. `whole_block`:
   /// full recomputation runs the unit again.
   KeptBytes kept(const ForwardForm& form, const TokenCounts& tokens,
-                 const format::ShardPlan& plan, int64_t tp_index, bool whole_block) const;
+                 const format::TpRank& rank, bool whole_block) const;
   /// Returns the bytes that are kept from a backward pass to its deferred weight
   /// gradients.
   KeptBytes kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
-                         const format::ShardPlan& plan, int64_t tp_index) const;
+                         const format::TpRank& rank) const;
 };
 
 /// The number of logits that exist at once on a CPU.

@@ -30,6 +30,8 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
+/// Returns the numbers of query heads and of key heads.
+format::Heads heads_of(const Attention& attention);
 /// Adds the attention over x to the unit's description.
 Feature add_layer(UnitMaker& unit, const Attention& attention, const Feature& x);
 

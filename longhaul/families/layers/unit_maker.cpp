@@ -160,7 +160,7 @@ Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x
   add_products(static_cast<double>(out), x);
   take_input(x);
   KeptTensor result = {.width = out, .rows = at(x).rows};
-  if (split.dim == 0) result.split = split.unit;
+  if (split.dim == 0) result.split = split;
   put_off(result);
   const Feature y = make(result);
   gradients_[y.number] = unit_.forward.put_off.size() - 1;
@@ -217,7 +217,7 @@ std::vector<Feature> UnitMaker::expert_matrices(
     unit_.work.products += elements * top_k;
     unit_.work.unused += elements * (static_cast<double>(experts) - top_k);
     KeptTensor result = {.width = out, .each = at(x).each};
-    if (split.dim == 0) result.split = split.unit;
+    if (split.dim == 0) result.split = split;
     put_off(result);
     results.push_back(make(result));
   }
@@ -260,6 +260,7 @@ Feature UnitMaker::attention(const Feature& q, const Feature& k, const Feature& 
   for (const Feature& x : {q, k, v}) keep(x, KeptKind::Attention, kAlways);
   unit_.work.attention += 2.0 * static_cast<double>(q.width);
   unit_.forward.keys += k.width;
+  unit_.forward.keys_split = at(k).split;
   keep_rows(KeptKind::Attention, q, q.width / head_dim, unless_again(kAlways));
   const Feature y = make({.width = q.width, .split = at(q).split}, /*again=*/true);
   keep(y, KeptKind::Attention, kAlways);

@@ -2,24 +2,102 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::layout {
 namespace {
 
-void check_enough(int64_t layers, int64_t stages) {
-  LH_CHECK(stages >= 1, "pipeline", "{} stages", stages);
-  if (layers >= stages) return;
-  throw ConfigError(
-      "pipeline",
-      fmt::format("{} layers cannot fill {} stages (parallel.pp x virtual_stages): every "
-                  "stage holds at least one layer; use at most {} stages",
-                  layers, stages, layers));
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+/// Returns whether a is smaller than b by more than rounding.
+bool below(double a, double b) { return a < b * (1.0 - 1e-10); }
+
+/// Cuts layers into stages. The best cuts of the first layers into the first stages lead
+/// to the best cut of all (dynamic programming).
+class Partition {
+ public:
+  Partition(const LayerCosts& costs, size_t stages)
+      : costs_(costs), layers_(costs.layers.size()), stages_(stages) {
+    for (const double cost : costs.layers) sums_.push_back(sums_.back() + cost);
+  }
+
+  std::vector<int64_t> counts() {
+    cut(kInfinite);
+    cut(cuts_.back()[layers_].score);
+    std::vector<int64_t> counts(stages_);
+    for (size_t stage = stages_, end = layers_; stage-- > 0;) {
+      const size_t begin = cuts_[stage][end].begin;
+      counts[stage] = static_cast<int64_t>(end - begin);
+      end = begin;
+    }
+    return counts;
+  }
+
+ private:
+  /// The best cut of the first layers into the stages up to one.
+  struct Cut {
+    double score = kInfinite;
+    size_t begin = 0;  ///< first layer of the last of these stages
+    size_t first = 0;  ///< layers of the first stage
+  };
+
+  double cost(size_t stage, size_t begin, size_t end) const {
+    double cost = sums_[end] - sums_[begin];
+    if (stage == 0) cost += costs_.embedding;
+    if (stage + 1 == stages_) cost += costs_.head;
+    return cost;
+  }
+
+  /// Finds the best cuts. The score is the largest cost of a stage where `limit` is
+  /// infinite; else the sum of the squares of the costs, none of which is above `limit`.
+  void cut(double limit) {
+    cuts_.assign(stages_, std::vector<Cut>(layers_ + 1));
+    for (size_t stage = 0; stage < stages_; ++stage) {
+      const size_t behind = stages_ - stage - 1;  // each has at least one layer
+      for (size_t end = behind == 0 ? layers_ : stage + 1; end + behind <= layers_;
+           ++end) {
+        choose(stage, end, limit);
+      }
+    }
+  }
+
+  void choose(size_t stage, size_t end, double limit) {
+    const bool largest = limit == kInfinite;
+    Cut& best = cuts_[stage][end];
+    // A stage that begins earlier costs more.
+    for (size_t begin = stage == 0 ? 1 : end; begin-- > stage;) {
+      const double own = cost(stage, begin, end);
+      if (below(largest ? best.score : limit, own)) break;
+      const Cut before = stage == 0 ? Cut{0.0, 0, end} : cuts_[stage - 1][begin];
+      const Cut found = {largest ? std::max(before.score, own) : before.score + own * own,
+                         begin, before.first};
+      const bool fewer =
+          stage + 1 == stages_ ? found.first < best.first : found.first <= best.first;
+      if (below(found.score, best.score) || (fewer && !below(best.score, found.score))) {
+        best = found;
+      }
+    }
+  }
+
+  const LayerCosts& costs_;
+  size_t layers_, stages_;
+  std::vector<double> sums_ = {0.0};  ///< costs of the layers before each
+  std::vector<std::vector<Cut>> cuts_;
+};
+
+}  // namespace
+
+std::vector<StageLayers> partition_layers(const LayerCosts& costs, int64_t stages) {
+  LH_CHECK(stages >= 1 && stages <= std::ssize(costs.layers), "pipeline",
+           "{} layers for {} stages", costs.layers.size(), stages);
+  LH_CHECK(std::ranges::min(costs.layers) > 0 && costs.embedding >= 0 && costs.head >= 0,
+           "pipeline", "costs of layers from {}, of embedding {} and of head {}",
+           std::ranges::min(costs.layers), costs.embedding, costs.head);
+  return partition_layers(Partition(costs, static_cast<size_t>(stages)).counts());
 }
 
-std::vector<StageLayers> from_counts(std::span<const int64_t> counts) {
+std::vector<StageLayers> partition_layers(std::span<const int64_t> counts) {
   std::vector<StageLayers> stages;
   int64_t begin = 0;
   for (const int64_t count : counts) {
@@ -27,99 +105,6 @@ std::vector<StageLayers> from_counts(std::span<const int64_t> counts) {
     begin += count;
   }
   return stages;
-}
-
-/// Distributes `layers` over `stages` as evenly as possible; later stages are larger.
-std::vector<int64_t> evenly(int64_t layers, int64_t stages) {
-  std::vector<int64_t> counts(static_cast<size_t>(stages), 0);
-  for (int64_t s = 0; s < stages; ++s) {
-    // The last (layers mod stages) stages hold one more.
-    counts[static_cast<size_t>(s)] = (layers + s) / stages;
-  }
-  return counts;
-}
-
-/// The largest cost of a stage, then the sum of the squares of all costs. Smaller is
-/// better.
-using Score = std::pair<double, double>;
-
-Score score(const std::vector<int64_t>& counts, const LayerCosts& costs) {
-  Score result{0.0, 0.0};
-  for (size_t s = 0; s < counts.size(); ++s) {
-    double cost = static_cast<double>(counts[s]) * costs.layer;
-    if (s == 0) cost += costs.embedding;
-    if (s + 1 == counts.size()) cost += costs.head;
-    result.first = std::max(result.first, cost);
-    result.second += cost * cost;
-  }
-  return result;
-}
-
-/// Compares two scores. Scores that differ only by rounding count as equal.
-bool better(const Score& a, const Score& b) {
-  constexpr double kRounding = 1e-12;
-  if (a.first < b.first * (1.0 - kRounding)) return true;
-  if (a.first > b.first * (1.0 + kRounding)) return false;
-  return a.second < b.second * (1.0 - kRounding);
-}
-
-}  // namespace
-
-std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
-                                          const LayerCosts& costs) {
-  check_enough(layers, stages);
-  LH_CHECK(costs.layer > 0 && costs.embedding >= 0 && costs.head >= 0, "pipeline",
-           "costs of layer {}, embedding {}, head {} must not be negative", costs.layer,
-           costs.embedding, costs.head);
-  if (stages == 1) return {{0, layers}};
-  constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  Score best{kInfinite, kInfinite};
-  std::vector<int64_t> chosen;
-  const int64_t between = stages - 2;
-  for (int64_t first = 1; first <= layers - between - 1; ++first) {
-    for (int64_t last = 1; last <= layers - between - first; ++last) {
-      const int64_t middle = layers - first - last;
-      if (between == 0 && middle != 0) continue;
-      std::vector<int64_t> counts{first};
-      for (const int64_t count : evenly(middle, between)) counts.push_back(count);
-      counts.push_back(last);
-      const Score found = score(counts, costs);
-      if (better(found, best)) {
-        best = found;
-        chosen = std::move(counts);
-      }
-    }
-  }
-  return from_counts(chosen);
-}
-
-std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
-                                          std::span<const int64_t> counts) {
-  check_enough(layers, stages);
-  if (static_cast<int64_t>(counts.size()) != stages) {
-    throw ConfigError("pipeline",
-                      fmt::format("parallel.partition has {} layer counts for {} stages "
-                                  "(parallel.pp x virtual_stages); give one count per "
-                                  "stage",
-                                  counts.size(), stages));
-  }
-  int64_t sum = 0;
-  for (const int64_t count : counts) {
-    if (count < 1 || count > layers) {
-      throw ConfigError(
-          "pipeline", fmt::format("a stage of {} layers; every stage holds at least one "
-                                  "of the model's {} layers",
-                                  count, layers));
-    }
-    sum += count;
-  }
-  if (sum != layers) {
-    throw ConfigError(
-        "pipeline", fmt::format("parallel.partition: the layer counts add up to {}, but "
-                                "the model has {} layers; change them by {}",
-                                sum, layers, layers - sum));
-  }
-  return from_counts(counts);
 }
 
 }  // namespace longhaul::layout

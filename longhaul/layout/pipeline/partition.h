@@ -17,22 +17,19 @@ struct StageLayers {
 
 /// The costs of a model's parts, all in one unit (time or operations).
 struct LayerCosts {
-  double layer = 1.0;
+  std::vector<double> layers;  ///< cost of each layer, above 0
   double embedding = 0.0;
   double head = 0.0;
 };
 
-/// Cuts `layers` equal layers into `stages` runs of at least one layer, so that the most
-/// expensive stage costs as little as possible. Among such cuts, returns the cut with the
-/// most even costs. Among equally even cuts, more layers lie on later stages, which hold
-/// fewer micro batches. Throws ConfigError where there are fewer layers than stages.
-std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
-                                          const LayerCosts& costs);
+/// Cuts the layers into `stages` runs of at least one layer, so that the most expensive
+/// stage costs as little as possible. Among such cuts, returns the cut with the most even
+/// costs. Among equally even cuts the first stage, then the last stage has the fewest
+/// layers, and of the others the later ones have more. There are at least as many layers
+/// as stages.
+std::vector<StageLayers> partition_layers(const LayerCosts& costs, int64_t stages);
 
 /// Returns the partition that a person has chosen: `counts` layers for each global stage.
-/// Throws ConfigError unless there is one count of at least 1 for each stage and the
-/// counts add up to `layers`.
-std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
-                                          std::span<const int64_t> counts);
+std::vector<StageLayers> partition_layers(std::span<const int64_t> counts);
 
 }  // namespace longhaul::layout

@@ -54,40 +54,9 @@ std::vector<PipelineAction> weave(const std::vector<Step>& forwards, int chunks,
 }
 
 void check_counts(int stages, int chunks, int64_t micro_batches) {
-  if (stages >= 1 && chunks >= 1 && micro_batches >= 1) return;
-  throw ConfigError("pipeline",
-                    fmt::format("the pipeline has {} stages, {} virtual stages a rank "
-                                "and {} micro batches; each number must be at least 1",
-                                stages, chunks, micro_batches));
-}
-
-void check_kind(PipelineKind kind, int stages, int virtual_stages,
-                int64_t micro_batches) {
-  const bool interleaved = kind == PipelineKind::Interleaved;
-  if (!interleaved && virtual_stages != 1) {
-    throw ConfigError(
-        "pipeline",
-        fmt::format("parallel.virtual_stages = {} needs parallel.pipeline = "
-                    "\"interleaved\"; choose \"interleaved\", or virtual_stages = 1",
-                    virtual_stages));
-  }
-  if (interleaved && virtual_stages < 2) {
-    throw ConfigError(
-        "pipeline",
-        "parallel.pipeline = \"interleaved\" does not work with parallel.virtual_stages "
-        "= 1; set virtual_stages to 2 or more, or choose \"1f1b\"");
-  }
-  if (interleaved && micro_batches % stages != 0) {
-    const int64_t below = micro_batches / stages * stages;
-    throw ConfigError(
-        "pipeline",
-        fmt::format(
-            "parallel.pipeline = \"interleaved\" needs a multiple of parallel.pp = "
-            "{} micro batches, not {}; change batch.global_size or "
-            "batch.micro_size so that there are {}{}, or choose \"1f1b\"",
-            stages, micro_batches, below == 0 ? "" : fmt::format("{} or ", below),
-            below + stages));
-  }
+  LH_CHECK(stages >= 1 && chunks >= 1 && micro_batches >= 1, "pipeline",
+           "the pipeline has {} stages, {} virtual stages a rank and {} micro batches",
+           stages, chunks, micro_batches);
 }
 
 }  // namespace
@@ -98,15 +67,14 @@ std::string to_string(const PipelineAction& action) {
                      action.chunk, action.micro_batch);
 }
 
-void check_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
-                         int64_t micro_batches) {
-  check_counts(stages, virtual_stages, micro_batches);
-  check_kind(kind, stages, virtual_stages, micro_batches);
-}
-
 PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
                                 int64_t micro_batches) {
-  check_pipeline_plan(kind, stages, virtual_stages, micro_batches);
+  check_counts(stages, virtual_stages, micro_batches);
+  const bool interleaved = kind == PipelineKind::Interleaved;
+  LH_CHECK(interleaved == (virtual_stages > 1) &&
+               (!interleaved || micro_batches % stages == 0),
+           "pipeline", "{} micro batches in {} stages, {} on each rank, {}interleaved",
+           micro_batches, stages, virtual_stages, interleaved ? "" : "not ");
   PipelinePlan plan{stages, virtual_stages, micro_batches, true, {}};
   const std::vector<Step> forwards = rounds(stages, virtual_stages, micro_batches);
   for (int rank = 0; rank < stages; ++rank) {

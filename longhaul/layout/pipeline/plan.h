@@ -57,13 +57,9 @@ struct PipelinePlan {
 ///  ZeroBubbleH1 OneFOneB whose rank r does weight gradients r backwards late, which
 ///                fills the gaps at the end (Qi et al., arXiv 2401.10241)
 /// In all kinds but ZeroBubbleH1, weight gradients follow their backward directly.
-/// Throws ConfigError for numbers that do not fit together, with a remedy.
+/// The numbers fit together (layout/rules.h).
 PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
                                 int64_t micro_batches);
-
-/// Throws what make_pipeline_plan throws, without making a plan.
-void check_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
-                         int64_t micro_batches);
 
 /// Returns a plan of forwards only, for evaluation. Any number of micro batches fits.
 PipelinePlan inference_plan(int stages, int chunks, int64_t micro_batches);

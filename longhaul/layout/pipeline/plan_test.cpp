@@ -96,20 +96,16 @@ TEST(Plan, OneStageRunsEachMicroBatchWhole) {
   }
 }
 
-TEST(Plan, RefusesWhatDoesNotFitTogether) {
+TEST(Plan, TakesNoNumbersThatDoNotFitTogether) {
   const auto make = [](PipelineKind kind, int p, int v, int64_t m) {
     return [=] { make_pipeline_plan(kind, p, v, m); };
   };
-  expect_message(make(PipelineKind::Interleaved, 4, 2, 6),
-                 "needs a multiple of parallel.pp = 4 micro batches, not 6; change "
-                 "batch.global_size or batch.micro_size so that there are 4 or 8");
-  expect_message(make(PipelineKind::Interleaved, 4, 2, 3), "so that there are 4, or");
-  expect_message(make(PipelineKind::Interleaved, 4, 1, 8), "set virtual_stages to 2");
+  expect_message(make(PipelineKind::Interleaved, 4, 2, 6), "6 micro batches in 4 stages");
+  expect_message(make(PipelineKind::Interleaved, 4, 1, 8), "1 on each rank, interleaved");
   expect_message(make(PipelineKind::OneFOneB, 4, 2, 8),
-                 "parallel.virtual_stages = 2 needs parallel.pipeline = \"interleaved\"");
+                 "2 on each rank, not interleaved");
   expect_message(make(PipelineKind::GPipe, 0, 1, 8), "the pipeline has 0 stages");
   expect_message(make(PipelineKind::ZeroBubbleH1, 2, 1, 0), "0 micro batches");
-  EXPECT_THROW(make_pipeline_plan(PipelineKind::OneFOneB, 4, 2, 8), ConfigError);
 }
 
 TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {

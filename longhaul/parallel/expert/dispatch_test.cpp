@@ -62,7 +62,7 @@ struct Layer {
       : parameters({describe(shared)}),
         all(parameters.units().front().parameters),
         experts(parameters, form_of(shared), 0) {
-    apply_shard_plan(all, format::make_shard_plan(4, 2, tp, sequence), tp_index);
+    apply_shard_plan(all, {tp, sequence}, tp_index);
     int64_t number = 0;
     for (const tensor::ParameterPtr& p : all) {
       format::TensorSlice slice = p->slice();

@@ -24,7 +24,7 @@ constexpr double kProbability = 0.25;
 struct DroppingLayer {
   DroppingLayer(int ranks, int rank, bool sequence) {
     const std::vector<tensor::ParameterPtr> all = parameters.units().front().parameters;
-    apply_shard_plan(all, format::make_shard_plan(4, 2, ranks, sequence), rank);
+    apply_shard_plan(all, {ranks, sequence}, rank);
     for (const tensor::ParameterPtr& p : all) {
       at::Tensor values = at::empty(p->slice().extent, at::kFloat);
       tensor::initial_values(p->slice(), {Init::Kind::Normal, 0.2}, 1, 0, values.numel(),
@@ -48,11 +48,13 @@ struct DroppingLayer {
   }
   static UnitDescription describe() {
     using Unit = format::ShardUnit;
+    constexpr format::Heads kHeads = {4, 2};
     UnitDescription unit;
-    unit.parameters = {{"a.q_proj.weight", {32, kFeatures}, {}, {{Unit::QueryHeads, 0}}},
-                       {"a.k_proj.weight", {16, kFeatures}, {}, {{Unit::KeyHeads, 0}}},
-                       {"a.v_proj.weight", {16, kFeatures}, {}, {{Unit::KeyHeads, 0}}},
-                       {"a.o_proj.weight", {kFeatures, 32}, {}, {{Unit::QueryHeads, 1}}}};
+    unit.parameters = {
+        {"a.q_proj.weight", {32, kFeatures}, {}, {{Unit::QueryHeads, 0, kHeads}}},
+        {"a.k_proj.weight", {16, kFeatures}, {}, {{Unit::KeyHeads, 0, kHeads}}},
+        {"a.v_proj.weight", {16, kFeatures}, {}, {{Unit::KeyHeads, 0, kHeads}}},
+        {"a.o_proj.weight", {kFeatures, 32}, {}, {{Unit::QueryHeads, 1, kHeads}}}};
     return unit;
   }
   static families::Attention form() {

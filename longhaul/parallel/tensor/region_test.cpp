@@ -45,7 +45,7 @@ constexpr int64_t kTokens = 24, kHidden = 32;
 struct Layer {
   Layer(Communicator& tp, bool sequence) {
     const std::vector<tensor::ParameterPtr> all = parameters.units().front().parameters;
-    apply_shard_plan(all, format::make_shard_plan(4, 2, tp.size(), sequence), tp.rank());
+    apply_shard_plan(all, {tp.size(), sequence}, tp.rank());
     for (const tensor::ParameterPtr& p : all) {
       at::Tensor values = at::empty(p->slice().extent, at::kFloat);
       tensor::initial_values(p->slice(), {}, 1, 0, values.numel(),
@@ -65,14 +65,16 @@ struct Layer {
   }
   static UnitDescription describe() {
     using Unit = format::ShardUnit;
+    constexpr format::Heads kHeads = {4, 2};
     UnitDescription unit;
-    unit.parameters = {{"a.q_proj.weight", {32, kHidden}, {}, {{Unit::QueryHeads, 0}}},
-                       {"a.k_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0}}},
-                       {"a.v_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0}}},
-                       {"a.o_proj.weight", {kHidden, 32}, {}, {{Unit::QueryHeads, 1}}},
-                       {"f.gate_proj.weight", {48, kHidden}, {}, {{Unit::Elements, 0}}},
-                       {"f.up_proj.weight", {48, kHidden}, {}, {{Unit::Elements, 0}}},
-                       {"f.down_proj.weight", {kHidden, 48}, {}, {{Unit::Elements, 1}}}};
+    unit.parameters = {
+        {"a.q_proj.weight", {32, kHidden}, {}, {{Unit::QueryHeads, 0, kHeads}}},
+        {"a.k_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0, kHeads}}},
+        {"a.v_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0, kHeads}}},
+        {"a.o_proj.weight", {kHidden, 32}, {}, {{Unit::QueryHeads, 1, kHeads}}},
+        {"f.gate_proj.weight", {48, kHidden}, {}, {{Unit::Elements, 0}}},
+        {"f.up_proj.weight", {48, kHidden}, {}, {{Unit::Elements, 0}}},
+        {"f.down_proj.weight", {kHidden, 48}, {}, {{Unit::Elements, 1}}}};
     return unit;
   }
   tensor::ParameterSet parameters{{describe()}};

@@ -23,6 +23,7 @@ constexpr int64_t kHidden = 40, kInner = 49, kLayers = 2;
 /// Describes the family's parameters: their names, shapes and splits.
 UnitDescription describe_wide() {
   using Unit = format::ShardUnit;
+  constexpr format::Heads kHeads = {6, 2};
   UnitDescription all;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape,
                        std::optional<format::ShardSplit> split) {
@@ -32,10 +33,10 @@ UnitDescription describe_wide() {
   for (int64_t i = 0; i < kLayers; ++i) {
     const std::string h = "h." + std::to_string(i);
     add(h + ".ln", {kHidden}, {});
-    add(h + ".attn.q_proj", {48, kHidden}, {{Unit::QueryHeads, 0}});
-    add(h + ".attn.k_proj", {16, kHidden}, {{Unit::KeyHeads, 0}});
-    add(h + ".attn.v_proj", {16, kHidden}, {{Unit::KeyHeads, 0}});
-    add(h + ".attn.o_proj", {kHidden, 48}, {{Unit::QueryHeads, 1}});
+    add(h + ".attn.q_proj", {48, kHidden}, {{Unit::QueryHeads, 0, kHeads}});
+    add(h + ".attn.k_proj", {16, kHidden}, {{Unit::KeyHeads, 0, kHeads}});
+    add(h + ".attn.v_proj", {16, kHidden}, {{Unit::KeyHeads, 0, kHeads}});
+    add(h + ".attn.o_proj", {kHidden, 48}, {{Unit::QueryHeads, 1, kHeads}});
     add(h + ".glu.gate_proj", {kInner, kHidden}, {{Unit::Elements, 0}});
     add(h + ".glu.up_proj", {kInner, kHidden}, {{Unit::Elements, 0}});
     add(h + ".glu.down_proj", {kHidden, kInner}, {{Unit::Elements, 1}});

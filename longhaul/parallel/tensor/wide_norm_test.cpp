@@ -58,8 +58,9 @@ WideTensors values_of(const WideCase& c) {
 /// rank has.
 struct WideLayer {
   WideLayer(const WideCase& c, const WideTensors& whole, int64_t ranks, int64_t rank) {
-    const format::ShardSplit query{format::ShardUnit::QueryHeads, 0},
-        key{format::ShardUnit::KeyHeads, 0};
+    const format::Heads heads{c.query_heads, c.key_heads};
+    const format::ShardSplit query{format::ShardUnit::QueryHeads, 0, heads},
+        key{format::ShardUnit::KeyHeads, 0, heads};
     const int64_t q = c.query_heads * kWideHeadDim, k = c.key_heads * kWideHeadDim;
     parameters = {tensor::make_parameter("q", {q, kWideHidden}, {}, query),
                   tensor::make_parameter("k", {k, kWideHidden}, {}, key),
@@ -67,8 +68,8 @@ struct WideLayer {
                   tensor::make_parameter("q_norm", {q}, {}, query),
                   tensor::make_parameter("k_norm", {k}, {}, key),
                   tensor::make_parameter("o", {kWideHidden, q}, {},
-                                         format::ShardSplit{query.unit, 1})};
-    plan = format::make_shard_plan(c.query_heads, c.key_heads, ranks, c.sequence);
+                                         format::ShardSplit{query.unit, 1, heads})};
+    plan = {ranks, c.sequence};
     shards = apply_shard_plan(parameters, plan, rank);
     gradients->set_immediate(true);
     for (const tensor::ParameterPtr& p : parameters) {
@@ -110,8 +111,8 @@ struct WideLayer {
   }
 
   std::vector<tensor::ParameterPtr> parameters;
-  std::vector<format::ParameterShard> shards;
-  format::ShardPlan plan;
+  std::vector<layout::ParameterShard> shards;
+  layout::ShardPlan plan;
   ops::WeightGradientsPtr gradients = std::make_shared<ops::WeightGradients>();
 };
 
@@ -141,10 +142,11 @@ WideTensors on_ranks(const WideCase& c, WideFault fault) {
     const WideLayer layer(c, values, world->size(), world->rank());
     const TensorRegion region(*world, c.sequence);
     const WideTensors mine = run_layer(c, values, layer, &region, fault);
-    const format::KeyReplica replica = format::key_replica(layer.plan, world->rank());
+    const layout::KeyReplica replica =
+        layout::key_replica(c.key_heads, layer.plan.rank(world->rank()));
     const auto holders = world->split(replica.color, replica.index, "key replicas");
     for (size_t i = 0; i < layer.parameters.size(); ++i) {
-      if (layer.shards[i].sum != format::GradientSum::KeyReplicas) continue;
+      if (layer.shards[i].sum != layout::GradientSum::KeyReplicas) continue;
       const at::Tensor grad = layer.parameters[i]->grad();
       if (fault == WideFault::Replicas) continue;
       holders->all_reduce_wait({grad.data_ptr(), grad.numel(), format::DType::F32},

@@ -130,8 +130,7 @@ ReplicaCheck::ReplicaCheck(const TrainingSession& session, int64_t every,
     });
   }
   add_holders(kTensor, mesh.tp(), GroupKind::Tp, all_alike);
-  if (session.layout().description().tensor.tp >
-      session.layout().description().tensor.key_heads) {
+  if (session.layout().description().shared_key_heads > 0) {
     add_holders(kKeys, mesh.tp(), GroupKind::Tp, [&](int rank) {
       return groups.place(GroupKind::KeyReplicas, rank).color;
     });

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/config/rules.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/layout/mesh_shape.h"
+
+namespace longhaul::layout {
+
+// What may lie where: the rules of a layout that need the model. A broken rule is a value
+// with its numbers (config/rules.h). To ask takes less than a microsecond and throws
+// nothing, so that a search may ask for a hundred thousand layouts of one model.
+
+/// What the rules ask of a model, taken once from its description, which outlives this.
+struct ModelLimits {
+  explicit ModelLimits(const ModelDescription& model);
+
+  const ModelDescription* model;
+  int64_t layers = 0;
+  int64_t parameters = 0;
+  std::vector<int64_t> experts;      ///< numbers of experts of a layer, each once
+  std::vector<format::Heads> heads;  ///< of attentions, ascending, each once
+  /// The parameters that split by single rows or columns, each narrower than all that
+  /// come before it in the model.
+  std::vector<const ParameterDescription*> narrow;
+
+  /// Returns the first parameter that has no part for each of `tp` ranks; null: none is.
+  const ParameterDescription* narrower_than(int64_t tp) const;
+};
+
+using config::BrokenRule;
+
+/// Returns the broken rules that need no number of ranks: those between settings, and
+/// those between settings and the model.
+std::vector<BrokenRule> broken_without_ranks(const RunConfig& config,
+                                             const ModelLimits& limits);
+
+/// Returns the broken rules of the model on `ranks` ranks. Ranks that are no multiple of
+/// a model replica's ranks break this rule alone. A value of memory.gathered_gb above 0
+/// is looked at last, with zero = 3 and where no other rule is broken. That takes
+/// milliseconds, because the parameters of a rank of each stage are placed.
+std::vector<BrokenRule> broken_on_ranks(const RunConfig& config,
+                                        const ModelLimits& limits, int64_t ranks,
+                                        const Placement& placement = {});
+
+/// Returns the ranks of dp x cp that share one copy of the state, or the rule that is
+/// broken.
+std::variant<int, BrokenRule> shard_group_size(const RunConfig& config,
+                                               const MeshShape& shape,
+                                               const Placement& placement);
+
+/// Returns the key heads of the layers with fewer key heads than `tp`; 0: there are none.
+int64_t shared_key_heads(int64_t tp, const ModelLimits& limits);
+
+/// Returns what is said of a broken rule. `file` is the model's file that the words name.
+config::Refusal refusal_of(const BrokenRule& broken, const RunConfig& config,
+                           const ModelLimits& limits, const fs::path& file);
+
+/// Throws ConfigError for the first of broken_without_ranks, if there is one.
+void check_against_model(const RunConfig& config, const ModelConfig& model);
+
+}  // namespace longhaul::layout
