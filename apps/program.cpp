@@ -25,7 +25,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/count.h"
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 #include "longhaul/system/standard_streams.h"
 
 namespace longhaul::apps {
@@ -52,7 +52,7 @@ std::string choice_hint(std::span<const std::string> words) {
           equals == std::string::npos ? words[i + 1] : words[i].substr(equals + 1);
       const bool writes = words[0] == "export" || words[0] == "import";
       if (writes && has_word(kHalf, value)) return "; did you mean fp16?";
-      if (std::string hint = config::other_value_hint(key, value); !hint.empty()) {
+      if (std::string hint = dictionary::other_value_hint(key, value); !hint.empty()) {
         return hint;
       }
     }

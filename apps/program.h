@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 
 namespace longhaul::apps {
 

@@ -11,7 +11,7 @@
 
 #include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 
 namespace longhaul::apps {
 namespace {
@@ -182,7 +182,7 @@ std::vector<std::string> long_options(const NamedVerb& verb) {
 std::vector<std::string> options_meant(const NamedVerb& verb, const std::string& name) {
   std::vector<std::string> found;
   for (const std::string& option : long_options(verb)) {
-    if (config::word_name(option) == name) return {option};
+    if (dictionary::word_name(option) == name) return {option};
   }
   for (const OptionWord& word : kOptionWords) {
     const bool meant = has_word(word.names, name) && verb.option(word.option) != nullptr;
@@ -278,9 +278,9 @@ std::optional<std::string> as_answer(const NamedVerb& verb, const UnknownFlag& f
 
 /// Returns what a setting of a run or another trainer's flag means for the verb.
 std::string as_setting(const NamedVerb& verb, const UnknownFlag& flag,
-                       const config::Meaning& meaning) {
-  if (meaning.carry == config::Carry::None) {
-    return fmt::format("{} is no option{}", flag.word, config::say_meaning(meaning));
+                       const dictionary::Meaning& meaning) {
+  if (meaning.carry == dictionary::Carry::None) {
+    return fmt::format("{} is no option{}", flag.word, dictionary::say_meaning(meaning));
   }
   if (!verb.takes_settings()) {
     const bool writes = verb.name == "longhaul new";
@@ -289,7 +289,7 @@ std::string as_setting(const NamedVerb& verb, const UnknownFlag& flag,
                        writes ? "; change it in the file that it writes" : "");
   }
   std::vector<std::string> sets;
-  const bool same = meaning.carry == config::Carry::Copy;
+  const bool same = meaning.carry == dictionary::Carry::Copy;
   for (const std::string& key : meaning.keys) {
     sets.push_back(as_set(key, same ? flag.value : ""));
   }
@@ -298,7 +298,7 @@ std::string as_setting(const NamedVerb& verb, const UnknownFlag& flag,
                        flag.word, fmt::join(sets, " or "));
   }
   return fmt::format("{} is no option{}; settings are given as --set {}=VALUE", flag.word,
-                     config::say_meaning(meaning), meaning.keys.front());
+                     dictionary::say_meaning(meaning), meaning.keys.front());
 }
 
 std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
@@ -323,13 +323,14 @@ std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
 
   RunConfig defaults;
   const std::vector<std::string> all = config::all_names(config::sections_of(defaults));
-  if (const auto meaning = config::meaning_of(flag.name, "", all)) {
+  if (const auto meaning = dictionary::meaning_of(flag.name, "", all)) {
     return as_setting(verb, flag, *meaning);
   }
   std::vector<std::string> options = long_options(verb);
   std::erase_if(options, [](const std::string& name) { return name == "--set"; });
   std::vector<std::string> names;
-  for (const std::string& option : options) names.push_back(config::word_name(option));
+  for (const std::string& option : options)
+    names.push_back(dictionary::word_name(option));
   if (const auto near = nearest_name(flag.name, names)) {
     const auto at = std::ranges::find(names, *near) - names.begin();
     return fmt::format("{} is no option of {}; did you mean {}?", flag.word, verb.name,
@@ -343,7 +344,7 @@ std::string answer(const NamedVerb& verb, const UnknownFlag& flag) {
                            : fmt::format("its options: {}", fmt::join(options, ", ")),
                        verb.name);
   }
-  if (const auto meaning = config::meaning_of_mistyped(flag.name, "", all)) {
+  if (const auto meaning = dictionary::meaning_of_mistyped(flag.name, "", all)) {
     return as_setting(verb, flag, *meaning);
   }
   return fmt::format(
@@ -374,8 +375,8 @@ std::optional<std::string> as_override(const NamedVerb& verb, const std::string&
   if (equals == std::string::npos || flag.word.find('/') != std::string::npos) {
     return std::nullopt;
   }
-  flag.name = config::word_name(flag.word);
-  const auto meaning = config::meaning_of(flag.name, "", all);
+  flag.name = dictionary::word_name(flag.word);
+  const auto meaning = dictionary::meaning_of(flag.name, "", all);
   if (!meaning) return std::nullopt;
   return as_setting(verb, flag, *meaning);
 }
@@ -435,7 +436,7 @@ std::optional<std::string> setting_hint(const CLI::App& program,
       if (apart && known->get_items_expected_max() > 0) ++i;  // and its value
       continue;
     }
-    UnknownFlag flag{word, config::word_name(word), ""};
+    UnknownFlag flag{word, dictionary::word_name(word), ""};
     if (equals != std::string::npos) {
       flag.value = given[i].substr(equals + 1);
     } else if (i + 1 < given.size() && !is_flag(given[i + 1])) {

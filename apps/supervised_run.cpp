@@ -8,12 +8,12 @@
 #include <system_error>
 #include <utility>
 
-#include "apps/start/run_of_job.h"
+#include "apps/run_of_job.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/slurm/run_note.h"
-#include "longhaul/config/addresses/named_paths.h"
+#include "longhaul/config/named_paths.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"

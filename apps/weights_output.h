@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 
 namespace longhaul::apps {

@@ -112,7 +112,7 @@ class PlayedNode {
     rank.world = size_.ranks();
     rank.pid = 100'000 + rank.rank;
     rank.node = node_name(node_);
-    rank.coordinates = place(rank.rank, size_);
+    rank.place = place(rank.rank, size_);
     rank.steps_done = static_cast<int64_t>(kStepsPerSecond * age);
     rank.step = 1000 * start_ + rank.steps_done;
     rank.phase = "backward";

@@ -31,10 +31,8 @@ void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-std::string place(int rank, const Size& size) {
-  const int dp = size.nodes;
-  return fmt::format("pp 0 dp {} cp 0 tp {}", rank / size.per_node % dp,
-                     rank % size.per_node);
+run::Place place(int rank, const Size& size) {
+  return {.dp = rank / size.per_node % size.nodes, .tp = rank % size.per_node};
 }
 
 namespace {
@@ -48,7 +46,7 @@ constexpr double kTickSeconds = 0.5;
   const std::string node = node_name(rank / size.per_node);
   run::RankRecord record =
       run::RankRecord::create(directories_of(dir, node).records(), rank, size.ranks());
-  record.set_coordinates(place(rank, size));
+  record.set_place(place(rank, size));
   int64_t number = 0;
   // Further than the last start: a fault at the same step again would end the run.
   for (int64_t step = 1000 * start + 1; asked == 0; ++step) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "longhaul/cluster/fleet/fleet.h"
+#include "longhaul/run/place.h"
 
 namespace longhaul::bench {
 
@@ -19,9 +20,8 @@ struct Size {
 std::string node_name(int node);
 cluster::NodeDirectories directories_of(const fs::path& dir, const std::string& node);
 void sleep_seconds(double seconds);
-/// Returns "pp 0 dp 3 cp 0 tp 1": the ranks of a node share a group of tensor
-/// parallelism.
-std::string place(int rank, const Size& size);
+/// Returns a rank's place. The ranks of a node share a group of tensor parallelism.
+run::Place place(int rank, const Size& size);
 
 /// Stands for mpirun: starts all ranks, each a process that trains nothing but keeps a
 /// record as a real rank does, and returns when the last rank has ended.

@@ -19,7 +19,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/system/memory.h"
 #include "longhaul/tensor/vector_math.h"

@@ -10,8 +10,8 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/objects/address.h"
+#include "longhaul/objects/address_problem.h"
 
 namespace longhaul::apps {
 namespace {
@@ -64,7 +64,7 @@ std::string refusal(const std::string& word, const std::string& meant) {
 std::string problem_of_output(const std::string& word) {
   try {
     const objects::Address address = objects::parse_pattern(word);
-    if (address.key.find_first_of("*?[") == std::string::npos) return {};
+    if (!has_wildcard(address.key)) return {};
   } catch (const InputError& error) {
     return error.message();
   }
@@ -198,7 +198,7 @@ std::string problem_of_outputs(std::span<const std::string> words) {
 
 std::string problem_of_secrets(std::span<const std::string> words) {
   for (const std::string& word : words) {
-    if (std::string problem = config::secret_problem(word); !problem.empty()) {
+    if (std::string problem = objects::secret_problem(word); !problem.empty()) {
       return problem;
     }
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/data_facts.h"
+#include "apps/inputs/data_facts.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/model_config.h"
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/agent/agent.h"
 #include "longhaul/cluster/process/passed_environment.h"

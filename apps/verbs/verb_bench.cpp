@@ -12,7 +12,7 @@
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/scratch_path.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"

@@ -9,12 +9,12 @@
 
 #include "apps/objects/local_input.h"
 #include "apps/program.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/compare.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/examine/compare.h"
 
 namespace longhaul::apps {
 namespace {

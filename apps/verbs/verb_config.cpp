@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "apps/asked_layout.h"
-#include "apps/data_places.h"
+#include "apps/inputs/data_places.h"
+#include "apps/inputs/run_inputs.h"
 #include "apps/program.h"
-#include "apps/run_inputs.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

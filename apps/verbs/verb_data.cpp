@@ -1,4 +1,4 @@
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 
 namespace longhaul::apps {
 

@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "apps/data_arguments.h"
+#include "apps/inputs/data_arguments.h"
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_place.h"
+#include "apps/objects/output_use.h"
 #include "apps/program.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/build_examples.h"
@@ -67,8 +67,9 @@ void run_bert(const BertCommand& command, const objects::Access& objects) {
                                   : usual_predictions(options.examples.seq_len);
   // An ended build goes on in OUT.building. A whole directory that an ended upload has
   // left is made again, since a build refuses a place where one stands.
-  const OutputPlace out(command.common.out, objects,
-                        {.replaces = options.force ? data::kBertRecordName : ""});
+  const objects::OutputPlace out(
+      command.common.out, objects,
+      output_use({.replaces = options.force ? data::kBertRecordName : ""}));
   options.out = out.path();
   const auto tokenizer =
       tokenizer::Tokenizer::load(local_input(command.tokenizer, objects));

@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "apps/data_arguments.h"
+#include "apps/inputs/data_arguments.h"
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_place.h"
+#include "apps/objects/output_use.h"
 #include "apps/program.h"
 #include "apps/tasks.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
@@ -81,7 +81,7 @@ std::optional<objects::ObjectCounts> counts_of_objects(const objects::Access& ob
 }
 
 void print_report(const data::BuildReport& report, const data::InspectOptions& shown,
-                  const OutputPlace& out, const objects::Access& objects) {
+                  const objects::OutputPlace& out, const objects::Access& objects) {
   const auto describe = [&](const fs::path& path) {
     return out.as_named(data::describe_data(path, shown).value().text);
   };
@@ -107,7 +107,7 @@ void print_report(const data::BuildReport& report, const data::InspectOptions& s
 }
 
 void print_json(const data::BuildReport& report, const data::InspectOptions& shown,
-                const OutputPlace& out, const objects::Access& objects) {
+                const objects::OutputPlace& out, const objects::Access& objects) {
   OrderedJson json;
   json["stood_already"] = report.stood_already;
   json["train"] = data::describe_data(report.train_path, shown).value().json;
@@ -125,12 +125,12 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
 void run_build(const BuildCommand& command, const objects::Access& objects) {
   data::BuildOptions options = build_options(command);
   options.inputs.objects = data::input_objects(objects.store());
-  const OutputPlace out(
+  const objects::OutputPlace out(
       command.common.out, objects,
-      {.replaces = options.force ? data::kStoreRecord : "",
-       .goes_on = true,
-       .processes = options.processes,
-       .beside = options.holdout > 0 ? data::holdout_path("").string() : ""});
+      output_use({.replaces = options.force ? data::kStoreRecord : "",
+                  .goes_on = true,
+                  .processes = options.processes,
+                  .beside = options.holdout > 0 ? data::holdout_path("").string() : ""}));
   options.out = out.path();
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!command.tokenizer.empty()) {

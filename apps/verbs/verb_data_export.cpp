@@ -4,7 +4,7 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"

@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "apps/objects/local_input.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/config/load.h"

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "apps/data_arguments.h"
+#include "apps/inputs/data_arguments.h"
 #include "apps/objects/local_input.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

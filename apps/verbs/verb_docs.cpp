@@ -11,7 +11,7 @@
 #include "apps/pages/markdown.h"
 #include "apps/pages/pages.h"
 #include "apps/pages/shared_files.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/monitor/terminal_writer.h"
 #include "longhaul/system/terminal.h"
 

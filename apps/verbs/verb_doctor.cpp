@@ -11,7 +11,7 @@
 
 #include "apps/program.h"
 #include "apps/ranks.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"

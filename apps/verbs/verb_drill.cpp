@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/supervised_run.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/slurm/batch_script.h"

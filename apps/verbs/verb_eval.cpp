@@ -7,7 +7,7 @@
 
 #include "apps/named_model.h"
 #include "apps/objects/local_input.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/example_store.h"

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_place.h"
+#include "apps/objects/output_use.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "apps/weights_output.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
@@ -74,8 +74,8 @@ void tell_dtype(const checkpoint::WeightsSource& source) {
       computed);
 }
 
-void run_export(const ExportCall& options, const fs::path& from, const OutputPlace& out,
-                comm::Communicator& world) {
+void run_export(const ExportCall& options, const fs::path& from,
+                const objects::OutputPlace& out, comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
   const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
   const bool speaks = world.rank() == 0;
@@ -127,8 +127,8 @@ void add_export(CLI::App& program, Outcome& outcome) {
     const LocalCheckpoint source(options->source, outcome.objects);
     options->source = source.path();
     outcome.exit_code = run_together(outcome.objects, [&](const World& world) {
-      const OutputPlace out(options->output.out, outcome.objects,
-                            {.processes = world->size()});
+      const objects::OutputPlace out(options->output.out, outcome.objects,
+                                     output_use({.processes = world->size()}));
       options->output.out = out.path();
       const system::SignalWatch signals;  // stopped like this it leaves nothing
       const StopObjectsAtSignal stop_objects(signals, outcome.objects);

@@ -8,7 +8,7 @@
 #include "apps/named_model.h"
 #include "apps/objects/local_input.h"
 #include "apps/program.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

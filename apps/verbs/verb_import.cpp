@@ -4,9 +4,9 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_place.h"
+#include "apps/objects/output_use.h"
+#include "apps/verbs.h"
 #include "apps/verbs/import_flags.h"
-#include "apps/verbs/verbs.h"
 #include "apps/weights_output.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
@@ -69,7 +69,7 @@ void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
 }
 
 void import_hf(const imports::ForeignModel& model, const ImportCall& options,
-               const OutputPlace& out) {
+               const objects::OutputPlace& out) {
   const system::SignalWatch signals;  // stopped like this it leaves nothing
   const imports::ForeignSource source(model);
   system::Progress progress("import", "bytes");
@@ -86,7 +86,7 @@ void import_hf(const imports::ForeignModel& model, const ImportCall& options,
 }
 
 void import_checkpoint(const imports::ForeignModel& model, const ImportCall& options,
-                       const OutputPlace& out) {
+                       const objects::OutputPlace& out) {
   train::History history;
   history.step = model.step.value_or(*model.updates);
   history.updates = *model.updates;
@@ -121,7 +121,7 @@ void run_import(ImportCall options, const objects::Access& objects) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
   }
   export_options(options.output);  // a wrong one is told before a long read
-  const OutputPlace out(options.output.out, objects, {});
+  const objects::OutputPlace out(options.output.out, objects, output_use({}));
   options.output.out = out.path();
   options.source = local_input(options.source, objects);
   options.config = local_input(options.config, objects);

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/inspect.h"
+#include "longhaul/checkpoint/examine/inspect.h"
 #include "longhaul/checkpoint/read/weights_source.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/inspect_bert.h"

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/inputs/run_inputs.h"
 #include "apps/node_choice.h"
 #include "apps/program.h"
-#include "apps/run_inputs.h"
 #include "apps/start/launch_ground.h"
 #include "apps/start/other_launcher.h"
 #include "apps/supervised_run.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"

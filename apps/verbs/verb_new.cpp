@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "apps/inputs/run_inputs.h"
+#include "apps/inputs/training_data.h"
 #include "apps/new/new_run.h"
 #include "apps/new_file.h"
 #include "apps/program.h"
-#include "apps/run_inputs.h"
-#include "apps/training_data.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"

@@ -10,7 +10,7 @@
 
 #include "apps/new_file.h"
 #include "apps/pages/shared_files.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"

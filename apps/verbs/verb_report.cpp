@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "apps/arguments/argument_paths.h"
-#include "apps/data_places.h"
+#include "apps/inputs/data_places.h"
+#include "apps/inputs/run_inputs.h"
 #include "apps/program.h"
-#include "apps/run_inputs.h"
 #include "apps/start/container_arguments.h"
 #include "apps/supervised_run.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"

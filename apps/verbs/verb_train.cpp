@@ -8,13 +8,13 @@
 #include <optional>
 #include <utility>
 
-#include "apps/data_places.h"
+#include "apps/inputs/data_places.h"
 #include "apps/mpirun_end.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
+#include "apps/run_of_job.h"
 #include "apps/start/other_launcher.h"
-#include "apps/start/run_of_job.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/append_file.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/data_arguments.h"
-#include "apps/verbs/verbs.h"
+#include "apps/inputs/data_arguments.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"

@@ -1,9 +1,9 @@
 #include <memory>
 #include <string>
 
-#include "apps/data_arguments.h"
+#include "apps/inputs/data_arguments.h"
 #include "apps/try/try_chain.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/path_pattern.h"
 

@@ -6,13 +6,13 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/examine/verify.h"
 #include "longhaul/checkpoint/read/reader.h"
-#include "longhaul/checkpoint/verify.h"
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/run/files.h"

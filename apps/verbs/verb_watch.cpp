@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/monitor/plain_text.h"

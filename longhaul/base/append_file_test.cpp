@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "longhaul/base/jsonl.h"
+#include "longhaul/base/json/jsonl.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/scratch_directory.h"
 

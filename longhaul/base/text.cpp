@@ -129,6 +129,8 @@ std::string grouped(int64_t number) {
   return number < 0 ? "-" + digits : digits;
 }
 
+size_t find_wildcard(std::string_view text) { return text.find_first_of("*?["); }
+
 bool glob_match(std::string_view pattern, std::string_view name) {
   size_t p = 0;
   size_t n = 0;

@@ -27,6 +27,13 @@ uint64_t parse_byte_size(std::string_view text);
 std::string human_duration(double seconds);
 /// Returns "1,359,146".
 std::string grouped(int64_t number);
+/// Returns the place of the first * ? or [ of a text, which makes it a pattern; npos
+/// where it has none.
+size_t find_wildcard(std::string_view text);
+/// Returns whether a text has * ? or [.
+inline bool has_wildcard(std::string_view text) {
+  return find_wildcard(text) != std::string_view::npos;
+}
 /// Returns whether a shell-style pattern with * and ? matches a whole name.
 bool glob_match(std::string_view pattern, std::string_view name);
 

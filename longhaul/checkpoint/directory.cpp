@@ -15,6 +15,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/checkpoint/manifest.h"
+#include "longhaul/config/due.h"
 #include "longhaul/config/load.h"
 #include "longhaul/format/finite.h"
 #include "longhaul/run/files.h"
@@ -271,8 +272,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
   int64_t verified_above = 0;
   for (size_t i = entries.size(); i-- > 0;) {
     const CheckpointEntry& entry = entries[i];
-    const bool milestone =
-        retention.milestone_every > 0 && entry.step % retention.milestone_every == 0;
+    const bool milestone = config::is_due(retention.milestone_every, entry.step);
     // An invalid checkpoint is deleted only below a valid one, and only if its writing
     // never ended; a checkpoint that was damaged later stays for a person to look at.
     const bool leftover =

@@ -85,7 +85,7 @@ class Directory {
   bool lists(std::string_view pattern) const { return any_is_like(names_, pattern); }
 
   ForeignCheckpoint found(const char* writer, Way way, const fs::path& path) const {
-    return {writer, way, path, dir_, step_in_name(dir_.filename().string())};
+    return {writer, way, path, dir_};
   }
 
   std::optional<ForeignCheckpoint> megatron() const {
@@ -164,7 +164,7 @@ std::optional<ForeignCheckpoint> form_of(const fs::path& path, bool is_directory
   if (is_directory) return Directory(path, names_in(path, kMostNamesInside)).form();
   if (!is_bert_file(path)) return std::nullopt;
   return ForeignCheckpoint{"the BERT script of aws-neuron-samples", Way::Checkpoint, path,
-                           path.parent_path(), step_in_name(path.filename().string())};
+                           path.parent_path()};
 }
 
 /// Returns the names with a number that may be checkpoints, the highest number first.

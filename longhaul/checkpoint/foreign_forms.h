@@ -23,9 +23,8 @@ enum class Way {
 struct ForeignCheckpoint {
   std::string writer;  ///< the program, in words
   Way way = Way::Checkpoint;
-  fs::path path;                ///< the directory or file that is read to go on from it
-  fs::path dir;                 ///< the directory in which it was found
-  std::optional<int64_t> step;  ///< the number in its name
+  fs::path path;  ///< the directory or file that is read to go on from it
+  fs::path dir;   ///< the directory in which it was found
 };
 
 /// Returns the number at the end of a checkpoint's name: of step_100, of

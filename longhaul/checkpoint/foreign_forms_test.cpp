@@ -166,7 +166,7 @@ TEST(ForeignForms, EachIsToldByNamesAloneAndSaysWhatToType) {
     ASSERT_TRUE(found);
     EXPECT_HAS(found->writer, form.writer);
     EXPECT_EQ(found->way, form.way);
-    EXPECT_EQ(found->step.value_or(-1), form.step);
+    EXPECT_EQ(step_in_name(form.name).value_or(-1), form.step);
     const std::string typed = with_path(form.typed, (dir / "ckpts").string());
     EXPECT_HAS(foreign_advice(*found, "models/M"), typed);
     const std::string refused = message_of<InputError>([&] { refuse_foreign(config); });

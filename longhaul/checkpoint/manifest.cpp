@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
 

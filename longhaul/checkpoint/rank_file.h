@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::checkpoint {

@@ -9,13 +9,15 @@
 namespace longhaul::comm {
 namespace {
 
-/// Returns the group of the ranks along some axes, in world order. A group of one rank
-/// sends no messages. Collective.
-std::shared_ptr<Communicator> along(layout::Axes axes, Communicator& world,
-                                    const layout::MeshShape& shape, const char* name) {
+/// Returns the group of the ranks along the axes of a kind, in world order. A group of
+/// one rank sends no messages. Collective.
+std::shared_ptr<Communicator> along(run::GroupKind kind, Communicator& world,
+                                    const layout::MeshShape& shape) {
+  const run::Axes axes = run::axes_of(kind);
+  const char* const name = run::group_name(kind);
   if (layout::length_along(shape, axes) == 1) return self_world(name);
   const layout::MeshIndex index = layout::mesh_index_of(shape, world.rank());
-  return world.split(layout::place_along(shape, index, layout::other_axes(axes)),
+  return world.split(layout::place_along(shape, index, run::other_axes(axes)),
                      world.rank(), name);
 }
 
@@ -27,13 +29,13 @@ Mesh::Mesh(std::shared_ptr<Communicator> world, layout::MeshShape shape)
            "pp {} x dp {} x cp {} x tp {} of {} ranks", shape.pp, shape.dp, shape.cp,
            shape.tp, world_->size());
   index_ = layout::mesh_index_of(shape, world_->rank());
-  pp_ = along(layout::kPpAxis, *world_, shape, "pp");
-  dp_ = along(layout::kDpAxis, *world_, shape, "dp");
-  cp_ = along(layout::kCpAxis, *world_, shape, "cp");
-  tp_ = along(layout::kTpAxis, *world_, shape, "tp");
-  data_ = shape.cp == 1 ? dp_ : along(layout::kDataAxes, *world_, shape, "data");
+  pp_ = along(run::GroupKind::Pp, *world_, shape);
+  dp_ = along(run::GroupKind::Dp, *world_, shape);
+  cp_ = along(run::GroupKind::Cp, *world_, shape);
+  tp_ = along(run::GroupKind::Tp, *world_, shape);
+  data_ = shape.cp == 1 ? dp_ : along(run::GroupKind::Data, *world_, shape);
   if (run::RankRecord* record = world_->ledger().record()) {
-    record->set_coordinates(coordinates());
+    record->set_place(index_);
   }
 }
 

@@ -27,7 +27,7 @@ class Mesh {
   Communicator& data() const { return *data_; }
 
   /// Returns the rank's place for errors and logs: "pp 1 dp 0 cp 0 tp 3".
-  std::string coordinates() const { return to_string(index_); }
+  std::string coordinates() const { return run::to_string(index_); }
 
  private:
   layout::MeshShape shape_;

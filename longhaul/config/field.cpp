@@ -9,11 +9,11 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/codec.h"
 #include "longhaul/config/count.h"
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 #include "longhaul/objects/address.h"
+#include "longhaul/objects/address_problem.h"
 
 namespace longhaul::config {
 namespace {
@@ -82,15 +82,18 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
   // Keys of other places are not offered inside of an inline table.
   const bool is_section = !other_names.empty();
   const auto meaning =
-      is_section ? meaning_of(word_name(entry.key), prefix, other_names) : std::nullopt;
+      is_section
+          ? dictionary::meaning_of(dictionary::word_name(entry.key), prefix, other_names)
+          : std::nullopt;
   if (meaning) {
-    message += say_meaning(*meaning);
+    message += dictionary::say_meaning(*meaning);
   } else if (const auto nearest = nearest_name(entry.key, keys)) {
     message += fmt::format("; did you mean {}?", *nearest);
-  } else if (const auto meant = is_section ? meaning_of_mistyped(word_name(entry.key),
-                                                                 prefix, other_names)
-                                           : std::nullopt) {
-    message += say_meaning(*meant);
+  } else if (const auto meant =
+                 is_section ? dictionary::meaning_of_mistyped(
+                                  dictionary::word_name(entry.key), prefix, other_names)
+                            : std::nullopt) {
+    message += dictionary::say_meaning(*meant);
   } else {
     std::string list;
     for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
@@ -101,7 +104,7 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
 
 /// Returns whether a text is one of these words, in upper or lower case.
 bool is_one_of(const std::string& text, std::initializer_list<std::string_view> words) {
-  const std::string lower = word_name(text);
+  const std::string lower = dictionary::word_name(text);
   return std::ranges::find(words, lower) != words.end();
 }
 
@@ -195,7 +198,8 @@ std::string list_hint(const Value& value, const std::string& name,
 std::string type_hint(const Value& value, const std::string& name,
                       std::string_view expected) {
   const std::string* text = std::get_if<std::string>(&value.data);
-  std::string hint = other_value_hint(name, text ? *text : print_value(value));
+  std::string hint =
+      dictionary::other_value_hint(name, text ? *text : print_value(value));
   if (hint.empty()) hint = as_toml(value, name, expected);
   if (hint.empty()) hint = share_hint(value, name);
   if (hint.empty() && text != nullptr) hint = duration_hint(*text, name);
@@ -235,7 +239,7 @@ void check_expanded(const Value& value, const std::string& name,
                     const std::string& path) {
   // The field says whether it takes the address of an object; see refuse_objects().
   if (objects::is_address(path)) {
-    const std::string problem = address_problem(path);
+    const std::string problem = objects::address_problem(path);
     if (!problem.empty()) fail_at(value.where, "{}: {}", name, problem);
     return;
   }
@@ -248,7 +252,8 @@ void check_expanded(const Value& value, const std::string& name,
 void fail_choice(const Value& value, const std::string& name,
                  const std::vector<std::string>& choices) {
   const std::string* given = std::get_if<std::string>(&value.data);
-  const std::string hint = other_value_hint(name, given ? *given : print_value(value));
+  const std::string hint =
+      dictionary::other_value_hint(name, given ? *given : print_value(value));
   if (!given) {
     if (hint.empty()) fail_type(value, name, "one of " + quoted_list(choices));
     fail_at(value.where, "{}: {} is not one of {}{}", name, print_value(value),
@@ -257,7 +262,7 @@ void fail_choice(const Value& value, const std::string& name,
   std::string message =
       fmt::format("{}: \"{}\" is not one of {}", name, *given, quoted_list(choices));
   const auto same = std::ranges::find_if(choices, [&](const std::string& choice) {
-    return word_name(choice) == word_name(*given);
+    return dictionary::word_name(choice) == dictionary::word_name(*given);
   });
   if (same != choices.end()) {
     message += fmt::format("; did you mean \"{}\"?", *same);

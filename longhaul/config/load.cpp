@@ -7,11 +7,11 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/fields.h"
-#include "longhaul/config/other_words.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/config/value.h"
+#include "longhaul/dictionary/words.h"
+#include "longhaul/objects/address_problem.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul {
@@ -33,14 +33,16 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
   names.reserve(sections.size());
   for (const SectionFields& section : sections) names.push_back(section.name);
   if (!std::holds_alternative<Table>(entry.value.data)) {
-    const auto meaning =
-        meaning_of_mistyped(word_name(entry.key), "", all_names(sections));
-    fail_at(entry.where, "key {} stands outside any section{}", entry.key,
-            meaning ? say_meaning(*meaning) : "; write it below its [section]");
+    const auto meaning = dictionary::meaning_of_mistyped(dictionary::word_name(entry.key),
+                                                         "", all_names(sections));
+    fail_at(
+        entry.where, "key {} stands outside any section{}", entry.key,
+        meaning ? dictionary::say_meaning(*meaning) : "; write it below its [section]");
   }
   std::string message = fmt::format("unknown section [{}]", entry.key);
-  const bool theirs =
-      std::ranges::any_of(words_of(OtherSystem::Torchtitan), [&](const OtherWord& word) {
+  const bool theirs = std::ranges::any_of(
+      dictionary::words_of(dictionary::OtherSystem::Torchtitan),
+      [&](const dictionary::OtherWord& word) {
         return std::ranges::any_of(split_words(word.names), [&](const auto& name) {
           return name.starts_with(entry.key + ".");
         });
@@ -52,7 +54,7 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
   } else if (const auto nearest = nearest_name(entry.key, names)) {
     fail_at(entry.where, "{}; did you mean [{}]?", message, *nearest);
   }
-  message += other_section_hint(entry.key);
+  message += dictionary::other_section_hint(entry.key);
   fail_at(entry.where, "{}; valid sections: {}", message, fmt::join(names, ", "));
 }
 
@@ -62,9 +64,10 @@ void unset(Table& root, const std::vector<std::string>& path, const std::string&
            const std::vector<std::string>& names) {
   const std::string key = path[0] + "." + path[1];
   if (std::ranges::count(names, key) == 0) {
-    auto meaning = meaning_of(word_name(path[1]), path[0], names);
-    if (!meaning) meaning = meaning_of_mistyped(key, "", names);
-    fail_at(where, "unknown key {}{}", key, meaning ? say_meaning(*meaning) : "");
+    auto meaning = dictionary::meaning_of(dictionary::word_name(path[1]), path[0], names);
+    if (!meaning) meaning = dictionary::meaning_of_mistyped(key, "", names);
+    fail_at(where, "unknown key {}{}", key,
+            meaning ? dictionary::say_meaning(*meaning) : "");
   }
   Table* table = &root;
   for (size_t i = 0; table != nullptr && i < path.size(); ++i) {
@@ -97,7 +100,7 @@ size_t next_setting(const std::string& argument, size_t begin,
 void apply_set(Table& root, const std::string& argument,
                const std::vector<std::string>& names) {
   const size_t equals = argument.find('=');
-  if (const std::string problem = secret_problem(argument); !problem.empty()) {
+  if (const std::string problem = objects::secret_problem(argument); !problem.empty()) {
     // What stands before the first = is the key, or a part of the address.
     const std::string key = argument.substr(0, equals);
     fail_at(key.find(":/") == std::string::npos ? "--set " + key : "--set", problem);
@@ -119,11 +122,11 @@ void apply_set(Table& root, const std::string& argument,
             argument.substr(0, begin), argument.substr(begin));
   }
   if (path.size() < 2 || std::ranges::any_of(path, &std::string::empty)) {
-    const auto meaning = path.size() == 1
-                             ? meaning_of_mistyped(word_name(path[0]), "", names)
-                             : std::nullopt;
+    const auto meaning = path.size() == 1 ? dictionary::meaning_of_mistyped(
+                                                dictionary::word_name(path[0]), "", names)
+                                          : std::nullopt;
     fail_at(where, "\"{}\" is not a key; expected section.key=value{}",
-            argument.substr(0, equals), meaning ? say_meaning(*meaning) : "");
+            argument.substr(0, equals), meaning ? dictionary::say_meaning(*meaning) : "");
   }
   if (argument.find_first_not_of(' ', equals + 1) == std::string::npos) {
     return unset(root, path, where, names);

@@ -7,8 +7,9 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
+#include "longhaul/config/due.h"
 #include "longhaul/config/fields.h"
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 #include "longhaul/objects/address.h"
 
 namespace longhaul::config {
@@ -34,7 +35,7 @@ void check_run(const RunConfig& c, Warnings& warnings) {
   const std::string& device = c.run.device;
   if (device != "auto" && device != "cpu" && device != "cuda" && device != "plugin") {
     fail_key(c, "run.device", "run.device = \"{}\" is not auto, cpu, cuda or plugin{}",
-             device, other_value_hint("run.device", device));
+             device, dictionary::other_value_hint("run.device", device));
   }
   if (device == "plugin" && c.run.device_plugin.empty()) {
     fail_key(c, "run.device",
@@ -205,18 +206,15 @@ void check_mirror(const RunConfig& c, Warnings& warnings) {
 
 void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
   const WarnUnused unused{c, warnings};
-  const CheckpointSection& saves = c.checkpoint;
-  const bool saves_once =
-      saves.every == 0 && saves.every_minutes == 0.0 && saves.milestone_every == 0;
-  unused(saves_once && c.checkpoint.keep > 1 &&
-             c.checkpoint.keep != CheckpointSection{}.keep,
+  const bool once = saves_once(c.checkpoint);
+  unused(once && c.checkpoint.keep > 1 && c.checkpoint.keep != CheckpointSection{}.keep,
          "checkpoint.keep", "checkpoint.every = 0 saves once, at the end");
   unused(!c.parallel.sequence && c.parallel.tp == 1, "parallel.sequence",
          "parallel.tp is 1");
   unused(c.init.weights.empty() && !c.init.certificate, "init.certificate",
          "init.weights is not given");
   check_mirror(c, warnings);
-  if (saves_once) {
+  if (once) {
     warnings.push_back(
         fmt::format("{}: checkpoint.every = 0: a run that is killed before its end "
                     "starts again at step 0",

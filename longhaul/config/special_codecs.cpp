@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "longhaul/base/json.h"
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 
 namespace longhaul::config {
 namespace {
@@ -78,7 +78,7 @@ void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
   }
   // A path must have a slash, so that a misspelt word does not pass as one.
   if (word->find('/') == std::string::npos) {
-    const std::string hint = other_value_hint(name, *word);
+    const std::string hint = dictionary::other_value_hint(name, *word);
     fail_at(value.where,
             "{}: \"{}\" is not \"latest\", \"never\", a step number or a path{}", name,
             *word,

@@ -7,9 +7,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/toml_mistakes.h"
 #include "longhaul/config/value.h"
+#include "longhaul/objects/address_problem.h"
 
 namespace longhaul::config {
 namespace {
@@ -57,7 +57,7 @@ Value convert(const toml::node& node, const Places& places, int depth);
 /// Throws ConfigError for a text in which a secret stands, before any message about the
 /// text repeats it.
 void refuse_secret(std::string_view text, const std::string& where) {
-  const std::string problem = secret_problem(text);
+  const std::string problem = objects::secret_problem(text);
   if (!problem.empty()) fail_config("config", "{}: {}", where, problem);
 }
 

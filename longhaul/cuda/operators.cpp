@@ -6,7 +6,7 @@
 #include "longhaul/cuda/kernels/update_kernels.h"
 #include "longhaul/ops/fused/fused_kernels.h"
 #include "longhaul/ops/kernels/cuda.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/operator_kernels.h"
 
 namespace longhaul::cuda {

@@ -33,21 +33,6 @@ void refuse_field(const fs::path& path, const std::string& field, const char* wh
 /// InputError for a pattern that matches nothing, and for names that are not UTF-8.
 std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries);
 
-/// Joins at least one source to one source, one part after another. All parts must have
-/// one length. The fingerprint is a hash of the parts' fingerprints in their order.
-std::unique_ptr<TokenSource> concatenated_source(
-    std::vector<std::unique_ptr<TokenSource>> parts);
-
-/// Makes a source of `sequences` sequences of uniformly random tokens below `vocab_size`,
-/// which depend on the seed and the sequence's index only.
-std::unique_ptr<TokenSource> synthetic_source(int64_t sequences, int64_t seq_len,
-                                              int64_t vocab_size, uint64_t seed);
-
-/// Makes a synthetic source of examples for BERT, which have two segments each. A share
-/// of kMaskedShare of the tokens is masked out.
-std::unique_ptr<TokenSource> synthetic_examples(int64_t sequences, int64_t seq_len,
-                                                int64_t vocab_size, uint64_t seed);
-
 /// Throws InputError unless the data's terms of the loss, `losses`, begin with the terms
 /// of the model's loss, `wanted`. `name` and `model_type` stand in the message.
 void check_losses(const std::vector<std::string>& losses, const std::string& name,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/imports/pickle_tree.h"
+#include "longhaul/imports/pickle/pickle_tree.h"
 #include "longhaul/system/limited_child.h"
 
 namespace longhaul::imports {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/checkpoint/write/commit_protocol.h"
 #include "longhaul/imports/foreign_source.h"
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "longhaul/base/error.h"
-#include "longhaul/imports/zip_reader.h"
+#include "longhaul/imports/pickle/zip_reader.h"
 
 namespace longhaul::imports {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "longhaul/imports/pickle.h"
-#include "longhaul/imports/pickle_tree.h"
+#include "longhaul/imports/pickle/pickle.h"
+#include "longhaul/imports/pickle/pickle_tree.h"
 
 namespace longhaul::imports {
 

@@ -1,31 +1,12 @@
 #include "longhaul/layout/groups.h"
 
 #include <algorithm>
-#include <array>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::layout {
 
 namespace {
-
-/// Returns the axes along which the ranks lie that a group of this kind is cut from.
-Axes axes_of(GroupKind kind) {
-  switch (kind) {
-    case GroupKind::Pp:
-    case GroupKind::Tied:
-      return kPpAxis;
-    case GroupKind::Dp:
-      return kDpAxis;
-    case GroupKind::Cp:
-      return kCpAxis;
-    case GroupKind::Tp:
-    case GroupKind::KeyReplicas:
-      return kTpAxis;
-    default:
-      return kDataAxes;
-  }
-}
 
 /// Returns true where a group of the kind has all ranks along its axes.
 bool is_whole(GroupKind kind) {
@@ -34,23 +15,6 @@ bool is_whole(GroupKind kind) {
 }
 
 }  // namespace
-
-const char* group_name(GroupKind kind) {
-  constexpr std::array<const char*, 13> kNames = {"pp",
-                                                  "dp",
-                                                  "cp",
-                                                  "tp",
-                                                  "data",
-                                                  "shard",
-                                                  "replicas",
-                                                  "tied",
-                                                  "key replicas",
-                                                  "ep",
-                                                  "expert data",
-                                                  "expert shard",
-                                                  "expert replicas"};
-  return kNames.at(static_cast<size_t>(kind));
-}
 
 Groups::Groups(const MeshShape& shape, int shards, bool tied, int64_t shared_key_heads,
                int ep)
@@ -68,7 +32,7 @@ Groups::Groups(const MeshShape& shape, int shards, bool tied, int64_t shared_key
 }
 
 GroupPlace Groups::cut(GroupKind kind, int i) const {
-  const int size = length_along(shape_, axes_of(kind));
+  const int size = length_along(shape_, run::axes_of(kind));
   switch (kind) {
     case GroupKind::Shard:
       return {i / shards_, i % shards_, shards_};
@@ -104,7 +68,7 @@ GroupPlace Groups::cut(GroupKind kind, int i) const {
 
 GroupPlace Groups::place(GroupKind kind, int rank) const {
   const MeshIndex index = mesh_index_of(shape_, rank);
-  const Axes axes = axes_of(kind);
+  const Axes axes = run::axes_of(kind);
   GroupPlace place = cut(kind, place_along(shape_, index, axes));
   if (is_whole(kind)) place.color = place_along(shape_, index, other_axes(axes));
   return place;
@@ -112,7 +76,7 @@ GroupPlace Groups::place(GroupKind kind, int rank) const {
 
 std::vector<int> Groups::members(GroupKind kind, int rank) const {
   const MeshIndex index = mesh_index_of(shape_, rank);
-  const Axes axes = axes_of(kind);
+  const Axes axes = run::axes_of(kind);
   const GroupPlace mine = cut(kind, place_along(shape_, index, axes));
   std::vector<int> found(static_cast<size_t>(mine.size));
   for (int i = 0; i < length_along(shape_, axes); ++i) {

@@ -7,23 +7,8 @@
 
 namespace longhaul::layout {
 
-/// The groups of ranks that exchange tensors.
-enum class GroupKind {
-  Pp,
-  Dp,
-  Cp,
-  Tp,
-  Data,            ///< dp x cp: ranks that see different data of the same weights
-  Shard,           ///< ranks of Data that share one copy of the state (ZeRO)
-  Replicas,        ///< ranks of Data with the same shard in each shard group
-  Tied,            ///< the first and the last stage of Pp where both hold an embedding
-  KeyReplicas,     ///< ranks of Tp that hold the same key heads
-  Ep,              ///< neighbours in Data that together have all experts
-  ExpertData,      ///< ranks of Data that have the same experts
-  ExpertShard,     ///< ranks of ExpertData that share one copy of the experts' state
-  ExpertReplicas,  ///< ranks of ExpertData with the same shard of the experts' state
-};
-const char* group_name(GroupKind kind);
+using run::group_name;
+using run::GroupKind;
 
 /// A rank's place in a group of one kind.
 struct GroupPlace {

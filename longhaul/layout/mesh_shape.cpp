@@ -78,8 +78,4 @@ int rank_at(const MeshShape& shape, const MeshIndex& index) {
   return place_along(shape, index, kAllAxes);
 }
 
-std::string to_string(const MeshIndex& index) {
-  return fmt::format("pp {} dp {} cp {} tp {}", index.pp, index.dp, index.cp, index.tp);
-}
-
 }  // namespace longhaul::layout

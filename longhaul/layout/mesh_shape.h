@@ -1,7 +1,8 @@
 #pragma once
 
-#include <string>
 #include <vector>
+
+#include "longhaul/run/place.h"
 
 namespace longhaul::layout {
 
@@ -14,26 +15,11 @@ struct MeshShape {
   int world() const { return pp * dp * cp * tp; }
 };
 
-/// A rank's place along each axis. "Rank" alone always is the world rank.
-struct MeshIndex {
-  int pp = 0;
-  int dp = 0;
-  int cp = 0;
-  int tp = 0;
-  bool operator==(const MeshIndex&) const = default;
-};
-
-/// Some of the axes of a mesh, as bits.
-enum Axes : unsigned {
-  kTpAxis = 1,
-  kCpAxis = 2,
-  kDpAxis = 4,
-  kPpAxis = 8,
-  kDataAxes = kDpAxis | kCpAxis,
-  kAllAxes = 15,
-};
-/// Returns the axes that are not among these.
-constexpr Axes other_axes(Axes axes) { return static_cast<Axes>(kAllAxes & ~axes); }
+using run::Axes;
+using run::other_axes;
+using enum run::Axes;
+/// A rank's place along each axis.
+using MeshIndex = run::Place;
 
 /// Returns the number of ranks along some axes together.
 int length_along(const MeshShape& shape, Axes axes);
@@ -48,8 +34,6 @@ MeshIndex moved_along(const MeshShape& shape, const MeshIndex& index, Axes axes,
 MeshIndex mesh_index_of(const MeshShape& shape, int rank);
 /// Returns the world rank at an index: the inverse of mesh_index_of.
 int rank_at(const MeshShape& shape, const MeshIndex& index);
-/// Returns a text for errors and logs: "pp 1 dp 0 cp 0 tp 3".
-std::string to_string(const MeshIndex& index);
 /// Tells which ranks share a machine.
 class Placement {
  public:

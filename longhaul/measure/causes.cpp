@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/lenient_json.h"
 
 namespace longhaul::measure {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"

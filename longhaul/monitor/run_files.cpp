@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"

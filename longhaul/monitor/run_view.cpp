@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/monitor/life.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"

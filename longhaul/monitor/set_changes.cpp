@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 

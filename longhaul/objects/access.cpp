@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/objects/local_copy.h"
 
 namespace longhaul::objects {
@@ -61,7 +62,7 @@ void Access::keep_copies(CopyPlace place) const {
 fs::path Access::readable(const fs::path& path) const {
   if (!is_address(path)) return path;
   const Address address = parse_pattern(path);
-  if (address.key.find_first_of("*?[") != std::string::npos) {
+  if (has_wildcard(address.key)) {
     throw InputError("objects",
                      address.text() +
                          ": patterns of addresses name inputs of `longhaul data "

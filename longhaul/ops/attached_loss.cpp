@@ -2,7 +2,7 @@
 
 #include <ATen/ops/full.h>
 
-#include "longhaul/ops/node.h"
+#include "longhaul/ops/common/node.h"
 
 namespace longhaul::ops {
 namespace {

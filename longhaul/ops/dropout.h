@@ -4,32 +4,9 @@
 
 #include <cstdint>
 
+#include "longhaul/ops/common/dropout_draws.h"
+
 namespace longhaul::ops {
-
-/// Which elements are dropped (Srivastava et al., "Dropout"). An element is kept iff its
-/// draw is at least probability * 2^32, and is then scaled by 1 / (1 - probability).
-///
-/// The draw is word column % 4 of Philox4x32-10 (Salmon et al., "Parallel Random Numbers:
-/// As Easy as 1, 2, 3") with `key`. The counter is (column / 4, index of the row in its
-/// sequence, number of the sequence, head). So a draw is the same in every layout, form
-/// and repetition.
-struct Dropout {
-  double probability = 0.0;  ///< in [0, 1); 0: nothing is dropped
-  uint64_t key = 0;          ///< different for every run and place in the model
-  /// The numbers of sequences in the run, int64 in [0, 2^48): for attention the number of
-  /// each sequence, [B]; elsewhere the number of the sequence of each row.
-  at::Tensor sequences = {};
-  /// The index of each row in its sequence, int32. Undefined for attention, where the
-  /// position of a query is its index.
-  at::Tensor index = {};
-  int64_t first_head = 0;  ///< for attention: the number in the model of the first head
-
-  bool drops() const { return probability > 0.0; }
-  /// Returns the smallest draw that keeps an element.
-  uint32_t threshold() const;
-  /// Returns the factor of kept elements: 1 / (1 - probability).
-  float scale() const { return static_cast<float>(1.0 / (1.0 - probability)); }
-};
 
 /// Returns x [T, H] with some elements dropped; `draws` has sequences and index [T]. No
 /// tensor is kept for the backward, which draws again.

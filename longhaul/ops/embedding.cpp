@@ -7,8 +7,8 @@
 
 #include <optional>
 
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
-#include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
 namespace {

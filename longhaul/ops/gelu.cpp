@@ -4,8 +4,8 @@
 #include <ATen/ops/gelu.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
-#include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
 namespace {

@@ -14,9 +14,9 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/linear/products.h"
-#include "longhaul/ops/node.h"
 
 // Shapes: T rows, K features, V vocabulary, R rows of a chunk.
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/node.h"
+#include "longhaul/ops/common/node.h"
 
 namespace longhaul::ops {
 namespace {

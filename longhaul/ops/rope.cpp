@@ -11,9 +11,9 @@
 #include <numbers>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/linear/side_by_side.h"
-#include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/linear/side_by_side.h"
-#include "longhaul/ops/node.h"
 
 // Shapes: T tokens, n features of this rank's heads, N of all heads.
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "longhaul/optim/adamw.h"
+#include "longhaul/optim/kernels/adamw.h"
 
 namespace longhaul::optim {
 

@@ -1,4 +1,4 @@
-#include "longhaul/optim/adamw.h"
+#include "longhaul/optim/kernels/adamw.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

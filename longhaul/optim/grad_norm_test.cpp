@@ -1,4 +1,4 @@
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

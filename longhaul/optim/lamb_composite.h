@@ -1,7 +1,7 @@
 #pragma once
 
 #include "longhaul/optim/adamw_composite.h"
-#include "longhaul/optim/lamb.h"
+#include "longhaul/optim/kernels/lamb.h"
 
 namespace longhaul::optim {
 

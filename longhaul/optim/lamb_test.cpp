@@ -1,4 +1,4 @@
-#include "longhaul/optim/lamb.h"
+#include "longhaul/optim/kernels/lamb.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "longhaul/base/random.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "tests/support/range_updates.h"
 
 namespace longhaul::optim {

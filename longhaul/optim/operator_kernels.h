@@ -8,8 +8,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused/operator.h"
-#include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/kernels/adamw_kernel.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/tensor/scalar_type.h"
 
 namespace longhaul::ops::fused {

@@ -1,6 +1,6 @@
 #include "longhaul/optim/operators.h"
 
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/lamb_kernel.h"
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/operator_kernels.h"

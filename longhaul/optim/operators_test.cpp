@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "longhaul/comm/backend.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/lamb_kernel.h"
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/operator_kernels.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/operators.h"
 #include "longhaul/tensor/flat_pieces.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "longhaul/comm/backend.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/rounding_composite.h"
 #include "tests/support/fake_ranks.h"

@@ -1,4 +1,4 @@
-#include "longhaul/optim/rounding.h"
+#include "longhaul/optim/kernels/rounding.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "longhaul/optim/lamb.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "tests/support/range_updates.h"
 
 namespace longhaul::optim {

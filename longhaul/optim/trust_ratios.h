@@ -6,7 +6,7 @@
 #include <string>
 
 #include "longhaul/comm/communicator.h"
-#include "longhaul/optim/lamb.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/ratio_groups.h"
 
 namespace longhaul::optim {

@@ -53,7 +53,7 @@ struct Layout {
   double created;
   char host[64];
   uint64_t sequence;  ///< odd while the writer is in the middle of a change
-  char coordinates[64];
+  char place[64];
   int64_t step;
   double phase_since;
   char phase[32];
@@ -203,9 +203,9 @@ RankRecord::RankRecord(RankRecord&&) noexcept = default;
 RankRecord& RankRecord::operator=(RankRecord&&) noexcept = default;
 RankRecord::~RankRecord() = default;
 
-void RankRecord::set_coordinates(std::string_view coordinates) {
+void RankRecord::set_place(const Place& place) {
   const Change change(*map_->layout);
-  put(map_->layout->coordinates, coordinates);
+  put(map_->layout->place, to_string(place));
 }
 
 void RankRecord::set(std::string_view phase, int64_t step) {
@@ -344,7 +344,7 @@ RankState to_state(const Layout& layout) {
   state.world = layout.world;
   state.pid = layout.pid;
   state.host = get(layout.host);
-  state.coordinates = get(layout.coordinates);
+  state.place = parse_place(get(layout.place));
   state.created = layout.created;
   state.step = layout.step;
   state.phase = get(layout.phase);
@@ -412,7 +412,7 @@ std::vector<RankState> read_rank_records(const fs::path& dir) {
 
 std::string to_string(const RankState& state, double now) {
   std::string text = fmt::format("rank {}", state.rank);
-  if (!state.coordinates.empty()) text += fmt::format(" ({})", state.coordinates);
+  if (state.place) text += fmt::format(" ({})", to_string(*state.place));
   text += fmt::format(" step {} phase {}: ", state.step, state.phase);
   const auto since = [&](double then) { return fmt::format("{:.0f} s", now - then); };
   if (!state.failure.empty()) {

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/run/place.h"
 
 namespace longhaul::run {
 
@@ -54,8 +56,8 @@ class RankRecord {
   RankRecord& operator=(RankRecord&&) noexcept;
   ~RankRecord();
 
-  /// Says where the rank lies: "pp 1 dp 0 cp 0 tp 1".
-  void set_coordinates(std::string_view coordinates);
+  /// Says where the rank lies.
+  void set_place(const Place& place);
   /// Says that this rank is in this phase of this step from now on. The phase before
   /// ends.
   void set(std::string_view phase, int64_t step);
@@ -105,7 +107,7 @@ struct RankState {
   int world = 0;
   int64_t pid = 0;
   std::string host;
-  std::string coordinates;
+  std::optional<Place> place;  ///< nothing where the rank has none yet
   double created = 0.0;
   int64_t step = 0;
   std::string phase;

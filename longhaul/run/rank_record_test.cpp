@@ -24,7 +24,7 @@ OperationName operation(int64_t number) {
 TEST(RankRecord, SaysWhatTheRankWaitsForAndForHowLong) {
   const TestDirectory dir;
   RankRecord record = RankRecord::create(dir.path(), 3, 8);
-  record.set_coordinates("pp 1 dp 0 cp 0 tp 1");
+  record.set_place({.pp = 1, .tp = 1});
   record.set("backward", 12);
   record.waits(record.started({"tp", "all_reduce", 8812, 4096, ""}),
                {"tp", "all_reduce", 8812, 4096, ""});
@@ -32,6 +32,7 @@ TEST(RankRecord, SaysWhatTheRankWaitsForAndForHowLong) {
   EXPECT_EQ(to_string(state, state.waits_since + 64.2),
             "rank 3 (pp 1 dp 0 cp 0 tp 1) step 12 phase backward: waits in all_reduce "
             "number 8812 (4096 bytes) on 'tp' for 64 s");
+  EXPECT_EQ(state.place, (Place{.pp = 1, .tp = 1}));
   EXPECT_EQ(state.world, 8);
   EXPECT_EQ(state.pid, ::getpid());
   EXPECT_EQ(state.host, host_name());
@@ -98,12 +99,10 @@ TEST(RankRecord, LongTextsAreCutAndEndNowhereElse) {
   RankRecord record = RankRecord::create(dir.path(), 0, 1);
   const std::string longer(2000, 'x');
   record.set(longer, 1);
-  record.set_coordinates(longer);
   record.failed(longer);
   record.started({longer, longer, 1, 2, longer});
   const RankState state = read_rank_record(rank_record_path(dir.path(), 0));
   EXPECT_EQ(state.phase, std::string(32, 'x'));
-  EXPECT_EQ(state.coordinates, std::string(64, 'x'));
   EXPECT_EQ(state.failure, std::string(512, 'x'));
   EXPECT_EQ(state.operations.at(0).label, std::string(48, 'x'));
   EXPECT_EQ(state.operations.at(0).number, 1);

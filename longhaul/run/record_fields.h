@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/lenient_json.h"
 
 namespace longhaul::run {
 

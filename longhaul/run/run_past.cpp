@@ -9,8 +9,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/json_fields.h"
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/json/json_fields.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 

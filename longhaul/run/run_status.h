@@ -58,8 +58,8 @@ struct RunStatus {
   struct Rank {
     int64_t rank = 0;
     std::string node;
-    int64_t process = 0;      ///< the process number on the node
-    std::string coordinates;  ///< "pp 1 dp 0 cp 0 tp 1"
+    int64_t process = 0;  ///< the process number on the node
+    std::string place;    ///< "pp 1 dp 0 cp 0 tp 1"
     std::string phase;
     int64_t step = 0;
     double busy_seconds = 0.0;  ///< seconds of a step without waiting for other ranks
@@ -69,7 +69,7 @@ struct RunStatus {
     std::string process_state;  ///< "running", "stopped", "gone"
     static void each(auto& r, auto&& fields) {
       fields("rank", r.rank, "node", AtMost{100, r.node}, "pid", r.process, "coordinates",
-             AtMost{60, r.coordinates}, "phase", AtMost{40, r.phase}, "step", r.step,
+             AtMost{60, r.place}, "phase", AtMost{40, r.phase}, "step", r.step,
              "busy_seconds", r.busy_seconds, "wall_seconds", r.wall_seconds, "waits_for",
              AtMost{200, r.waits_for}, "waits_seconds", r.waits_seconds, "process",
              AtMost{20, r.process_state});

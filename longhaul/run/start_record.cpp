@@ -1,7 +1,7 @@
 #include "longhaul/run/start_record.h"
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::run {

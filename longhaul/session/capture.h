@@ -37,8 +37,8 @@ void append_piece(const std::string& kind, const tensor::FlatPiece& piece,
 
 /// Collects activations and gradients of one step in global coordinates. They are written
 /// as a checkpoint with kinds of its own ("activation", "activation_gradient",
-/// "gradient"), so that any two layouts can be compared (checkpoint/compare.h). All calls
-/// come from one thread.
+/// "gradient"), so that any two layouts can be compared (checkpoint/examine/compare.h).
+/// All calls come from one thread.
 class Capture {
  public:
   /// `model` gives the names of each parameter: a gradient may be asked for by any of its

@@ -13,6 +13,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
 #include "longhaul/device/plugin.h"
+#include "longhaul/layout/rules.h"
 #include "longhaul/ops/fused/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/session/layout.h"

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/finite_values.h"
+#include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/agree.h"
 
 namespace longhaul::session {

@@ -12,8 +12,9 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/config/due.h"
 #include "longhaul/infer/evaluate.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
 #include "longhaul/session/inference.h"
@@ -173,8 +174,8 @@ class Trainer {
       if (last || due(config().log.prompts_every)) tell_samples();
       const bool is_last = last || ends();
       replica_check_.run(history_.step, /*must=*/false);
-      if (is_last || requests_.save || save_again || due(config().checkpoint.every) ||
-          due(config().checkpoint.milestone_every)) {
+      if (is_last || requests_.save || save_again ||
+          config::save_is_due(config().checkpoint, history_.step)) {
         save(is_last, save_again);
         if (!is_last) ask();
       }
@@ -188,7 +189,7 @@ class Trainer {
   const RunConfig& config() const { return session_.config(); }
   /// Returns whether the run is to end now: a person or a rule wants no more steps.
   bool ends() const { return requests_.ends() || risen_ || missed_; }
-  bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
+  bool due(int64_t every) const { return config::is_due(every, history_.step); }
 
   /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
   /// is not made, and only the place in the data changes. Returns nothing where the run
@@ -504,12 +505,10 @@ class Trainer {
   /// capture has copies of its own.
   void prepare_saves() {
     const CheckpointSection& saves = config().checkpoint;
-    const auto comes = [this](int64_t every) {
-      return every > 0 && history_.step / every * every + every < last_step_;
-    };
-    const bool periodic = comes(saves.every) || comes(saves.milestone_every) ||
-                          (saves.every_minutes > 0.0 && history_.step + 1 < last_step_);
-    if (!periodic || !config().checkpoint.async_ || !session_.device().is_cpu()) return;
+    if (!saves.async_ || !session_.device().is_cpu() ||
+        !config::save_comes_between(saves, history_.step, last_step_)) {
+      return;
+    }
     checkpoints_.prepare(capture_.capture(session_.state()).tensors);
   }
 

@@ -18,7 +18,7 @@
 namespace longhaul::translate {
 namespace {
 
-using config::OtherSystem;
+using dictionary::OtherSystem;
 
 std::string base_name(const std::string& path) {
   return path.substr(path.find_last_of('/') + 1);
@@ -176,7 +176,7 @@ class CommandReader {
   void assign(const ShellWord& word) {
     const size_t equals = word.text.find('=');
     const std::string name = word.text.substr(0, equals);
-    Said said{.name = config::word_name(name), .shown = name};
+    Said said{.name = dictionary::word_name(name), .shown = name};
     add_value(said, word, word.text.substr(equals + 1));
     reading_.environment.push_back(std::move(said));
   }
@@ -289,7 +289,7 @@ std::vector<Said> flags_of(const Reading& reading, std::vector<std::string>& loo
     if (word.text.starts_with("--") && word.text.size() > 2) {
       const size_t equals = word.text.find('=');
       const std::string flag = word.text.substr(0, equals);
-      Said one{.name = config::word_name(flag), .shown = flag};
+      Said one{.name = dictionary::word_name(flag), .shown = flag};
       if (equals != std::string::npos) {
         add_value(one, word, word.text.substr(equals + 1));
       }
@@ -314,7 +314,7 @@ std::optional<OtherSystem> system_of_flags(const std::vector<Said>& said) {
   for (const OtherSystem system : kWithFlags) {
     const auto known =
         static_cast<size_t>(std::ranges::count_if(said, [&](const Said& one) {
-          return config::find_word(system, one.name) != nullptr;
+          return dictionary::find_word(system, one.name) != nullptr;
         }));
     if (known > most && 2 * known > said.size()) {
       best = system;
@@ -478,7 +478,7 @@ std::optional<Found> find_training(std::string_view text, const std::string& nam
       if (system) {
         source.remarks.push_back(
             fmt::format("{} is not known by name; its flags are those of {}",
-                        reading.script, config::system_name(*system)));
+                        reading.script, dictionary::system_name(*system)));
       }
     }
     if (!reading.script.empty()) last_script = reading.script;

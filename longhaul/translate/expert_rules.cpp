@@ -6,7 +6,7 @@
 
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
-#include "longhaul/config/other_words_tables.h"
+#include "longhaul/dictionary/tables.h"
 
 namespace longhaul::translate {
 namespace {
@@ -19,17 +19,17 @@ struct OtherMixture {
 };
 
 constexpr OtherMixture kOtherMixtures[] = {
-    {"moe_router_score_function", "softmax", config::kNoSuchMixture},
-    {"moe_router_topk_scaling_factor", "1 1.0", config::kNoSuchMixture},
+    {"moe_router_score_function", "softmax", dictionary::kNoSuchMixture},
+    {"moe_router_topk_scaling_factor", "1 1.0", dictionary::kNoSuchMixture},
     {"moe_router_num_groups moe_router_group_topk moe_router_topk_limited_devices "
      "moe_shared_expert_intermediate_size num_shared_experts enable_shared_expert "
      "moe_router_force_load_balancing moe_force_load_balance",
-     "0 false False", config::kNoSuchMixture},
+     "0 false False", dictionary::kNoSuchMixture},
     {"moe_router_enable_expert_bias moe_router_expert_bias moe_router_bias_update_rate",
-     "0 0.0 false False", config::kNoBias},
-    {"moe_expert_capacity_factor", "", config::kDropless},
-    {"moe_input_jitter_eps input_jitter_eps", "0 0.0", config::kNoJitter},
-    {"moe_router_dtype", "", config::kRouterProduct},
+     "0 0.0 false False", dictionary::kNoBias},
+    {"moe_expert_capacity_factor", "", dictionary::kDropless},
+    {"moe_input_jitter_eps input_jitter_eps", "0 0.0", dictionary::kNoJitter},
+    {"moe_router_dtype", "", dictionary::kRouterProduct},
 };
 
 /// Asks for experts.balance where the other system balances experts by something else

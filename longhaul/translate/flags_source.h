@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 
 namespace longhaul::translate {
 
 /// One flag, variable or key with its value, as another system's user wrote it.
 struct Said {
-  std::string name = {};   ///< written as in config::OtherWord
+  std::string name = {};   ///< written as in dictionary::OtherWord
   std::string shown = {};  ///< the name as the user wrote it: "--lr", "training.lr"
   std::vector<std::string> values = {};  ///< none: a flag alone, or an empty list
   bool variable = false;                 ///< a shell would replace a part of the value
@@ -36,7 +36,7 @@ struct World {
 
 /// Everything that a command line or a file says.
 struct Source {
-  config::OtherSystem system = config::OtherSystem::Common;
+  dictionary::OtherSystem system = dictionary::OtherSystem::Common;
   std::string what;    ///< "run_llama_nxd.py", "llama3_8b.toml"
   std::string script;  ///< name of the script without folders; empty for files
   std::vector<Said> said;

@@ -7,7 +7,7 @@
 namespace longhaul::translate {
 namespace {
 
-using config::OtherSystem;
+using dictionary::OtherSystem;
 
 struct KnownScript {
   std::string_view name;  ///< with * where versions differ

@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 
 // The words of command lines: scripts, launchers' options, and flags without a value.
 
 namespace longhaul::translate {
 
 /// Returns the system of a script, by its name without folders.
-std::optional<config::OtherSystem> system_of_script(std::string_view script);
+std::optional<dictionary::OtherSystem> system_of_script(std::string_view script);
 
 /// Returns what does the work of a script that does not train.
 std::optional<std::string_view> answer_for_script(std::string_view script);
@@ -28,7 +28,7 @@ bool takes_a_value(std::string_view option);
 bool is_prefix(std::string_view word);
 
 /// Returns whether a training script's flag never has a value. The flag is written as in
-/// config::OtherWord.
+/// dictionary::OtherWord.
 bool flag_stands_alone(std::string_view flag);
 
 /// Returns whether a training script's flag takes several words.

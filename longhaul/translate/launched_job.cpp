@@ -41,9 +41,9 @@ Known<T> known(const Job& job, const std::string& name, std::optional<T> otherwi
   return {read(*said), said->shown, true};
 }
 
-bool has_word_for(config::OtherSystem system, std::string_view key) {
-  return std::ranges::any_of(config::words_of(system),
-                             [&](const config::OtherWord& word) {
+bool has_word_for(dictionary::OtherSystem system, std::string_view key) {
+  return std::ranges::any_of(dictionary::words_of(system),
+                             [&](const dictionary::OtherWord& word) {
                                return word.keys.find(key) != std::string_view::npos;
                              });
 }
@@ -91,7 +91,7 @@ double real_of(const Said& said, const std::string& text) {
 
 bool truth_of(const Said& said) {
   if (said.values.empty()) return true;  // a flag alone
-  std::string text = config::word_name(said.text());
+  std::string text = dictionary::word_name(said.text());
   if (text == "true" || text == "yes" || text == "on" || text == "y" || text == "auto" ||
       text == "full")
     return true;

@@ -134,7 +134,7 @@ void put_axolotl_optimizer(const Job& job) {
 void put_axolotl_sharding(const Job& job) {
   Draft& draft = job.draft();
   if (const Said* const file = job.find("deepspeed")) {
-    const std::string name = config::word_name(file->text());
+    const std::string name = dictionary::word_name(file->text());
     const size_t at = name.rfind("zero");
     const char stage =
         at == std::string::npos || at + 4 >= name.size() ? '?' : name[at + 4];
@@ -153,7 +153,7 @@ void put_axolotl_sharding(const Job& job) {
                  : "fsdp_config.fsdp_reshard_after_forward",
              true);
   const std::string strategy =
-      form == nullptr ? "full_shard" : config::word_name(form->text());
+      form == nullptr ? "full_shard" : dictionary::word_name(form->text());
   const bool fsdp = job.find("fsdp") != nullptr || job.find("fsdp_version") != nullptr ||
                     form != nullptr || reshard.given;
   if (!fsdp) {
@@ -196,7 +196,7 @@ void put_axolotl_data(const Job& job) {
     draft.put("data.shuffle", {false, ""}, mixed->shown);
   }
   const Said* const when = job.find_any({"eval_strategy", "evaluation_strategy"});
-  const bool never = when != nullptr && config::word_name(when->text()) == "no" &&
+  const bool never = when != nullptr && dictionary::word_name(when->text()) == "no" &&
                      job.find("eval_steps") == nullptr;
   if (const Said* const set = job.find("test_datasets.path"); set != nullptr && !never) {
     draft.fill("data.validation", set->as_written() + ": a token store of it");
@@ -343,7 +343,7 @@ void put_axolotl_precision(const Job& job) {
   const Said* const fp16 = job.find_any({"fp16", "float16"});
   const bool small = fp16 != nullptr && truth_of(*fp16);
   const bool automatic =
-      bf16 == nullptr ? !null : config::word_name(bf16->text()) == "auto";
+      bf16 == nullptr ? !null : dictionary::word_name(bf16->text()) == "auto";
   const bool wanted = bf16 != nullptr && truth_of(*bf16) && !automatic;
   if (wanted || job.on("bfloat16", false).value.value_or(true)) return;
   if (small) {
@@ -357,7 +357,7 @@ void put_axolotl_precision(const Job& job) {
 
 /// Translates save_strategy or eval_strategy where save_steps or eval_steps is absent.
 void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
-  const std::string word = config::word_name(said.text());
+  const std::string word = dictionary::word_name(said.text());
   if (word == "steps" && key == "checkpoint.every") {
     return job.draft().put(key, {int64_t{500}, ""},
                            said.as_written() + ", their default of save_steps");
@@ -434,7 +434,7 @@ void translate_axolotl(const Job& job) {
   note_adapters(job);
   put_axolotl_model(job);
   const Said* const recompute = job.find("gradient_checkpointing");
-  if (recompute != nullptr && config::word_name(recompute->text()) != "false") {
+  if (recompute != nullptr && dictionary::word_name(recompute->text()) != "false") {
     draft.put("memory.recompute", text_value("full"), recompute->shown);
   }
   if (job.on("activation_offloading", false).value.value_or(false) &&

@@ -183,8 +183,8 @@ void translate_nanotron(const Job& job) {
         fmt::format("micro_batch_size {} * batch_accumulation_per_replica {} * dp {}",
                     *micro.value, *steps.value, *dp.value));
   }
-  const std::string mode =
-      config::word_name(job.text("parallelism.tp_mode", "ALL_REDUCE").value.value_or(""));
+  const std::string mode = dictionary::word_name(
+      job.text("parallelism.tp_mode", "ALL_REDUCE").value.value_or(""));
   if (draft.whole("parallel.tp", 1) > 1) {
     draft.put("parallel.sequence", {mode == "reduce_scatter", ""},
               "parallelism.tp_mode " + mode);
@@ -206,7 +206,7 @@ void translate_nanotron(const Job& job) {
           ? "optimizer.optimizer_factory."
           : "optimizer.";
   job.put_betas(factory + "adam_beta1", factory + "adam_beta2", 0.9, 0.95);
-  const std::string name = config::word_name(
+  const std::string name = dictionary::word_name(
       job.text("optimizer.optimizer_factory.name", "adamW").value.value_or(""));
   if (name != "adamw") draft.fill("optimizer.kind", name + ": there are adamw and lamb");
   const std::vector<std::string> excluded =

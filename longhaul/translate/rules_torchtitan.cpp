@@ -28,7 +28,7 @@ void put_titan_context(const Job& job) {
     return draft.put("parallel.context", text_value("gather"),
                      "their default, allgather");
   }
-  const std::string method = config::word_name(said->text());
+  const std::string method = dictionary::word_name(said->text());
   if (method == "allgather" || method == "alltoall") {
     return draft.put("parallel.context",
                      text_value(method == "alltoall" ? "ring" : "gather"),
@@ -213,7 +213,7 @@ void put_titan_checkpoints(const Job& job) {
         whole_any(job, {"checkpoint.interval", "training.checkpoint_interval"}, 500);
     const Said* const unit =
         job.find_any({"checkpoint.interval_type", "training.checkpoint_interval_type"});
-    if (unit != nullptr && config::word_name(unit->text()) == "seconds") {
+    if (unit != nullptr && dictionary::word_name(unit->text()) == "seconds") {
       draft.put("checkpoint.every", {int64_t{0}, ""}, unit->as_written());
       if (every.value) {
         draft.put("checkpoint.every_minutes",
@@ -338,7 +338,7 @@ void translate_torchtitan(const Job& job) {
   const Known<std::string> schedule = job.text(
       pipeline == nullptr ? "parallelism.pipeline_parallel_schedule" : pipeline->name);
   if (schedule.value && draft.whole("parallel.pp", 1) > 1) {
-    const std::string name = config::word_name(*schedule.value);
+    const std::string name = dictionary::word_name(*schedule.value);
     if (name == "gpipe" || name == "1f1b") {
       draft.put("parallel.pipeline", text_value(name), schedule.from);
     } else if (name == "interleaved1f1b") {

@@ -157,8 +157,7 @@ Truth shell_condition(const ShellWords& words, const IsSet& is_set) {
 }
 
 Truth shell_match(const ShellWord& word, const ShellWord& pattern) {
-  const bool glob =
-      !pattern.quoted && pattern.text.find_first_of("*?[") != std::string::npos;
+  const bool glob = !pattern.quoted && has_wildcard(pattern.text);
   if (glob && pattern.text == "*") return Truth::Yes;
   if (word.variable || pattern.variable) return Truth::Unknown;
   if (!glob) return truth(word.text == pattern.text);

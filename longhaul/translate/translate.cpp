@@ -10,9 +10,9 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/config/addresses/address_problem.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"
+#include "longhaul/objects/address_problem.h"
 #include "longhaul/translate/command_line.h"
 #include "longhaul/translate/flag_rules.h"
 #include "longhaul/translate/yaml_reader.h"
@@ -20,9 +20,9 @@
 namespace longhaul::translate {
 namespace {
 
-using config::Carry;
-using config::OtherSystem;
-using config::OtherWord;
+using dictionary::Carry;
+using dictionary::OtherSystem;
+using dictionary::OtherWord;
 
 constexpr uint64_t kMostBytes = uint64_t{4} << 20;
 constexpr size_t kMostName = 100;
@@ -44,7 +44,7 @@ void check_text(const std::string& text, const std::string& name) {
   size_t number = 0;
   for (const std::string_view line : lines_of(text)) {
     ++number;
-    if (const std::string problem = config::secret_problem(line); !problem.empty()) {
+    if (const std::string problem = objects::secret_problem(line); !problem.empty()) {
       fail_input("flags", "{}:{}: {}", name, number, problem);
     }
   }
@@ -276,9 +276,9 @@ class Translator {
   }
 
   void translate_setting(const Said& said) {
-    const OtherWord* word = config::find_word(source_.system, said.name);
+    const OtherWord* word = dictionary::find_word(source_.system, said.name);
     if (word == nullptr) {
-      word = config::find_word(source_.system, config::word_name(said.name));
+      word = dictionary::find_word(source_.system, dictionary::word_name(said.name));
     }
     if (word == nullptr) return unknown(said);
     if (said.null) return;  // as if it were not given
@@ -314,13 +314,13 @@ class Translator {
 
   void unknown(const Said& said) {
     std::vector<std::string> names;
-    for (const OtherWord& word : config::words_of(source_.system)) {
+    for (const OtherWord& word : dictionary::words_of(source_.system)) {
       std::ranges::move(split_words(word.names), std::back_inserter(names));
     }
     // An edit distance costs the product of both lengths.
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
-                          : nearest_name(config::word_name(said.name), names);
+                          : nearest_name(dictionary::word_name(said.name), names);
     if (names_weights(said)) unknown_weights_ = &said;
     unknown_.push_back(one_line(said.as_written() +
                                 (near ? fmt::format(" (did you mean {}?)", *near) : "")));
@@ -330,7 +330,7 @@ class Translator {
   void environment() {
     for (const Said& said : source_.environment) {
       const OtherWord* const word =
-          config::find_word(OtherSystem::Environment, said.name);
+          dictionary::find_word(OtherSystem::Environment, said.name);
       if (word == nullptr) {
         unknown_.push_back(
             one_line(fmt::format("{}={} (a variable)", said.shown, said.text())));
@@ -431,7 +431,7 @@ class Translator {
 
   /// Asks for the numbers that hidden flags may give.
   void ask_for_hidden() {
-    for (const OtherWord& word : config::words_of(source_.system)) {
+    for (const OtherWord& word : dictionary::words_of(source_.system)) {
       if (word.carry != Carry::Copy) continue;
       for (const std::string& key : split_words(word.keys)) {
         const std::string section = key.substr(0, key.find('.'));
@@ -455,7 +455,7 @@ class Translator {
   std::string head() const {
     std::string out =
         fmt::format("# Translated by longhaul import --flags from {}, settings of {}.\n",
-                    one_line(source_.what), config::system_name(source_.system));
+                    one_line(source_.what), dictionary::system_name(source_.system));
     if (source_.world.ranks) {
       out += fmt::format(
           "# {} ranks ({}). Check it:  longhaul config run.toml --ranks {}\n",

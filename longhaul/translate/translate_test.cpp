@@ -5,7 +5,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
-#include "longhaul/config/other_words.h"
+#include "longhaul/dictionary/words.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::translate {
@@ -315,10 +315,10 @@ TEST(Translate, AMistypedTomlIsNamedWithItsPlace) {
 }
 
 /// Returns the words of a system's table with Carry::Rule that the rules do not read.
-std::string unread(config::OtherSystem system, const std::string& command) {
+std::string unread(dictionary::OtherSystem system, const std::string& command) {
   std::string out;
-  for (const config::OtherWord& word : config::words_of(system)) {
-    if (word.carry != config::Carry::Rule || !word.note.empty()) continue;
+  for (const dictionary::OtherWord& word : dictionary::words_of(system)) {
+    if (word.carry != dictionary::Carry::Rule || !word.note.empty()) continue;
     for (const std::string& name : split_words(word.names)) {
       const std::string flag = "--" + name;
       try {
@@ -334,7 +334,7 @@ std::string unread(config::OtherSystem system, const std::string& command) {
 }
 
 TEST(Translate, EachWordThatARuleCarriesOverIsRead) {
-  using enum config::OtherSystem;
+  using enum dictionary::OtherSystem;
   EXPECT_EQ(unread(NxdPipeline, "python run_llama_nxd.py --lr 1"), "");
   EXPECT_EQ(unread(NxdZero, "python tp_zero1_llama_hf_pretrain.py --lr 1"), "");
   EXPECT_EQ(unread(NxdZero, "python tp_dp_gpt_neox_20b_hf_pretrain.py --lr 1"), "");

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "longhaul/cuda/kernels/elements.cuh"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/lamb_kernel.h"
 #include "tests/cuda_host/guarded.h"
 #include "tests/support/range_updates.h"

@@ -20,7 +20,7 @@
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/layout/pipeline/plan.h"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"

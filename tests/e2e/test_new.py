@@ -173,6 +173,22 @@ def test_train_warns_of_validation_that_a_pattern_trains_on(run, place):
     shutil.rmtree(place / "runs")
 
 
+def test_train_warns_of_validation_that_lies_in_a_directory_of_the_training_data(run, place):
+    (place / "ids").mkdir()
+    for name in ("a", "b"):
+        rows = [json.dumps({"input_ids": [number % 7 for number in range(64)]})] * 40
+        (place / "ids" / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    text = run("longhaul", "new", "models/small", "ids", cwd=place).stdout
+    held_out = '[{ name = "v", path = "ids/b.jsonl" }]'
+    for verb in ("config", "train"):
+        (place / "overlap.toml").write_text(text)
+        done = run("longhaul", verb, "overlap.toml", "--set", "run.steps=1", "--set",
+                   f"data.validation={held_out}", cwd=place)
+        assert 'data.validation "v" has files that are also trained on (ids/b.jsonl)' in (
+            done.stderr + done.stdout), verb
+    shutil.rmtree(place / "runs")
+
+
 def test_the_file_leaves_what_lies_beside_it(run, place, tmp_path):
     (tmp_path / "run.toml.new").write_text("mine")
     (tmp_path / "link.toml").symlink_to("target.toml")

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/tokenizer/sentencepiece_tokenizer.h"
+#include "longhaul/tokenizer/file/sentencepiece_tokenizer.h"
 
 // Any bytes as a SentencePiece model: a clear InputError, or a tokenizer that can be
 // used.

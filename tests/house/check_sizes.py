@@ -1,5 +1,5 @@
 """A source file has at most 600 lines, a function at most 80, a folder at most 40 source files
-beside its tests.
+beside its tests, and the folders to which everything comes, 36.
 
 Functions are found by the formatter's layout: a definition starts in the first column (or
 inside a class at two spaces) and its closing brace stands in the same column.
@@ -13,6 +13,9 @@ import house
 FILE_LIMIT = 600
 FUNCTION_LIMIT = 80
 FOLDER_LIMIT = 40
+# Folders that grow with every feature keep room for the next ones.
+ROOMY_LIMIT = 36
+ROOMY = {"apps", "longhaul/base", "longhaul/config", "longhaul/families", "longhaul/imports"}
 # file -> (limit, reason). Empty is best.
 LARGER_FILES = {
     "longhaul/tokenizer/unicode/unicode_data.cpp": (2600, "a generated table"),
@@ -53,12 +56,13 @@ def problems_of(name, source):
     return found
 
 
-def large_folders(names, limit=FOLDER_LIMIT):
+def large_folders(names):
     counts = collections.Counter(n.rsplit("/", 1)[0] for n in names
                                  if n.startswith(("longhaul/", "apps/")) and n.endswith(house.CODE)
                                  and not n.endswith("_test.cpp"))
-    return [f"{folder}: {count} source files, at most {limit}: give it rooms"
-            for folder, count in sorted(counts.items()) if count > limit]
+    limits = {folder: ROOMY_LIMIT if folder in ROOMY else FOLDER_LIMIT for folder in counts}
+    return [f"{folder}: {count} source files, at most {limits[folder]}: give it rooms"
+            for folder, count in sorted(counts.items()) if count > limits[folder]]
 
 
 def main():

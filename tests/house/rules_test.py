@@ -98,7 +98,22 @@ class Includes(unittest.TestCase):
                           "cluster/agent (longhaul/cluster/agent/y.h)"],
                          self.problems("longhaul/cluster/control/x.cpp",
                                        '"longhaul/cluster/agent/y.h"'))
-        self.assertEqual(1, len(self.problems("apps/try/x.cpp", '"apps/verbs/verbs.h"')))
+        self.assertEqual(1, len(self.problems("apps/try/x.cpp", '"apps/verbs/import_flags.h"')))
+
+    def test_a_folder_and_its_room_that_include_each_other_are_reported(self):
+        up, down = "longhaul/ops/node.h", "longhaul/ops/linear/linear.h"
+        both = {"longhaul/ops/rope.cpp": down, "longhaul/ops/linear/x.cpp": up}
+        sources = {name: f'#include "{target}"\n' for name, target in both.items()}
+        self.assertEqual([f"longhaul/ops and its room longhaul/ops/linear include each other: "
+                          f"longhaul/ops/rope.cpp includes {down}; longhaul/ops/linear/x.cpp includes {up}"],
+                         check_includes.circles(sources))
+        for name in both:
+            self.assertEqual([], check_includes.circles({name: sources[name]}))
+        tested = {"longhaul/ops/rope.cpp": sources["longhaul/ops/rope.cpp"],
+                  "longhaul/ops/linear/x_test.cpp": sources["longhaul/ops/linear/x.cpp"]}
+        self.assertEqual([], check_includes.circles(tested))
+        deep = {"apps/a/b/x.h": '#include "apps/a/y.h"\n', "apps/a/y.cpp": '#include "apps/a/b/x.h"\n'}
+        self.assertEqual(1, len(check_includes.circles(deep)))
 
     def test_a_header_declares_its_names_in_the_namespace_of_its_folder(self):
         def found(name, space):
@@ -227,6 +242,13 @@ class Sizes(unittest.TestCase):
         self.assertEqual([], check_sizes.large_folders(names))
         self.assertEqual(["longhaul/ops: 41 source files, at most 40: give it rooms"],
                          check_sizes.large_folders(names + ["longhaul/ops/more.h"]))
+
+    def test_a_folder_to_which_everything_comes_has_room_for_more(self):
+        for folder in ("apps", "longhaul/base", "longhaul/config", "longhaul/families", "longhaul/imports"):
+            names = [f"{folder}/f{i}.cpp" for i in range(36)]
+            self.assertEqual([], check_sizes.large_folders(names))
+            self.assertEqual([f"{folder}: 37 source files, at most 36: give it rooms"],
+                             check_sizes.large_folders(names + [f"{folder}/more.h"]))
 
     def test_a_brace_in_a_string_does_not_end_a_function(self):
         source = self.function(81).replace("  a++;\n", '  g("\\"}", \'}\'); // }\n', 1)

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/bert/example_source.h"

@@ -10,8 +10,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/finite_values.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/families/model_config.h"

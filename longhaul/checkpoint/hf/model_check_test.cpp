@@ -6,9 +6,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/finite_values.h"
+#include "longhaul/checkpoint/examine/inspect.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
-#include "longhaul/checkpoint/inspect.h"
+#include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/backend.h"
 #include "tests/support/checkpoint_model.h"
 #include "tests/support/rank_threads.h"

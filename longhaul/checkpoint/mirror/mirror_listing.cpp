@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/run/files.h"
 

@@ -10,6 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
+#include "longhaul/config/due.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
@@ -192,7 +193,7 @@ std::vector<int64_t> thin_out_mirror(MirrorListing& listing, int64_t keep,
   int64_t whole = 0;
   for (const int64_t step : listing.steps()) {
     const bool leftover = listing.manifests(step).empty();
-    const bool milestone = milestone_every > 0 && step % milestone_every == 0;
+    const bool milestone = config::is_due(milestone_every, step);
     if (leftover ? whole > 0 : whole >= keep && !milestone) {
       if (listing.has_strangers(step)) continue;
       listing.remove_step(step);

@@ -14,7 +14,7 @@ run::RunStatus::Rank of_rank(const ObservedRank& rank) {
   return {rank.rank,
           rank.node,
           rank.pid,
-          rank.coordinates,
+          rank.place ? to_string(*rank.place) : "",
           rank.phase,
           rank.step,
           rank.busy_seconds,

@@ -9,7 +9,8 @@
 #include <string_view>
 
 #include "longhaul/base/error.h"
-#include "longhaul/config/addresses/named_paths.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/named_paths.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/system/terminal.h"
 
@@ -42,7 +43,7 @@ bool is_below(const fs::path& path, const fs::path& parent) {
 fs::path fixed_part(const fs::path& pattern) {
   fs::path fixed;
   for (const fs::path& name : pattern) {
-    if (name.native().find_first_of("*?[") != std::string::npos) break;
+    if (has_wildcard(name.native())) break;
     fixed /= name;
   }
   return fixed;

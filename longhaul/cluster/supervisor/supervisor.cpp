@@ -12,7 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/base/jsonl.h"
+#include "longhaul/base/json/jsonl.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/health/findings.h"
 #include "longhaul/cluster/record/requeue_count.h"

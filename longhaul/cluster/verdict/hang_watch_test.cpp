@@ -15,8 +15,7 @@ std::vector<ObservedRank> two(double age, const char* phase = "gradients",
     ranks[static_cast<size_t>(r)].phase = phase;
     ranks[static_cast<size_t>(r)].steps_done = steps;
     ranks[static_cast<size_t>(r)].progress_age = age;
-    ranks[static_cast<size_t>(r)].coordinates =
-        r == 0 ? "pp 0 dp 0 cp 0 tp 0" : "pp 0 dp 1 cp 0 tp 0";
+    ranks[static_cast<size_t>(r)].place = run::Place{.dp = r};
   }
   return ranks;
 }
@@ -137,7 +136,7 @@ TEST(Stragglers, ARankThatWorksLongerIsNamedOnceAfterThreeLooks) {
 TEST(Stragglers, StagesOfAPipelineAreNotCompared) {
   Stragglers stragglers(1.3);
   auto ranks = two(0.0);
-  ranks[1].coordinates = "pp 1 dp 0 cp 0 tp 0";
+  ranks[1].place = run::Place{.pp = 1};
   ranks[0].busy_seconds = 1.0;
   ranks[1].busy_seconds = 9.0;
   for (int i = 1; i < 9; ++i) EXPECT_TRUE(stragglers.look(ranks, 10.0 * i).empty());

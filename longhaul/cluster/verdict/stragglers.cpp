@@ -14,10 +14,8 @@ constexpr int64_t kSteps = 8;
 /// A smaller difference is noise of the clock and the scheduler.
 constexpr double kLeastSeconds = 0.005;
 
-/// Returns the pipeline stage: its ranks have the same work.
-std::string stage_of(const ObservedRank& rank) {
-  return rank.coordinates.substr(0, rank.coordinates.find(" dp"));
-}
+/// Returns the pipeline stage, whose ranks have the same work; -1 where it is not known.
+int stage_of(const ObservedRank& rank) { return rank.place ? rank.place->pp : -1; }
 
 /// Returns the lower median, so that of two ranks the slower is compared with the faster.
 double lower_middle(std::vector<double>& seconds) {
@@ -35,12 +33,12 @@ std::vector<Straggler> Stragglers::look(const RankList& ranks, double now) {
   std::vector<Straggler> found;
   if (now - looked_ < kLookEverySeconds) return found;
   looked_ = now;
-  std::map<std::string, std::vector<double>> stages;
+  std::map<int, std::vector<double>> stages;
   for (const ObservedRank* rank : ranks) {
     if (rank->steps_done < kSteps) return found;
     stages[stage_of(*rank)].push_back(rank->busy_seconds);
   }
-  std::map<std::string, double> middles;
+  std::map<int, double> middles;
   for (auto& [stage, seconds] : stages) {
     if (seconds.size() > 1) middles[stage] = lower_middle(seconds);
   }

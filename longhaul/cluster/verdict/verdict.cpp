@@ -3,60 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <compare>
 #include <cstdlib>
 #include <limits>
 #include <map>
 #include <optional>
-#include <sstream>
-#include <utility>
 
 #include "longhaul/base/counted.h"
+#include "longhaul/run/place.h"
 
 namespace longhaul::cluster {
 namespace {
 
-struct Place {
-  int pp = 0;
-  int dp = 0;
-  int cp = 0;
-  int tp = 0;
-  auto operator<=>(const Place&) const = default;
-};
-
-/// Reads "pp 1 dp 0 cp 0 tp 1". Returns nothing for a rank that has no coordinates yet.
-std::optional<Place> place_of(const ObservedRank& rank) {
-  std::istringstream text(rank.coordinates);
-  Place place;
-  const std::array<std::pair<const char*, int*>, 4> axes = {
-      {{"pp", &place.pp}, {"dp", &place.dp}, {"cp", &place.cp}, {"tp", &place.tp}}};
-  for (const auto& [axis, index] : axes) {
-    std::string word;
-    if (!(text >> word >> *index) || word != axis) return std::nullopt;
-  }
-  return place;
-}
+using run::Place;
 
 /// Returns what the members of a group of this name have in common: two ranks meet where
-/// the results are equal. For a name that is no axis all ranks meet, so that too many
-/// ranks are pointed at but none is missed.
-Place meeting_place(const std::string& group, Place place) {
-  if (group == "pp") {
-    place.pp = 0;
-  } else if (group == "dp") {
-    place.dp = 0;
-  } else if (group == "cp") {
-    place.cp = 0;
-  } else if (group == "tp") {
-    place.tp = 0;
-  } else if (group == "data" || group == "shard" || group == "replicas" ||
-             group == "ep" || group == "expert shard" || group == "expert replicas") {
-    place.dp = place.cp = 0;
-  } else {
-    place = {};
-  }
-  return place;
+/// the results are equal. For a name of no kind of groups all ranks meet, so that too
+/// many ranks are pointed at but none is missed.
+Place meeting_place(const std::string& group, const Place& place) {
+  const auto kind = run::group_of_name(group);
+  return kind ? run::without(place, run::axes_of(*kind)) : Place{};
 }
 
 constexpr const char* kTransfer = "send_recv";
@@ -92,7 +57,7 @@ struct Meetings {
 class Judge {
  public:
   explicit Judge(const RankList& ranks) : ranks_(ranks) {
-    for (const ObservedRank* rank : ranks) places_.push_back(place_of(*rank));
+    for (const ObservedRank* rank : ranks) places_.push_back(rank->place);
     for (size_t r = 0; r < ranks.size(); ++r) {
       if (!waits(r)) continue;
       const auto [named, fresh] = meetings_.try_emplace(ranks[r]->waits_group);
@@ -204,7 +169,7 @@ bool Judge::points_at(size_t from, size_t to) const {
   const auto& b = places_[to];
   const std::string& group = waiter.waits_group;
   if (a && b && meeting_place(group, *a) != meeting_place(group, *b)) return false;
-  if (waiter.waits_verb == kTransfer && group == "pp") {
+  if (waiter.waits_verb == kTransfer && group == run::group_name(run::GroupKind::Pp)) {
     return !a || !b || std::abs(a->pp - b->pp) == 1;
   }
   // In other groups any two ranks may have messages, and those in a transfer have come.

@@ -19,7 +19,7 @@ std::vector<ObservedRank> all_in_dp(int64_t number) {
     rank.rank = r;
     rank.world = 8;
     rank.node = fmt::format("n{}", r / 2 + 1);
-    rank.coordinates = fmt::format("pp {} dp {} cp 0 tp {}", r / 4, r / 2 % 2, r % 2);
+    rank.place = {.pp = r / 4, .dp = r / 2 % 2, .tp = r % 2};
     rank.step = 12;
     rank.phase = "gradients";
     rank.waits = true;
@@ -119,6 +119,38 @@ TEST(HangVerdict, RowsOfExpertsThatAllWaitForPointAtTheNetwork) {
   EXPECT_NE(verdict.text.find("look at the network"), std::string::npos) << verdict.text;
 }
 
+TEST(HangVerdict, AHangInAGroupOfEachKindNamesTheMemberThatHasNotEntered) {
+  constexpr size_t kHung = 5;
+  for (int k = 0; k < run::kGroupKinds; ++k) {
+    const auto kind = static_cast<run::GroupKind>(k);
+    const std::string group = run::group_name(kind);
+    SCOPED_TRACE(group);
+    std::vector<ObservedRank> ranks(16);
+    for (int r = 0; r < 16; ++r) {
+      ObservedRank& rank = ranks[static_cast<size_t>(r)];
+      rank.rank = r;
+      rank.place = {.pp = r / 8, .dp = r / 4 % 2, .cp = r / 2 % 2, .tp = r % 2};
+      rank.entered = {{group, 6}};
+    }
+    const auto meeting = [&](size_t r) {
+      return run::without(*ranks[r].place, run::axes_of(kind));
+    };
+    size_t waiting = 0;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (r == kHung || meeting(r) != meeting(kHung)) continue;
+      ++waiting;
+      ranks[r].waits = true;
+      ranks[r].waits_group = group;
+      ranks[r].waits_verb = "all_reduce";
+      ranks[r].waits_number = 7;
+      ranks[r].entered[group] = 7;
+    }
+    EXPECT_EQ(waiting, run::axes_of(kind) == run::kDataAxes ? 3U : 1U);
+    // Ranks of other groups compute, and nobody waits for these.
+    EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{kHung});
+  }
+}
+
 TEST(HangVerdict, WhereAllHaveEnteredTheNetworkIsToBeLookedAt) {
   const HangVerdict verdict = judge_hang(all_in_dp(7));
   EXPECT_TRUE(verdict.ranks.empty());
@@ -149,7 +181,7 @@ std::vector<ObservedRank> at_random(std::mt19937& random) {
     ObservedRank& rank = ranks[static_cast<size_t>(r)];
     rank.rank = r;
     if (below(10) > 0) {
-      rank.coordinates = fmt::format("pp {} dp {} cp 0 tp {}", r / 6, r / 2 % 3, r % 2);
+      rank.place = {.pp = r / 6, .dp = r / 2 % 3, .tp = r % 2};
     }
     for (const char* group : {"dp", "tp", "pp", "data", "world"}) {
       if (below(4) > 0) rank.entered[group] = 3 + below(2);
@@ -170,7 +202,7 @@ bool waits_for(const ObservedRank& from, const ObservedRank& to) {
   if (!from.waits || from.rank == to.rank) return false;
   const std::string& group = from.waits_group;
   const bool transfer = from.waits_verb == "send_recv";
-  if (!from.coordinates.empty() && !to.coordinates.empty()) {
+  if (from.place && to.place) {
     const bool pp = from.rank / 6 == to.rank / 6;
     const bool dp = from.rank / 2 % 3 == to.rank / 2 % 3;
     const bool tp = from.rank % 2 == to.rank % 2;
@@ -218,7 +250,7 @@ TEST(HangVerdict, OfTensOfThousandsOfRanksTakesOneLook) {
   for (int r = 0; r < kRanks; ++r) {
     ObservedRank& rank = ranks[static_cast<size_t>(r)];
     rank.rank = r;
-    rank.coordinates = fmt::format("pp 0 dp {} cp 0 tp {}", r / 8, r % 8);
+    rank.place = {.dp = r / 8, .tp = r % 8};
   }
   EXPECT_TRUE(judge_hang(ranks).ranks.empty());
   ranks[4711].waits_group = "tp";

@@ -196,7 +196,7 @@ TEST(NodeReport, SurvivesItsWayThroughJson) {
   rank.world = 4;
   rank.pid = 5;
   rank.node = "n2";
-  rank.coordinates = "pp 0";
+  rank.place = {.pp = 10, .dp = 11, .cp = 12, .tp = 13};
   rank.step = 6;
   rank.phase = "update";
   rank.process = ProcessState::Stopped;

@@ -52,7 +52,7 @@ const Json& list_of(const Json& report, const char* name, size_t most) {
 std::string ObservedRank::name() const {
   std::string text = fmt::format("rank {}", rank);
   if (!node.empty()) text += " on " + node;
-  if (!coordinates.empty()) text += fmt::format(" ({})", coordinates);
+  if (place) text += fmt::format(" ({})", to_string(*place));
   return text;
 }
 
@@ -61,30 +61,32 @@ Json ObservedRank::to_json() const {
   for (const auto& [name, seconds] : longest_phases) longest[name] = rounded(seconds);
   Json row = Json::array();
   const auto put = [&](const auto&... values) { (row.push_back(values), ...); };
-  put(rank, world, pid, coordinates, step, phase, process_state_name(process), exit_code,
-      failure, told, waits, waits_group, waits_number, waits_verb, waits_for,
-      rounded(waits_age), rounded(phase_age), rounded(progress_age), rounded(gone_age),
-      steps_done, rounded(step_age), wall_seconds, busy_seconds, longest, entered,
-      memory_kills, memory_limit);
+  put(rank, world, pid, place ? to_string(*place) : "", step, phase,
+      process_state_name(process), exit_code, failure, told, waits, waits_group,
+      waits_number, waits_verb, waits_for, rounded(waits_age), rounded(phase_age),
+      rounded(progress_age), rounded(gone_age), steps_done, rounded(step_age),
+      wall_seconds, busy_seconds, longest, entered, memory_kills, memory_limit);
   return row;
 }
 
 ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) {
   return parsed("a rank's report", [&] {
     ObservedRank o;
+    std::string place_text;
     std::string process_name;
     size_t field = 0;
     const auto take = [&](auto&... values) { (json.at(field++).get_to(values), ...); };
-    take(o.rank, o.world, o.pid, o.coordinates, o.step, o.phase, process_name,
-         o.exit_code, o.failure, o.told, o.waits, o.waits_group, o.waits_number,
-         o.waits_verb, o.waits_for, o.waits_age, o.phase_age, o.progress_age, o.gone_age,
-         o.steps_done, o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases,
-         o.entered, o.memory_kills, o.memory_limit);
+    take(o.rank, o.world, o.pid, place_text, o.step, o.phase, process_name, o.exit_code,
+         o.failure, o.told, o.waits, o.waits_group, o.waits_number, o.waits_verb,
+         o.waits_for, o.waits_age, o.phase_age, o.progress_age, o.gone_age, o.steps_done,
+         o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases, o.entered,
+         o.memory_kills, o.memory_limit);
     if (json.size() != field) {
       throw InputError("cluster", fmt::format("a rank's report has {} fields, not {}; "
                                               "start the same program on every node",
                                               json.size(), field));
     }
+    o.place = run::parse_place(place_text);
     o.process = process_state_of(process_name);
     o.node = node;
     return o;
@@ -97,7 +99,7 @@ ObservedRank observe(const run::RankState& state, const std::string& node, doubl
   o.world = state.world;
   o.pid = state.pid;
   o.node = node;
-  o.coordinates = state.coordinates;
+  o.place = state.place;
   o.step = state.step;
   o.phase = state.phase;
   o.exit_code = state.exit_code;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct ObservedRank {
   int world = 0;
   int64_t pid = 0;
   std::string node;
-  std::string coordinates;  ///< "pp 1 dp 0 cp 0 tp 1"
+  std::optional<run::Place> place;  ///< nothing where the rank has none yet
   int64_t step = 0;
   std::string phase;
   ProcessState process = ProcessState::Running;

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "longhaul/cuda/kernels/elements.cuh"
-#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 
 namespace longhaul::optim::cuda {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "longhaul/ops/kernels/cuda.h"
-#include "longhaul/optim/grad_norm.h"
-#include "longhaul/optim/update.h"
+#include "longhaul/optim/kernels/grad_norm.h"
+#include "longhaul/optim/kernels/update.h"
 
 // This header runs the loops of the optimizers as CUDA kernels on raw pointers to device
 // memory. As in ops/kernels/cuda.h, a call only enqueues. Every element has the

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/data/bert/document_spool.h"
 #include "longhaul/data/bert/masking.h"
 #include "longhaul/data/bert/shards/shard.h"

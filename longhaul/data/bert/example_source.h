@@ -45,4 +45,9 @@ std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_le
 /// `seq_len`.
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len);
 
+/// Makes a synthetic source of examples for BERT, which have two segments each. A share
+/// of kMaskedShare of the tokens is masked out.
+std::unique_ptr<TokenSource> synthetic_examples(int64_t sequences, int64_t seq_len,
+                                                int64_t vocab_size, uint64_t seed);
+
 }  // namespace longhaul::data

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/data/bert/shards/shard.h"
 #include "longhaul/data/sources/token_source.h"
 #include "longhaul/data/store/token_words.h"

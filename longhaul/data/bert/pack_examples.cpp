@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/store/build/shard_writer.h"

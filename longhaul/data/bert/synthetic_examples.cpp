@@ -4,7 +4,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 #include "longhaul/data/bert/example_source.h"
-#include "longhaul/data/open_source.h"
 #include "longhaul/families/description/kept.h"
 
 namespace longhaul::data {

@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::string_view kDescend = "**";
 
-bool has_magic(std::string_view text) {
-  return text.find_first_of("*?[") != std::string_view::npos;
-}
-
 /// Returns true for a ** that is not a whole part of the path, since such a ** would mean
 /// no more than *.
 bool misuses_descend(std::string_view part) {
@@ -83,7 +79,7 @@ class PatternWalk {
       return;
     }
     const std::string part = parts_[next].string();
-    if (!has_magic(part)) {
+    if (!has_wildcard(part)) {
       const fs::path inside = at / part;
       if (tree_.is_there(inside)) walk(inside, next + 1, named);
       return;
@@ -161,7 +157,7 @@ class PatternWalk {
 
 }  // namespace
 
-bool is_pattern(const fs::path& path) { return has_magic(path.native()); }
+bool is_pattern(const fs::path& path) { return has_wildcard(path.native()); }
 
 bool means_everything(const fs::path& pattern) {
   return pattern.filename() == "*" || pattern.filename() == kDescend;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 
 namespace longhaul::data {
 namespace {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::data {
 namespace {
@@ -43,7 +44,7 @@ std::string parent_of(const std::string& key) {
 /// Returns the place that a pattern's listing begins at: the parts before the first one
 /// with * ? or [. For a plain address it is the address itself.
 objects::Address fixed_part(const objects::Address& pattern) {
-  const size_t magic = pattern.key.find_first_of("*?[");
+  const size_t magic = find_wildcard(pattern.key);
   if (magic == std::string::npos) return pattern;
   return {pattern.bucket, parent_of(pattern.key.substr(0, magic))};
 }

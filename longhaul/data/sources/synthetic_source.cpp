@@ -4,8 +4,8 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/open_source.h"
 #include "longhaul/data/sources/rows.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {

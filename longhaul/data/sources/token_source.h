@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -97,5 +98,15 @@ class TokenSource {
   /// Returns the fingerprint of the tokenizer that made the ids; empty if unknown.
   virtual std::string tokenizer_fingerprint() const { return {}; }
 };
+
+/// Joins at least one source to one source, one part after another. All parts must have
+/// one length. The fingerprint is a hash of the parts' fingerprints in their order.
+std::unique_ptr<TokenSource> concatenated_source(
+    std::vector<std::unique_ptr<TokenSource>> parts);
+
+/// Makes a source of `sequences` sequences of uniformly random tokens below `vocab_size`,
+/// which depend on the seed and the sequence's index only.
+std::unique_ptr<TokenSource> synthetic_source(int64_t sequences, int64_t seq_len,
+                                              int64_t vocab_size, uint64_t seed);
 
 }  // namespace longhaul::data

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "longhaul/base/json_fields.h"
+#include "longhaul/base/json/json_fields.h"
 
 namespace longhaul::data {
 

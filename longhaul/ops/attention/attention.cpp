@@ -18,9 +18,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/attention/library_attention.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/linear/side_by_side.h"
-#include "longhaul/ops/node.h"
 
 // Shapes: B sequences, S queries, K keys (P cached ones before the queries' own), Hq and
 // Hkv heads, G = Hq / Hkv, D head dim, n queries of a block, m keys that a block can see.

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/ops/attention_mask.h"
+#include "longhaul/ops/common/attention_mask.h"
 
 namespace longhaul::ops {
 

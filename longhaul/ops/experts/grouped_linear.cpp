@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/fused/library_op.h"
 #include "longhaul/ops/linear/products.h"
 #include "longhaul/ops/linear/side_by_side.h"
-#include "longhaul/ops/node.h"
 
 // Shapes: R rows, K features, N = sum n_i outputs of each row.
 

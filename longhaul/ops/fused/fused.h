@@ -5,9 +5,8 @@
 #include <tuple>
 
 #include "longhaul/families/layers/rms_form.h"
-#include "longhaul/ops/attention_mask.h"
+#include "longhaul/ops/common/attention_mask.h"
 #include "longhaul/ops/fused/operator.h"
-#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/kernels/arguments.h"
 
 // The fused forms of the operations. A fused form checks nothing that its operation has

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/linear/products.h"
 #include "longhaul/ops/linear/side_by_side.h"
-#include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "longhaul/optim/adamw.h"
+#include "longhaul/optim/kernels/adamw.h"
 
 namespace longhaul::optim {
 

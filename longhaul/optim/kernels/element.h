@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "longhaul/base/random.h"
-#include "longhaul/optim/update.h"
+#include "longhaul/optim/kernels/update.h"
 
 namespace longhaul::optim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "longhaul/optim/update.h"
+#include "longhaul/optim/kernels/update.h"
 
 namespace longhaul::optim {
 namespace {

@@ -3,8 +3,8 @@
 // The loops of LAMB, compiled once per instruction set. Everything here has internal
 // linkage for the reason that adamw_loop.h names.
 
-#include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/kernels/elements.h"
+#include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/lamb_kernel.h"
 
 namespace longhaul::optim {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "longhaul/optim/lamb.h"
+#include "longhaul/optim/kernels/lamb.h"
 
 namespace longhaul::optim {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "longhaul/ops/node.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/parallel/context/key_walk.h"
 
 namespace longhaul::parallel {

@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/node.h"
+#include "longhaul/ops/common/node.h"
 
 namespace longhaul::parallel {
 namespace {

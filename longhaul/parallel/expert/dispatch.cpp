@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/ops/experts/routed_rows.h"
-#include "longhaul/ops/node.h"
 #include "longhaul/tensor/buffer_of.h"
 
 // Shapes: R rows of this rank's tokens, A rows that arrive here, H hidden.

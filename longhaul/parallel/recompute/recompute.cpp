@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/ops/node.h"
+#include "longhaul/ops/common/node.h"
 
 namespace longhaul::parallel {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/ops/stack.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/node.h"
+#include "longhaul/ops/common/node.h"
 #include "longhaul/tensor/buffer_of.h"
 
 // Shapes: T tokens, t = T / ranks, H features, R rows of a chunk.

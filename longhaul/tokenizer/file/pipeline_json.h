@@ -1,7 +1,7 @@
 #pragma once
 
 #include "longhaul/tokenizer/file/json_node.h"
-#include "longhaul/tokenizer/pipeline_tokenizer.h"
+#include "longhaul/tokenizer/file/pipeline_tokenizer.h"
 
 namespace longhaul::tokenizer {
 

@@ -4,10 +4,10 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/tokenizer/byte_level_tokenizer.h"
+#include "longhaul/tokenizer/file/byte_level_tokenizer.h"
 #include "longhaul/tokenizer/file/pipeline_json.h"
+#include "longhaul/tokenizer/file/pipeline_tokenizer.h"
 #include "longhaul/tokenizer/file/tokenizer_json_parts.h"
-#include "longhaul/tokenizer/pipeline_tokenizer.h"
 
 namespace longhaul::tokenizer {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/base/jsonl.h"
+#include "longhaul/base/json/jsonl.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/step_record.h"
 #include "longhaul/run/tensorboard.h"

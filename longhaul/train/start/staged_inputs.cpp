@@ -98,7 +98,7 @@ Fields read_in_order(const RunConfig& config) {
   for (const TrainSource& source : config.data.train) {
     for (const fs::path& entry : source.path.entries) {
       if (objects::is_address(entry) && !is_packed_in_place(entry) &&
-          entry.string().find_first_of("*?[") == std::string::npos && !validates(entry)) {
+          !has_wildcard(entry.native()) && !validates(entry)) {
         found[objects::parse_address(entry).text()].insert(source.field);
       }
     }

@@ -1,0 +1,87 @@
+#include "apps/inputs/run_inputs.h"
+
+#include <fmt/format.h>
+
+#include "apps/inputs/data_places.h"
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/foreign_forms.h"
+#include "longhaul/checkpoint/hf/model_check.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/config/named_paths.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/layout/rules.h"
+#include "longhaul/objects/address.h"
+
+namespace longhaul::apps {
+
+std::vector<std::string> missing_inputs(const RunConfig& config) {
+  std::vector<std::string> missing;
+  for (const NamedPath& named : named_paths(config)) {
+    if (named.use == PathUse::Writes || named.use == PathUse::OfNodes) continue;
+    // A run that has begun does not read where it began.
+    const bool resumed = named.path == config.checkpoint.resume.path;
+    if (resumed && checkpoint::find_checkpoint(checkpoint_dir(config))) continue;
+    std::vector<fs::path> paths = {named.path};
+    try {
+      if (named.may_be_pattern) paths = data::expand_paths(paths);
+    } catch (const InputError& error) {
+      missing.push_back(fmt::format("{}: {}, on this machine", named.key, error.what()));
+      continue;
+    }
+    for (const fs::path& path : paths) {
+      if (objects::is_address(path) || fs::exists(path)) continue;
+      missing.push_back(
+          fmt::format("{}: {} is not on this machine", named.key, path.string()));
+    }
+  }
+  return missing;
+}
+
+std::vector<std::string> unlooked_addresses(const RunConfig& config) {
+  std::vector<std::string> lines;
+  for (const fs::path& address : addresses_of(config)) {
+    lines.push_back(address.string() + " is an address, looked at by train");
+  }
+  return lines;
+}
+
+void refuse_foreign_start(const RunConfig& config) {
+  if (config.checkpoint.mirror) return;
+  if (checkpoint::has_committed(checkpoint_dir(config))) return;
+  checkpoint::refuse_foreign(config);
+}
+
+void check_first_weights(const RunConfig& config, const ModelConfig& model) {
+  const fs::path& weights = config.init.weights;
+  // An address is never there: train fetches it and looks.
+  if (weights.empty() || !fs::exists(weights)) return;
+  using Kind = ResumeFrom::Kind;
+  const Kind resume = config.checkpoint.resume.kind;
+  const bool goes_on =
+      resume == Kind::Latest && checkpoint::find_checkpoint(checkpoint_dir(config));
+  if (goes_on || resume == Kind::Step || resume == Kind::Path) return;
+  const auto world = comm::self_world("weights");
+  const checkpoint::SharedSource source = checkpoint::as_parameters(
+      checkpoint::WeightsSource::open(weights, *world), model.description);
+  checkpoint::check_model_files(source, model.description, *world);
+}
+
+void check_before_start(const RunConfig& config, int ranks) {
+  derive_batch(config, ranks);
+  refuse_patterns(config);
+  if (const auto missing = missing_inputs(config); !missing.empty()) {
+    throw InputError("launch", missing.front() + "; nothing was started");
+  }
+  checkpoint::refuse_dangling(config.run.dir);
+  checkpoint::refuse_dangling(checkpoint_dir(config));
+  refuse_foreign_start(config);
+  // A whole model is not fetched for a check: train fetches it and looks.
+  if (objects::is_address(config.model.config)) return;
+  const ModelConfig model =
+      load_model_config(config.model.config, config.model.override_);
+  layout::check_against_model(config, model);
+  check_first_weights(config, model);
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace longhaul::objects {
+
+/// Returns what is wrong with the address of an object, which may have wildcards; empty
+/// where nothing is. The text repeats no secret that may stand in the address.
+std::string address_problem(const std::string& path);
+
+/// Returns what to say of a text in which an address with credentials stands
+/// ("s3://KEY:SECRET@bucket"), that of an object with options ("?access_key="), or one
+/// that is signed ("?X-Amz-Signature="). It is empty for any other text, and repeats no
+/// secret. Whoever takes words of people asks this first, since what is refused is
+/// printed.
+std::string secret_problem(std::string_view text);
+
+}  // namespace longhaul::objects
