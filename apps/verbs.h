@@ -31,9 +31,10 @@ inline constexpr TorchVerb kTrainVerb = {"train",
 inline constexpr const char* kVersionHelp =
     "Print the version, the commit and every library's version";
 
-// One function per verb: adds its subcommand, with an example in its footer, to the
-// program. The subcommand's callback does the work, throws longhaul::Error on failure and
-// sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the call.
+// Each verb has a function that adds its subcommand to the program, with an example in
+// its footer. The subcommand's callback does the work, throws longhaul::Error on failure
+// and sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the
+// call.
 
 void add_agent(CLI::App& program, Outcome& outcome);
 void add_bench(CLI::App& program, Outcome& outcome);

@@ -48,7 +48,7 @@ nav:
 # Who types a word into the search most often wants a page for users.
 BOOST = {"Start": 3, "Run": 3, "Understand": 1, "Move here": 2, "Extend": 0.5}
 ELSEWHERE = 0.3
-# What the front page takes of README.md, above the table of pages.
+# What the front page takes of README.md, above the tables of pages.
 OF_README = ["Start", "Not there yet"]
 LINK = re.compile(r"\]\(([^)\s#]+)")
 
@@ -107,11 +107,11 @@ def boosts():
 
 
 def front_page():
-    """What README.md says first, how to start, the limits, and the table of pages."""
+    """What README.md says first, how to start, the limits, and the tables of pages."""
     start = (ROOT / "README.md").read_text(encoding="utf-8")
     head, *sections = re.split(r"^## ", start, flags=re.M)
     named = {section.split("\n", 1)[0]: section for section in sections}
-    table = (ROOT / "docs/README.md").read_text(encoding="utf-8").replace("# The pages", "## The pages", 1)
+    table = re.sub(r"^#", "##", (ROOT / "docs/README.md").read_text(encoding="utf-8"), flags=re.M)
     return head + "".join(f"## {named[name]}" for name in OF_README), table
 
 

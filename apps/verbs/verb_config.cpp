@@ -247,7 +247,7 @@ void run_config(const ConfigCall& options) {
     return;
   }
   LoadedConfig loaded = load_with_places(options.file, options.sets);
-  // In the order in which a start finds what does not fit.
+  // The checks have the order in which a start makes them.
   if (options.ranks > 0) derive_batch(loaded.config, options.ranks);
   const auto model = check_inputs(loaded.config, loaded.warnings);
   std::optional<AskedLayout> layout;

@@ -55,7 +55,8 @@ std::string sample(data::ShardReader& reader, const tokenizer::Tokenizer& tokeni
 }
 
 void run_bert(const BertCommand& command, const objects::Access& objects) {
-  // First of all: its process is to be small and to have one thread.
+  // The reader is made first of all, because its process has to be small and to have one
+  // thread.
   data::ShardReader reader;
   data::BuildExamplesOptions options = command.build;
   set_build_options(command.common, options);

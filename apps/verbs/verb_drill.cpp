@@ -20,7 +20,7 @@ namespace longhaul::apps {
 namespace {
 
 struct DrillArguments {
-  // For small runs of the drill's own.
+  // The options of small runs that the drill makes itself.
   std::string dir;
   std::vector<std::string> faults;
   int ranks = 2;
@@ -28,11 +28,11 @@ struct DrillArguments {
   int spares = 0;
   int64_t steps = 60;
   uint64_t seed = 1;
-  // For a run that trains already.
+  // The options of a drill on a run that trains already.
   std::string run;
   std::string fault;
   drill::LiveDrillOptions live;
-  // For the job step that a drill on another node starts here.
+  // The options of the job step that a drill on another node starts here.
   bool on_node = false;
   int64_t process = 0;
   std::string job;

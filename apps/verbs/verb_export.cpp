@@ -42,7 +42,7 @@ void tell_tied_head(const checkpoint::WeightsSource& source) {
           *difference);
     }
   } catch (const InputError&) {
-    // A family that this program does not read, or no config at all.
+    // The config is missing, or its family is one that this program does not read.
   }
 }
 
@@ -130,7 +130,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
       const objects::OutputPlace out(options->output.out, outcome.objects,
                                      output_use({.processes = world->size()}));
       options->output.out = out.path();
-      const system::SignalWatch signals;  // stopped like this it leaves nothing
+      const system::SignalWatch signals;  // an export that a signal stops leaves nothing
       const StopObjectsAtSignal stop_objects(signals, outcome.objects);
       checkpoint::with_fall_back(
           options->source,

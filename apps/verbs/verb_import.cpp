@@ -70,7 +70,7 @@ void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
 
 void import_hf(const imports::ForeignModel& model, const ImportCall& options,
                const objects::OutputPlace& out) {
-  const system::SignalWatch signals;  // stopped like this it leaves nothing
+  const system::SignalWatch signals;  // an import that a signal stops leaves nothing
   const imports::ForeignSource source(model);
   system::Progress progress("import", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);

@@ -74,7 +74,7 @@ std::optional<data::DataDescription> data_at(const std::string& path) {
   try {
     return data::describe_ready_ids(path);
   } catch (const InputError&) {
-    return std::nullopt;  // names alone do not tell ids from other JSON or Parquet
+    return std::nullopt;  // the file's name does not tell ids from other JSON or Parquet
   }
 }
 

@@ -57,7 +57,7 @@ bool has_weights(const fs::path& dir) {
     const std::string ending = entry.path().extension().string();
     if (std::ranges::count(kWeightEndings, ending) == 0) continue;
     (void)format::HfWeights::open(
-        dir);  // says what is missing, and what reads other kinds
+        dir);  // this error says what is missing, and which verb reads other kinds
     return true;
   }
   return false;
@@ -186,7 +186,8 @@ NewRunFacts gather_facts(const NewCall& call) {
   facts.has_weights = fs::is_directory(call.model) && has_weights(call.model);
   facts.field = call.field;
   const std::vector<std::string> training = training_data(call.data);
-  std::optional<data::ShardReader> shards;  // its process is made while this one is small
+  // The reader's process is made while this process is small.
+  std::optional<data::ShardReader> shards;
   for (const std::string& path : training) {
     if (!shards && data::names_bert_shards(path)) shards.emplace();
   }
@@ -202,7 +203,8 @@ NewRunFacts gather_facts(const NewCall& call) {
     const layout::LayoutDescription layout =
         layout::describe_layout(config, model, machine.ranks);
     const layout::RankCosts costs = layout::LayoutCosts(config, model, layout).of(0);
-    // A save that training goes on beside copies the state to host memory.
+    // A save in the background copies the state to host memory, so that training goes on
+    // meanwhile.
     return layout::most_bytes(costs) +
            (machine.is_cpu() ? costs.state.masters + costs.state.moments : 0);
   };

@@ -42,7 +42,8 @@ struct SubmitCommand {
   cluster::SuperviseCommand run;
   bool dry_run = false;
 
-  SubmitCommand() { batch.signal_seconds = run.nodes = 0; }  // until they are given
+  // 0 means that the user has not given the value.
+  SubmitCommand() { batch.signal_seconds = run.nodes = 0; }
 };
 
 /// Enough for most models; used where no save was measured.
@@ -144,7 +145,7 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
 
 struct Prepared {
   std::string script;
-  fs::path run_dir;  // of a supervised run; holds the script
+  fs::path run_dir;  // the directory of a supervised run, which holds the script
   std::string log;
   std::string what;
   SignalPlan signal;
@@ -185,7 +186,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.command = command.run;
   job.command.config = absolute_text(command.words[0]);
   job.command.run_dir = absolute_text(loaded.config.run.dir);
-  container_of_run(job.command, config);  // what cannot be mounted is said now
+  container_of_run(job.command, config);  // reports at once a path that cannot be mounted
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / run::kSlurmLog);
   prepared.what = counted(command.run.nodes, "node") +

@@ -179,7 +179,8 @@ cluster::Container ready_container(const cluster::SuperviseCommand& command,
     if (named.use == PathUse::Writes) make_directories_durable(named.path);
   }
   cluster::Container container = container_of_run(command, config);
-  // Each node's agent makes it, and reads there what the ranks write.
+  // The agent of each node makes the directory, and reads there the files that ranks
+  // write.
   container.mounts.push_back(records);
   return container;
 }
@@ -262,7 +263,7 @@ std::optional<int> look_for_run(const SuperviseArguments& arguments,
                                 const cluster::SlurmJob& job) {
   auto problem = why_not_here(arguments, job);
   if (arguments.requeue && !problem) {
-    // The supervisor of this life has left its lock where it was, here or elsewhere.
+    // The former supervisor of this life has left its lock in the run's directory.
     const fs::path lock = run_dir_of(arguments) / run::kSupervisorLockFile;
     std::error_code error;
     if (!fs::exists(lock, error))
@@ -317,7 +318,8 @@ int requeue(const SuperviseArguments& arguments, const cluster::SlurmJob& job) {
         load_run_config(settings_of(arguments), arguments.command.sets);
     newest = cluster::newest_checkpoint(checkpoint_dir(loaded.config)).value_or(0);
   } catch (const Error&) {
-    if (arguments.command.run_dir.empty()) throw;  // else nothing newer is seen
+    // With a run directory the requeue counts as one without a newer checkpoint.
+    if (arguments.command.run_dir.empty()) throw;
   }
   if (told.because.empty() && why_not_here(arguments, job))
     told.because = cluster::reason_name(cluster::RequeueReason::Storage);
@@ -335,9 +337,9 @@ int supervise(const SuperviseArguments& arguments) {
                       "this is no Slurm job; submit one with longhaul "
                       "submit, or use longhaul launch on one machine");
   }
-  // The lease comes before all else: another supervisor may work for the run. Where the
-  // run has begun it comes before the settings too: a node that does not see the run may
-  // not see its settings either, and must not end the job for that.
+  // The lease is taken before anything else, because another supervisor may work for the
+  // run. If the run has begun, the lease also comes before the settings. A node that does
+  // not see the run may not see its settings either, and must not end the job for that.
   const bool begun = arguments.again || !arguments.stands_in.empty();
   std::optional<system::OwnerLock> lease;
   if (begun && !command.run_dir.empty()) {
@@ -405,14 +407,15 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   cluster::StepKiller killer;
   const std::vector<cluster::StepStatus> steps = slurm.query_steps(job.id);
   killer.kill(cluster::steps_named(steps, job, cluster::kWorkerStep));
-  // The old agents are ended when this supervisor's own agents are there: until then they
-  // take over should this supervisor be lost as well.
+  // The old agents are ended when this supervisor's own agents are there. Until then the
+  // old agents could take over if this supervisor were lost as well.
   std::vector<std::string> old_agents =
       cluster::steps_named(steps, job, cluster::kAgentStep);
   std::vector<std::string> given = job.nodes;
   if (const auto now = slurm.query_job(job.id)) {
     given = now->nodes;
-    // The signal before the time limit goes to the batch script, which is or may be lost.
+    // Slurm sends its signal before the time limit to the batch script, which may be
+    // lost.
     if (!arguments.stands_in.empty() || !arguments.moved_from.empty()) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }

@@ -128,11 +128,12 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
 int train(const TrainOptions& options, const objects::Access& objects) {
   tensor::tune_cpu_memory();
   check_launcher();
-  // Settings are checked before MPI, a device or any memory is touched.
+  // The settings are checked before the program touches MPI, a device or much memory.
   Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
-  // Its process is to be small and to have one thread; rank 0 is a machine's first.
+  // The reader's process has to be small and to have one thread. One rank of each machine
+  // makes it.
   std::unique_ptr<data::ShardReader> shards;
   if (settings.loaded && launch.local_rank == 0 &&
       train::needs_shard_reader(settings.loaded->config)) {
@@ -154,13 +155,14 @@ int train(const TrainOptions& options, const objects::Access& objects) {
     const system::RaisedSignal signal = system::raised_signal();
     return signal.number != 0 && !signal.answered;
   };
-  // Known when all ranks are there; before that nothing waits for long.
+  // The reason is known when all ranks are there. Before that, no operation waits for
+  // long.
   std::unique_ptr<MpirunEnd> mpirun;
   if (launch.by_mpirun) {
     limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
   }
   const auto world = comm::world(comm::Backend::Auto, limits);
-  // The file system is asked by the rank that tells, not by all of them.
+  // Only the rank that warns asks the file system.
   if (world->rank() == 0 && settings.loaded) {
     warn_of_places(*settings.loaded);
     const std::string told = warning_of_limits();

@@ -93,7 +93,7 @@ int follow_with_lines(const WatchCall& options, RunFiles& run, RunView view) {
     print_once(options, run, view);
     if (options.until_end && view.ended) return exit_code_of(view);
     bool changed = false;
-    // A run at rest says nothing new; programs get their line each time.
+    // A run at rest changes nothing on the screen. Programs get their line each time.
     do {
       wait(interval, signals);
       if (signals.raised() != 0) return 0;
@@ -123,7 +123,7 @@ int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
       view = look(run, changed);
     }
   }
-  // The screen is gone with its page: how it stood last stays.
+  // The terminal's other page is closed, so its last line is printed here.
   fmt::print("{}\n", monitor::cut_to_columns(monitor::status_line(view), 400));
   return exit_code;
 }

@@ -19,7 +19,7 @@ void cut_back(const File& file, uint64_t begin, uint64_t written) {
   } catch (const Error&) {
     return;
   }
-  // Where even this fails, who opens the file next cuts its torn end off.
+  // If the cut fails too, the next program that opens the file cuts the torn end off.
   static_cast<void>(!::ftruncate(file.fd(), static_cast<off_t>(begin)));
 }
 
@@ -42,7 +42,8 @@ bool AppendFile::follow_name() {
   struct stat named{};
   struct stat open{};
   const bool there = ::stat(path().c_str(), &named) == 0;
-  // What cannot be told now (a server that is away) shows when the piece is written.
+  // If the server is away, the name's file is unknown now. A write of the piece will show
+  // that.
   if (!there && errno != ENOENT && errno != ENOTDIR) return true;
   if (::fstat(file_.fd(), &open) != 0) return true;
   if (there && named.st_dev == open.st_dev && named.st_ino == open.st_ino) return true;

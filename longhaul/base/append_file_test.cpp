@@ -20,12 +20,12 @@ TEST(AppendFile, APieceIsWrittenWholeOrNotAtAll) {
     EXPECT_FALSE(file.append("two is cut\n"));
     EXPECT_EQ(read_text(dir / "lines"), "one\n");
     EXPECT_FALSE(file.append("three is cut\n"));
-    EXPECT_TRUE(file.append("4\n"));  // there is room for this one
+    EXPECT_TRUE(file.append("4\n"));  // the disk has room for these bytes
   }
   EXPECT_TRUE(file.append("five\n"));
   EXPECT_EQ(read_text(dir / "lines"), "one\n4\nfive\n");
   EXPECT_EQ(file.lost(), 2);
-  ASSERT_EQ(told.size(), 2U);  // not once a line
+  ASSERT_EQ(told.size(), 2U);  // one message tells of both lines
   EXPECT_HAS(told[0], (dir / "lines").string() + " cannot be written: File too large");
   EXPECT_HAS(told[0], "the run goes on");
   EXPECT_HAS(told[1], "is written again; 2 lines are missing there");
@@ -57,7 +57,7 @@ TEST(AppendFile, AFileThatIsRotatedOrRemovedIsBegunAnew) {
   EXPECT_EQ(read_text(dir / "lines.1"), "one\n");
   EXPECT_EQ(read_text(dir / "lines"), "head\ntwo\nthree\n");
   fs::remove(dir / "lines");
-  // Whoever rotates a file may make the next one.
+  // The program that rotates a file may also make the next one.
   write_file(dir / "lines", "theirs\n");
   EXPECT_TRUE(file.append("four\n"));
   EXPECT_EQ(read_text(dir / "lines"), "theirs\nfour\n");

@@ -5,10 +5,11 @@
 
 namespace longhaul {
 
-// Three clocks. unix_time() (process.h) is for what is written and for durations within a
-// process: it begins at the wall clock's time and goes on with the machine's clock, so
-// that a wall clock that is set meanwhile moves nothing. A process that a supervisor
-// starts takes over the supervisor's clock. Any thread may call any of these functions.
+// This program has three clocks. unix_time() (process.h) gives times that are written,
+// and durations within a process. It begins at the wall clock's time and goes on with the
+// machine's clock. So it does not jump when somebody sets the wall clock. A process that
+// a supervisor starts takes over the supervisor's clock. Any thread may call any of these
+// functions.
 
 /// Returns the seconds since this machine was started. All its processes agree on them,
 /// and they are never set.

@@ -13,7 +13,7 @@ std::vector<fs::path> control_groups(std::string_view controller, const fs::path
       directories.push_back(mount / path);
     }
   };
-  // "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1.
+  // A line is "0::/path" in version 2, and "4:cpu,cpuacct:/path" in version 1.
   std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':');

@@ -2,7 +2,7 @@
 
 namespace longhaul {
 
-// How a process ends, where it is more than 0 (done) and 1 (failed).
+// The exit codes of a process that has neither succeeded (0) nor failed (1).
 inline constexpr int kExitTemporary = 75;  ///< the command may go on later
 /// This node does not show the run; another node is to be asked. No batch script sees it.
 inline constexpr int kExitNotHere = 76;

@@ -50,7 +50,7 @@ Error of_system(const std::system_error& problem) {
   const bool of_errno = problem.code().category() == std::generic_category() ||
                         problem.code().category() == std::system_category();
   const std::string words = problem.what();
-  // {fmt} says this of a stream that it cannot print to.
+  // The library {fmt} writes "cannot write" if it cannot print to a stream.
   const bool of_output = words.starts_with("cannot write");
   // The standard library's threads throw the bare errno.
   if (of_errno && !of_output && (error == EAGAIN || error == ENOMEM)) {

@@ -124,7 +124,7 @@ int open_or_fail(const fs::path& path, int flags) {
 Error to_error(const fs::filesystem_error& problem) {
   const int error = problem.code().value();
   const std::string path = problem.path1().string();
-  // The library's words: "cannot create directory", "cannot create directories".
+  // The library writes "cannot create directory" or "cannot create directories".
   const bool makes =
       std::string_view(problem.what()).find("create director") != std::string_view::npos;
   return {is_temporary(error) ? ErrorKind::Temporary : ErrorKind::Input, "file",
@@ -133,7 +133,7 @@ Error to_error(const fs::filesystem_error& problem) {
                             : problem.code().message() + advice(error))};
 }
 
-// A pipe or a device in a file's place would hold its reader for ever.
+// A pipe or a device with the file's name would block its reader for ever.
 File File::open_read(const fs::path& path) {
   File file(open_or_fail(path, O_RDONLY | O_NONBLOCK), path);
   struct stat info{};
@@ -146,7 +146,7 @@ File File::open_read(const fs::path& path) {
 File File::create(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);
 }
-// A pipe that nobody reads would hold its writer for ever.
+// A pipe that nobody reads would block its writer for ever.
 File File::open_append(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path);
 }
@@ -223,8 +223,8 @@ MappedFile::MappedFile(const fs::path& path) : MappedFile() {
     throw InputError("file", path.string() + ": is a directory");
   size_ = file.size();
   if (size_ == 0) return;
-  // Nothing is written there, so a private mapping shows the same pages of the file. Some
-  // file systems (FUSE with direct_io) have no shared ones.
+  // The program does not write to the mapping, so a private mapping shows the same pages
+  // of the file. Some file systems (FUSE with direct_io) have no shared mappings.
   const auto map = [&](int protection, int flags, int fd) {
     void* address = ::mmap(nullptr, size_, protection, flags, fd, 0);
     if (address == MAP_FAILED) fail(path, "mmap", errno);
@@ -326,7 +326,8 @@ void make_directories_durable(const fs::path& dir) {
     path /= part;
     if (part.empty() || ::mkdir(path.c_str(), 0777) != 0) {
       const int error = errno;
-      // Read-only or foreign parents say so before they say that they exist.
+      // A read-only parent, or one of another user, gives its own error even if the
+      // directory exists.
       if (part.empty() || error == EEXIST || fs::is_directory(path)) continue;
       fail(path, kMakeDirectory, error);
     }
@@ -336,10 +337,12 @@ void make_directories_durable(const fs::path& dir) {
   if (!fs::is_directory(whole)) fail(whole, kMakeDirectory, ENOTDIR);
   if (made) return;
   try {
-    // Who made it may have been killed before its name was durable.
+    // The maker of the directory may have been killed before the directory's name was
+    // durable.
     sync_directory(whole.parent_path());
   } catch (const InputError&) {
-    // Another's directory, which may not even be opened: its names are not ours.
+    // The parent belongs to another user, and this process may not even open it. Then
+    // other programs make its names durable.
   }
 }
 

@@ -10,7 +10,7 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 TEST(Hash, KnownAnswers) {
-  // The values that xxhsum -H128 prints.
+  // The program xxhsum -H128 prints these values.
   EXPECT_EQ(hash_hex(std::string_view("")), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(hash_hex(std::string_view("abc")), "06b05ab6733a618578af5f94892f3950");
 }
@@ -21,7 +21,7 @@ TEST(Hash, ANumberChangesWithAnyBit) {
   EXPECT_EQ(hash_number(bytes_of(std::string(text))), before);
   text[77'777] = static_cast<char>(text[77'777] ^ 1);
   EXPECT_NE(hash_number(bytes_of(text)), before);
-  // The value that xxhsum -H3 prints.
+  // The program xxhsum -H3 prints this value.
   EXPECT_EQ(hash_number({}), 0x2d06800538d394c2u);
 }
 

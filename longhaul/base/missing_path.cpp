@@ -161,8 +161,8 @@ std::string unexpanded(const fs::path& path) {
 }
 
 std::string as_address(const fs::path& path) {
-  // A directory that is really named "s3:" makes no difference: whoever reads a path
-  // takes this one for an address.
+  // A directory may really be named "s3:". The readers of paths take this path for an
+  // address all the same.
   if (names_object(path)) {
     return "it is the address of an object, which has no use here: give a path of a "
            "local or shared file system (docs/objects.md)";

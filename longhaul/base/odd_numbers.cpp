@@ -58,8 +58,8 @@ bool is_too_long(std::string_view integer) {
 
 /// Returns whether a number is larger than any double.
 bool is_too_large(std::string_view number) {
-  constexpr size_t kMostDigits = 300;    // before a point, of what always fits
-  constexpr size_t kExponentDigits = 3;  // of the smallest exponent that may not fit
+  constexpr size_t kMostDigits = 300;    // a number with as many before its point fits
+  constexpr size_t kExponentDigits = 3;  // the smallest exponent in doubt has as many
   const size_t exponent = number.find_first_of("eE");
   const bool may_be = exponent == std::string_view::npos
                           ? number.size() > kMostDigits

@@ -19,7 +19,7 @@ namespace longhaul {
 
 std::vector<std::string> stat_fields(const std::string& directory) {
   const std::string line = first_line(directory + "/stat");
-  // The name stands in brackets and may hold anything.
+  // The process's name stands in brackets and may hold any character.
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return {};
   std::istringstream rest(line.substr(name_end + 1));

@@ -10,7 +10,7 @@ namespace {
 using Words = std::array<uint32_t, 4>;
 
 TEST(Philox, KnownAnswersOfTheRandom123Suite) {
-  // kat_vectors of Random123: "philox4x32 10 counter key result".
+  // The numbers stand in kat_vectors of Random123, as "philox4x32 10 counter key result".
   EXPECT_EQ(philox(0, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}),
             (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -51,7 +51,7 @@ TEST(NormalFromBits, HasTheMomentsOfAStandardNormal) {
       for (int power = 0; power < 4; ++power) sums[power] += std::pow(x, power + 1);
     }
   }
-  // Five standard errors of each moment.
+  // The bounds are five standard errors of each moment.
   const double root = std::sqrt(double{kDraws});
   EXPECT_NEAR(sums[0] / kDraws, 0.0, 5 * 1.0 / root);
   EXPECT_NEAR(sums[1] / kDraws, 1.0, 5 * std::sqrt(2.0) / root);

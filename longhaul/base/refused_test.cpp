@@ -39,7 +39,7 @@ TEST(LimitsReached, VersionOneOfControlGroupsIsReadToo) {
   const TestDirectory dir;
   put(dir.path(), "proc/self/cgroup", "3:pids:/a\n2:memory:/a\n");
   put(dir.path(), "sys/fs/cgroup/pids/a/pids.max", "64\n");
-  // What version 1 writes for "no limit".
+  // Version 1 writes this number for "no limit".
   put(dir.path(), "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
       "9223372036854771712\n");
   const std::string threads = limits_reached(EAGAIN, dir.path());
@@ -62,7 +62,8 @@ TEST(LimitsReached, AFileHandleThatCannotBeHadNamesTheShellsLimit) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{3, before.rlim_max};
   const std::string message = message_of<TemporaryError>([&] {
-    // The limit is back before the error is looked at: sanitizers need files for that.
+    // The limit is taken back before the error is looked at, because sanitizers need
+    // files for that.
     const struct Back {
       const rlimit* limit;
       ~Back() { ::setrlimit(RLIMIT_NOFILE, limit); }

@@ -348,7 +348,7 @@ TEST(CheckpointDirectory, AFileSystemIsProvedAndNothingIsLeft) {
   const TestDirectory dir;
   prove_durable(dir.path(), "n1");
   EXPECT_TRUE(fs::is_empty(dir.path()));
-  // Where nothing can be made, and the same on each machine.
+  // In /sys no file can be made. The error is the same on each machine.
   EXPECT_THROW(prove_durable("/sys", "n1"), InputError);
 }
 
@@ -360,7 +360,7 @@ TEST(CheckpointDirectory, RetentionCountsVerifiedOnesAndRemovesLeftovers) {
   fs::remove(dir / "step_00000006" /
              run::kManifestFile);  // a save that may still be under way
   EXPECT_TRUE(apply_retention(dir.path(), {.verified = {4, 5}}).empty());
-  // No checkpoint was read back and found good: only the leftover is deleted.
+  // No checkpoint was read back and found good. So only the leftover is deleted.
   EXPECT_EQ(apply_retention(dir.path(), {.keep = 1}),
             (std::vector<fs::path>{dir / "step_00000002"}));
   EXPECT_EQ(apply_retention(dir.path(), {.keep = 1, .verified = {1, 4}}),
@@ -515,7 +515,7 @@ TEST_F(StrangersCheckpoint, OfSeveralRunsNoneIsTakenWhereNothingSaysWhoseTheDire
   EXPECT_EQ(find_latest(dir_.path())->step, 8);
   EXPECT_TRUE(has_committed(dir_.path(), kOwnersRun));
   for (const int64_t step : {5, 8, 10}) fs::remove_all(at(step));
-  // One run alone is the one whose directory it is, for whoever is no run itself.
+  // A program that belongs to no run takes the directory's one run as its own.
   EXPECT_EQ(find_latest(dir_.path())->step, 30);
   EXPECT_FALSE(has_committed(dir_.path(), kOwnersRun));
 }

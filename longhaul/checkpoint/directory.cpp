@@ -106,8 +106,8 @@ std::vector<fs::path> valid_newest_first(const fs::path& dir,
   return paths;
 }
 
-// Throws where checkpoints were committed and none of them is whole any more, or of this
-// run: such a run must not begin anew by itself.
+// Throws where checkpoints were committed, and no whole checkpoint of this run is left.
+// Such a run must not begin anew by itself.
 void refuse_damaged(const fs::path& dir) {
   std::optional<CheckpointEntry> stranger;
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
@@ -198,7 +198,7 @@ void prove_durable(const fs::path& dir, const std::string& node) {
   const Refusal refusal = try_durable(dir, probe, renamed);
   ::unlink(probe.c_str());
   ::unlink(renamed.c_str());
-  // Anything else may be over when the run saves, which tries again.
+  // Any other error may have passed when the run saves. The save tries again.
   constexpr std::array<int, 7> kForGood = {ENOSYS, EOPNOTSUPP, EINVAL, EPERM,
                                            EACCES, EXDEV,      EROFS};
   if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;
@@ -274,7 +274,8 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     const CheckpointEntry& entry = entries[i];
     const bool milestone = config::is_due(retention.milestone_every, entry.step);
     // An invalid checkpoint is deleted only below a valid one, and only if its writing
-    // never ended; a checkpoint that was damaged later stays for a person to look at.
+    // never ended. A checkpoint that was damaged later stays, so that a person can look
+    // at it.
     const bool leftover =
         !entry.valid && valid_above && !fs::exists(entry.path / run::kManifestFile);
     const bool held = retention.held && retention.held(entry.step);
@@ -355,7 +356,7 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
       const fs::path dir = load_run_config(config).config.checkpoint.dir;
       if (!dir.empty()) return dir;
     } catch (const Error&) {
-      // The config is of another release: the default place is still the best guess.
+      // The config belongs to another release. The default place is still the best guess.
     }
   }
   return run_dir / run::kCheckpointsDir;
@@ -374,7 +375,7 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
     auto latest = find_latest(dir, skipped);
     if (!latest) continue;
     const auto missing = missing_newest(path, dir);
-    // One whose directory is there was passed over already.
+    // A newest checkpoint whose directory is there was passed over already.
     if (skipped != nullptr && missing && *run::step_of(*missing) > latest->step &&
         !fs::exists(*missing)) {
       skipped->push_back(
@@ -396,7 +397,7 @@ std::optional<fs::path> find_checkpoint(const fs::path& path,
 void with_fall_back(const fs::path& named,
                     const std::function<void(const fs::path&)>& use,
                     const std::function<void(const std::string&)>& tell) {
-  // Stays empty where a checkpoint itself or a model was named.
+  // The list stays empty where the path names a checkpoint itself or a model.
   std::vector<fs::path> paths;
   std::error_code error;
   if (fs::is_directory(named, error) && !fs::exists(named / run::kManifestFile, error)) {

@@ -18,8 +18,8 @@
 namespace longhaul::checkpoint {
 namespace {
 
-// What is looked at, at most: names in the directory, directories in it, and names in
-// one of these.
+// The most names that are looked at: in the directory, directories in the directory, and
+// names in one of these.
 constexpr size_t kMostNames = 100'000;
 constexpr size_t kMostLookedInto = 256;
 constexpr size_t kMostNamesInside = 256;

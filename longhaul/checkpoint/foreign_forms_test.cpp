@@ -172,7 +172,8 @@ TEST(ForeignForms, EachIsToldByNamesAloneAndSaysWhatToType) {
     const std::string refused = message_of<InputError>([&] { refuse_foreign(config); });
     EXPECT_HAS(refused, typed);
     EXPECT_HAS(refused, "checkpoint.resume = \"never\" begins without it");
-    // The checkpoint itself may be named too, a directory with a slash behind it.
+    // The path may also name the checkpoint itself, or its directory with a slash at the
+    // end.
     const fs::path itself = dir / "ckpts" / form.name;
     for (const fs::path& path :
          {itself, fs::is_directory(itself) ? itself / "" : itself}) {

@@ -16,8 +16,9 @@ namespace longhaul::checkpoint {
 //   state.json, hf/                the trainer's state; config, tokenizer, licence files
 //   manifest.json                  last of all: size and hash of every file above
 // A directory without manifest.json is not a checkpoint. When a step is saved again, the
-// new files stand beside the old ones under names of their own (the manifest says which)
-// until the manifest has been replaced, so at every moment one of the two is whole.
+// new files stand beside the old ones under names of their own until the manifest has
+// been replaced. The manifest says which names count. So one of the two checkpoints is
+// whole at every moment.
 
 inline constexpr int kManifestVersion = 1;
 /// The content of manifest.json.

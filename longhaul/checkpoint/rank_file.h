@@ -13,8 +13,8 @@
 
 namespace longhaul::checkpoint {
 
-// One rank's pair of files: the safetensors file with the rank's boxes, and the sidecar
-// that lists the boxes and the hash of each block. Used in this folder only.
+// Each rank has a pair of files. The safetensors file has the rank's boxes, and the
+// sidecar lists the boxes and the hash of each block. Only this folder uses this header.
 
 /// A box in a rank's file.
 struct StoredBox {

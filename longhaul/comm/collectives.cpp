@@ -178,7 +178,8 @@ class ChunkedReduction {
 /// For short messages: a binomial tree, whose depth is the logarithm of the ranks.
 Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
   return [=](Round& round, int64_t index) {
-    // Ranks counted from the root: a rank's parent lacks its lowest set bit.
+    // Ranks are counted from the root. The number of a rank's parent is the rank's number
+    // without its lowest set bit.
     const int place = (group.rank - root + group.size) % group.size;
     const int lowest = place == 0 ? group.size : place & -place;
     const auto rank_at = [&](int at) { return (at + root) % group.size; };

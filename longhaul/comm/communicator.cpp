@@ -30,7 +30,7 @@ void check_buffers(const Request& request, int ranks) {
   const bool all_to_all = verb == Verb::AllToAll;
   const int in_parts = verb == Verb::ReduceScatter || all_to_all ? ranks : 1;
   const int out_parts = verb == Verb::AllGather || all_to_all ? ranks : 1;
-  // Without a product that could overflow.
+  // The check multiplies nothing, since a product could overflow.
   LH_CHECK(in.count % in_parts == 0 && out.count % out_parts == 0 &&
                in.count / in_parts == out.count / out_parts,
            "comm", "{}: in.count = {} and out.count = {} do not fit {} ranks", name,
@@ -105,7 +105,7 @@ std::vector<std::string> Communicator::gather_strings(const std::string& mine) {
              {lengths.data(), size(), format::DType::I64})
       ->wait();
 
-  // Equal parts: every string takes the room of the longest.
+  // All parts are equal in size, so that every string takes the room of the longest.
   const int64_t room = *std::max_element(lengths.begin(), lengths.end());
   const auto room_bytes = static_cast<size_t>(room);
   std::string padded = mine;

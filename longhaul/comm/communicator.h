@@ -133,7 +133,7 @@ class Communicator {
   /// share.
   virtual Ledger& ledger() = 0;
 
-  // Helpers on top of the verbs. Each waits for its result, except all_reduce_order.
+  // Helpers on top of the verbs. Every helper but all_reduce_order waits for its result.
   void all_reduce_wait(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->wait(); }
   /// Reduces numbers in place.
   void all_reduce_wait(std::span<int64_t> numbers, ReduceOp op) {

@@ -32,8 +32,9 @@ class DeviceApi {
   /// for the numerics fingerprint.
   virtual std::string describe() const = 0;
 
-  // The library. Its communicators never block: a call may return kInProgress, and the
-  // caller makes the next call only when async_error no longer says kInProgress.
+  // The functions of the library. Its communicators never block, so a call may return
+  // kInProgress. Then the caller makes the next call only when async_error no longer says
+  // kInProgress.
   virtual int unique_id(UniqueId& id) = 0;
   virtual int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) = 0;
   virtual int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
@@ -56,7 +57,7 @@ class DeviceApi {
   virtual int abort(Comm comm) = 0;
   virtual std::string error_text(int result, Comm comm) = 0;
 
-  // The runtime.
+  // The functions of the runtime.
   virtual int set_device(int device) = 0;
   virtual int create_stream(Stream& stream) = 0;
   virtual int create_event(Event& event) = 0;

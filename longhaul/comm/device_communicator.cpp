@@ -223,7 +223,7 @@ int64_t sent_by(const Request& request, GroupRank place) {
     case Verb::AllReduce:
       return 2 * ring_bytes(bytes, place.size);
     case Verb::Broadcast:
-      // The last of the ring passes nothing on.
+      // The last rank of the ring passes nothing on.
       return (place.rank + 1) % place.size == request.root ? 0
                                                            : static_cast<int64_t>(bytes);
     case Verb::SendRecv:
@@ -262,7 +262,7 @@ std::vector<Transfer> exchanges(const ConstBuffer& in, const Buffer& out, int ra
   std::vector<Transfer> transfers;
   for (int r = 0; r < ranks; ++r) {
     const size_t at = static_cast<size_t>(r) * (in.bytes() / static_cast<size_t>(ranks));
-    // Sends only read.
+    // A send only reads its buffer, though the interface has no const.
     auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(in.data) + at);
     auto* to = static_cast<std::byte*>(out.data) + at;
     transfers.push_back({Transfer::Kind::Send, r, {from, count, in.dtype}});
@@ -352,7 +352,7 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key,
 }
 
 void DeviceCommunicator::abort(int exit_code) {
-  // Shared with a thread that may never come back.
+  // The flag is shared with a thread that may never return.
   const auto ended = std::make_shared<std::atomic<bool>>(false);
   std::thread([shared = shared_, ended] {
     shared->api->set_device(shared->device);

@@ -38,7 +38,7 @@ bool Operation::advance() {
     under_way_ = program_(round_, rounds_++);
     if (!under_way_) {
       done_ = true;
-      program_ = nullptr;  // gives the scratch back before the Work dies
+      program_ = nullptr;  // gives the scratch memory back before the Work is destroyed
     }
   }
   return moved;

@@ -11,7 +11,7 @@ namespace longhaul::comm {
 
 std::string machine_name() {
   if (const char* pretended = std::getenv("LONGHAUL_NODE_NAME")) return pretended;
-  std::string boot_id;  // empty where the kernel has none
+  std::string boot_id;  // empty if the kernel has no boot id
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   return host_name() + " " + boot_id;
 }

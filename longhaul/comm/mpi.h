@@ -6,7 +6,7 @@
 
 namespace longhaul::comm {
 
-// Defined by mpi.cpp, or by no_mpi.cpp in a build without MPI.
+// The functions are defined by mpi.cpp, or by no_mpi.cpp in a build without MPI.
 
 /// Returns a duplicate of MPI_COMM_WORLD. The first call starts MPI. Throws ConfigError
 /// in a build without MPI. Collective.

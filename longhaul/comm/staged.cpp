@@ -90,7 +90,8 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key,
   };
   const Choice mine{color, key};
   std::vector<Choice> all(static_cast<size_t>(group_.size));
-  // This is also a barrier with a deadline: the transport's split has none.
+  // The gather also serves as a barrier with a deadline, since the transport's split has
+  // no deadline.
   all_gather({&mine, 2, format::DType::I64},
              {all.data(), 2 * group_.size, format::DType::I64})
       ->wait();

@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(FakeRanks, ThroughHostVerbs,
 
 TEST(ThroughHost, AResultIsTheDevicesWhenItsWorkIsWaitedFor) {
   run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
-    // Device memory that the collectives of the host never touch.
+    // The collectives of the host never touch the device's memory.
     int64_t device = world->rank() + 1;
     int to_host = 0;
     int to_device = 0;

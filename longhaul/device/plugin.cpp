@@ -137,8 +137,8 @@ std::string verbs_text(unsigned verbs) {
 
 bool is_there(const Needed& needed) {
   const auto op = c10::Dispatcher::singleton().findSchema({needed.name, needed.overload});
-  // The dispatch table's entry: a kernel of the device, a kernel that is made of other
-  // operations, or the device's fallback.
+  // The entry of the dispatch table may be a kernel of the device, a kernel that is made
+  // of other operations, or the device's fallback.
   return op && op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
 }
 
@@ -255,7 +255,7 @@ void load_plugin(const fs::path& path) {
                 fmt::format("{} is loaded already; a process can load only one plug-in",
                             loaded().path.string()));
   }
-  // With its absolute path, so that no search path applies.
+  // The path is absolute, so that no search path applies.
   void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     fail_plugin(path, fmt::format("it cannot be loaded: {}; build it for the LibTorch "

@@ -1,4 +1,4 @@
-// Ranks of one machine, which take themselves for ranks of the nodes n0, n1 ...
+// Runs ranks of one machine that act as ranks of the nodes n0, n1 and so on.
 #include "longhaul/doctor/doctor.h"
 
 #include <gtest/gtest.h>

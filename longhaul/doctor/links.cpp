@@ -138,8 +138,8 @@ std::string joined(const NodeLeaders& leaders, const std::string& problem) {
 
 HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options) {
   comm::Communicator& group = leaders.group;
-  // Each node's clock: its offset from the first node's clock and the error bound,
-  // seconds.
+  // The offset of each node's clock from the first node's clock, and the bound of the
+  // error, in seconds.
   std::vector<std::array<double, 2>> figures(static_cast<size_t>(group.size()));
   for (int peer = 1; peer < group.size(); ++peer) {
     if (group.rank() == 0) {

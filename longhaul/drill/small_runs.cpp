@@ -175,7 +175,8 @@ class Drill {
     const fs::path dir = options_.dir / result.fault;
     SmallRun run(words_for(result.fault), options_.dir / (result.fault + ".log"));
     Followed files(dir);
-    // Late enough for a checkpoint, and for two where the newest one is damaged.
+    // The moment is late enough for a checkpoint, and for two checkpoints if the newest
+    // one is damaged.
     const int64_t first = fault == DrillFault::DamageCheckpoint ? 12 : 6;
     const int64_t moment =
         first + static_cast<int64_t>(random_() %

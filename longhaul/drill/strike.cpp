@@ -207,7 +207,8 @@ void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fa
                        {DrillFault::KillWorker, one.rank, one.process, status.job});
         struck = true;
       } catch (const TemporaryError&) {
-        if (!struck) throw;  // otherwise the supervisor was quicker
+        // If a worker was struck before, the supervisor has ended this one.
+        if (!struck) throw;
       }
     }
     return;

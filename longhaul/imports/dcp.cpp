@@ -44,8 +44,8 @@ std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
   return result;
 }
 
-// Returns whether an entry is the optimizer's: a part of its name begins with optim, as
-// in "optimizer.state.NAME.exp_avg" and "app.optim.param_groups.0.lr".
+// Returns whether an entry belongs to the optimizer. A part of such a name begins with
+// optim, as in "optimizer.state.NAME.exp_avg" and "app.optim.param_groups.0.lr".
 bool is_optimizer(const std::string& name) {
   return name.starts_with("optim") || name.find(".optim") != std::string::npos;
 }
@@ -73,7 +73,7 @@ std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
              checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first);
 }
 
-// The optimizer's state of parameters: "optimizer.state.NAME.exp_avg" and so on. A tied
+// Finds the optimizer's state of parameters, as in "optimizer.state.NAME.exp_avg". A tied
 // head is no parameter of its own, and the optimizer may use the name of the head or the
 // embedding.
 class OptimizerEntries {

@@ -70,7 +70,8 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
 PickleTree::Ref find_state_dict(const ForeignState& state, const std::string& what,
                                 std::string* found_at = nullptr);
 
-// Each returns the model of a checkpoint of its kind, or nothing for other paths.
+// Each function returns the model of a checkpoint of its kind, or nothing for other
+// paths.
 
 /// Opens weights that a file or directory holds whole: .pt, .pth, .bin, sharded .bin with
 /// index.

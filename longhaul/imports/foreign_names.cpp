@@ -16,7 +16,7 @@ constexpr Renamed kWhole[] = {
     {"language_model.output_layer.weight", "lm_head.weight"},
 };
 
-// Behind the layer's number.
+// The parts of a name behind the layer's number.
 constexpr Renamed kInLayers[] = {
     {".self_attention.query.weight", ".self_attn.qkv_proj.weight_q"},
     {".self_attention.dense.weight", ".self_attn.o_proj.weight"},

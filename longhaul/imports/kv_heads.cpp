@@ -90,7 +90,8 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   }
   report_.kv_order = found ? *found : *said;
   report_.kv_order_found = found.has_value();
-  if (report_.kv_order != KvOrder::Tiled) return;  // query heads are in order then
+  // In natural order the query heads are in order already.
+  if (report_.kv_order != KvOrder::Tiled) return;
   if (!options_.hardware) {
     fail_input("import",
                "{}: each key head is held {} times, in tiled order (A B A B); NxD moves "

@@ -59,7 +59,7 @@ class Mosaic {
 
  private:
   struct Piece {
-    std::vector<int64_t> offset;  // here
+    std::vector<int64_t> offset;  // first element in this tensor
     std::vector<int64_t> extent;
     std::vector<int64_t> from;  // first element in the stored tensor
     StoredTensor stored;

@@ -16,7 +16,8 @@
 namespace longhaul::imports {
 namespace {
 
-// Bytes that are held at once, and the size of the files. Each file counts as a rank's.
+// Bytes that are held at once, which are also the size of the files. Each file counts as
+// the file of a rank.
 constexpr int64_t kFileBytes = int64_t{256} << 20;
 
 class Writer {

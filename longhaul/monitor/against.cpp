@@ -100,7 +100,7 @@ class GoldenFile {
     found_.loss[static_cast<int64_t>(step)] = loss;
   }
 
-  // Lines of metrics.jsonl that are no steps (validations) are passed over.
+  // Passes over lines of metrics.jsonl that are no steps, such as validations.
   void json_line(std::string_view text) {
     const Json json = parse_json(text, fmt::format("{}:{}", name_, number_), 16);
     if (json.contains(run::kValidationKey)) return;

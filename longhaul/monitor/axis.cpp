@@ -76,7 +76,8 @@ std::string number_label(double value, Unit unit) {
 }
 
 Axis linear_axis(double low, double high, size_t ticks, Unit unit, bool widen) {
-  // One value, or values so near that no double lies between: room on both sides.
+  // There may be one value only, or values so near that no double lies between them. Such
+  // an axis gets room on both sides.
   const double size = std::max(std::abs(low), std::abs(high));
   if (!(high - low > size * 1e-12)) {
     const double room = size > 0.0 ? size * 0.05 : 1.0;

@@ -80,7 +80,7 @@ class SavePlaces {
     if (!(stall > 0.0)) return std::nullopt;
     int64_t begin = begins_.at(key_of(event));
     const int64_t durable = to_micros(event.time);
-    if (begin == 0 || begin > durable) {  // its step is not recorded
+    if (begin == 0 || begin > durable) {  // the records lack this save's step
       begin = durable - to_micros(std::max(saved.seconds, stall));
     }
     return Item{begin, begin + to_micros(stall), 0, TimeClass::Save};
@@ -123,7 +123,8 @@ class Painter {
     const int64_t end = std::min(item.end, limit);
     if (end <= cursor_) return;
     gap_until(std::min(item.begin, limit));
-    // A step that another one covers partly: its end is what it has for itself.
+    // Another step may cover a part of this one. Then the end of this step is the part
+    // that counts for it.
     const int64_t data_end = std::min(end, item.begin + item.data);
     if (data_end > cursor_) paint(data_end, TimeClass::Data);
     paint(end, item.kind);
@@ -224,7 +225,8 @@ Ledger make_ledger(const Records& records, const std::vector<Event>& events,
              std::back_inserter(items), earlier);
   Painter painter(ledger, life.changes, life.begin);
   for (size_t i = 0; i < items.size(); ++i) {
-    // How long a save stalled is known, not quite when: it never takes from what follows.
+    // The records tell how long a save stalled, but not exactly when. So a save takes no
+    // time from the item that follows.
     const bool yields = items[i].kind == TimeClass::Save && i + 1 < items.size();
     painter.item(items[i], yields ? std::min(life.end, items[i + 1].begin) : life.end);
   }

@@ -139,7 +139,7 @@ std::vector<Supervisor> supervisors_of(const std::vector<Event>& events,
   std::vector<Supervisor> found;
   for (const Event& event : events) {
     const int64_t time = to_micros(event.time);
-    // A clock that went back: they stay in order.
+    // If the clock was set back, the starts still keep their order.
     const int64_t earliest = found.empty() ? 0 : found.back().begin;
     if (event.kind == run::SupervisorStartEvent::kKind) {
       found.push_back({std::max(time, earliest), kNever,
@@ -191,7 +191,7 @@ void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& chang
       changes.push_back({time, TimeClass::Paused});
       open = true;
     } else if (open && ends_pause(event)) {
-      // Starts and ends are changes of their own.
+      // Starts and ends add changes elsewhere. So only `resumed` adds one here.
       if (event.kind == run::kResumedEvent) changes.push_back({time, TimeClass::Other});
       open = false;
     }
@@ -262,7 +262,7 @@ Life life_of(const Records& records, const std::vector<Event>& events,
     if (one.first_step != kNever) {
       life.changes.push_back({one.first_step, TimeClass::Other});
     }
-    if (next == nullptr && until && one.down == kNever) break;  // it lives
+    if (next == nullptr && until && one.down == kNever) break;  // this start is alive
     const int64_t down = one.down == kNever ? one.last_sign : one.down;
     const int64_t to = next != nullptr ? next->begin : life.end;
     if (down >= to) continue;

@@ -19,7 +19,8 @@ static_assert(kBlock > LineTail::kLongestLine);
 }  // namespace
 
 bool LineTail::is_another(uint64_t device, uint64_t inode, uint64_t size) const {
-  // A writer that comes back cuts a torn line off: the end of the last whole line stays.
+  // A writer that opens the file again cuts a torn line off. It never cuts before the end
+  // of the last whole line.
   return known_ && (device != device_ || inode != inode_ || size < offset_);
 }
 
@@ -50,10 +51,12 @@ LineTail::Found LineTail::read(const OnLine& line, const OnRestart& restart) {
   const File file = File::open_read(path_);
   buffer_.resize(kBlock + kPadding);
   const uint64_t before = offset_;
-  // Only up to the size of now: a file that grows faster than it is read has an end too.
+  // Reads only up to the size that the file has now, since a file may grow faster than it
+  // is read.
   while (offset_ < size) {
     const size_t wanted = std::min<uint64_t>(kBlock, size - offset_);
-    // Less is there where a writer that came back has just cut its torn line off.
+    // Fewer bytes are there if a writer that opened the file again has just cut its torn
+    // line off.
     const ssize_t got =
         ::pread(file.fd(), buffer_.data(), wanted, static_cast<off_t>(offset_));
     if (got <= 0) break;

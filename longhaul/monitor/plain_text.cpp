@@ -14,8 +14,8 @@ struct Range {
   uint32_t last;
 };
 
-// Controls, and what changes direction, joins or takes no place: a text must look like
-// what it is.
+// Control characters, and characters that change the direction, join others or take no
+// place. Without them a text looks like its characters.
 constexpr auto kUnshown = std::to_array<Range>({{0x00, 0x1F},
                                                 {0x7F, 0x9F},
                                                 {0xAD, 0xAD},

@@ -14,7 +14,7 @@ TEST(RunClock, TakesAJumpBetweenTwoStartsOnAMachineOutBothWays) {
     RunClock clock;
     EXPECT_EQ(clock.time_of(event_of("a", 1e6, 1e6 + 100, 1)), 1e6 + 100);
     EXPECT_EQ(clock.time_of(event_of("a", 1e6 + jump, 1e6 + 160 + jump, 2)), 1e6 + 160);
-    // The first writer goes on by its own clock.
+    // The first writer keeps its own clock.
     EXPECT_EQ(clock.time_of(event_of("a", 1e6, 1e6 + 200)), 1e6 + 200);
     EXPECT_EQ(clock.shift_of(1), 0.0);
     EXPECT_EQ(clock.shift_of(2), -jump);
@@ -27,7 +27,7 @@ TEST(RunClock, AMachineThatIsBehindBeginsWithTheNewestTime) {
   clock.time_of(event_of("a", 1e6, 1e6 + 100, 1));
   EXPECT_EQ(clock.time_of(event_of("b", 5e5, 5e5 + 50, 2)), 1e6 + 100);
   EXPECT_EQ(clock.time_of(event_of("b", 5e5, 5e5 + 60, 2)), 1e6 + 110);
-  // One that is a moment behind, or ahead, is believed.
+  // A clock that is only a moment behind is believed, and so is a clock that is ahead.
   EXPECT_EQ(clock.time_of(event_of("c", 9e5, 1e6 + 108, 3)), 1e6 + 108);
   EXPECT_EQ(clock.time_of(event_of("d", 9e5, 1e6 + 9000, 4)), 1e6 + 9000);
 }

@@ -151,7 +151,8 @@ bool RunFiles::refresh() {
                                           event_counts_ = {};
                                           loads_ = {};
                                         });
-  // After the events: who wrote a row has said before by which clock.
+  // The clocks are set after the events are read, since the events tell which clock a
+  // writer had.
   records_.set_clocks([&](int attempt) { return clock_.shift_of(attempt); });
   settle_takebacks();
   const FileStamp status_before = status_stamp_;
@@ -187,7 +188,7 @@ void RunFiles::read_changed(const char* name, FileStamp& stamp, uint64_t limit, 
     if (*now != stamp) use(read_text(dir_ / name, limit));
     stamp = *now;
   } catch (const Error& error) {
-    // Not stamped: it is looked at again the next time.
+    // The file gets no stamp, so that the next look reads it again.
     problems_[name] = plain_text(error.what());
   }
 }
@@ -217,8 +218,8 @@ void RunFiles::add_event(std::string_view line) {
   }
 }
 
-// Called when a supervisor ends. Where its starts were refused and none began, what the
-// supervisor did is no part of the run's life: one refusal stays.
+// Forgets a supervisor that ends and whose starts were refused before any began. It is no
+// part of the run's life, and only one refusal is kept.
 void RunFiles::drop_refused_supervisor() {
   constexpr std::array<std::string_view, 6> kOwn = {
       run::SupervisorStartEvent::kKind, run::kSupervisorEndEvent, run::kHealthEvent,
@@ -238,7 +239,8 @@ void RunFiles::drop_refused_supervisor() {
         event.as<run::FaultEvent>().kind == run::FaultEvent::kSettings;
     if (of_settings) fault = &event;
   } while (events_[begin].kind != run::SupervisorStartEvent::kKind);
-  // Loads are found by their places; another start's may lie between.
+  // Loads are found by their places in the list. Loads of another start may lie behind
+  // `begin`.
   const bool moves = !loads_.kept.empty() && loads_.kept.back().first > begin;
   if ((!told && fault == nullptr) || moves) return;
   if (!told) {
@@ -254,7 +256,8 @@ void RunFiles::drop_refused_supervisor() {
   settled_ = std::min(settled_, begin);
 }
 
-// The newest event holds loads. Other events must find room beside those of a long run.
+// Thins the loads when the newest event holds loads. In a long run the loads must leave
+// room for other events.
 void RunFiles::thin_loads(uint64_t bytes) {
   if (loads_.told++ % loads_.every != 0) return drop_loads(events_.back());
   loads_.kept.emplace_back(events_.size() - 1, bytes);
@@ -276,8 +279,8 @@ void RunFiles::thin_loads(uint64_t bytes) {
   }
 }
 
-// A start begins from a checkpoint, a rollback goes back to a step: what lies above has
-// to be done again even where that has not happened yet.
+// A start begins from a checkpoint, and a rollback goes back to a step. The steps above
+// have to be done again, even if that has not happened yet.
 void RunFiles::settle_takebacks() {
   for (; settled_ < events_.size(); ++settled_) {
     const Event& event = events_[settled_];
@@ -337,7 +340,7 @@ std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
   return found;
 }
 
-// A checkpoint does not change once its manifest is there: judged once.
+// A checkpoint does not change once its manifest is there. So each is judged once.
 const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
   const auto manifest_stamp = stamp_of(path / run::kManifestFile);
   auto& [judged_at, info] = judged_[path];
@@ -354,7 +357,8 @@ const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
     const Json manifest =
         parse_json(read_text(path / run::kManifestFile, kLargestManifest),
                    run::kManifestFile, kMaxFileDepth);
-    // Not the file's own time, which a copy of the run does not keep.
+    // The time comes from the manifest, since a copy of the run does not keep the file's
+    // own time.
     info.saved = seconds_of(std::string(text_at(manifest, "saved_at")));
     info.problem = check_files(manifest, path, info.bytes);
     if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {

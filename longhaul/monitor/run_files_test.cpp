@@ -157,7 +157,7 @@ TEST(RunFiles, NamesTheNewestWholeCheckpoint) {
   EXPECT_HAS(all[1].problem, "data has 3 bytes instead of 5");
   EXPECT_HAS(all[2].problem, "no manifest");
   EXPECT_EQ(run.newest_checkpoint()->step, 3);
-  // Whoever watches is not to take it for the newest that there was.
+  // A viewer must not take this checkpoint for the newest that there was.
   run::RunPast past = run::RunPast::begin();
   past.newest = 12;
   past.write(dir.path());
@@ -230,7 +230,7 @@ TEST(RunView, AValidationOfAStepThatWasTakenBackCountsNoMore) {
   run.refresh();
   EXPECT_EQ(losses(), (std::map<int64_t, double>{{2, 3.0}, {4, 3.0}, {6, 2.0}}));
   EXPECT_EQ(make_view(run, 1000.0).validation->step, 6);
-  // Time that was spent stays spent.
+  // The time that a step took still counts after the step was taken back.
   EXPECT_EQ(run.records().validations().size(), 5U);
 }
 
@@ -334,8 +334,8 @@ TEST(RunView, StartsThatWereRefusedLeaveTheFiguresOfARunThatIsDone) {
   EXPECT_EQ(told, 5U);
   EXPECT_EQ(after, before);
 
-  // A supervisor whose ranks refused, one whose ranks never came so far, and one that
-  // found nothing to do.
+  // There are three supervisors. The ranks of the first refused, those of the second
+  // never began, and the third found nothing to do.
   const Json found_nothing = {
       {"event", "refused_start"}, {"message", "nothing to do"}, {"time", 3001}};
   const Json lines[] = {
@@ -349,7 +349,7 @@ TEST(RunView, StartsThatWereRefusedLeaveTheFiguresOfARunThatIsDone) {
     tell({{"event", "supervisor_end"}, {"exit", 78}, {"time", 3002}});
   }
   std::tie(after, notes, told) = look();
-  EXPECT_EQ(told, 8U);  // one line for each refusal
+  EXPECT_EQ(told, 8U);  // each refusal has one line
   EXPECT_EQ(after, before);
   EXPECT_EQ(notes.at(0), "a start ended before its first step: nothing to do");
 

@@ -97,11 +97,11 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
     view.detail = *refusal;
   } else if (lock) {
     view.state = run::RunStatus::kKilled;
-    // A refused start since has released the lock of the one that was killed.
+    // A later start that was refused has released the lock of the killed start.
     view.detail =
         lock->holder.released ? "its process is gone" : plain_text(lock->reason);
   } else {
-    // A copy of a run, say: nobody is known to hold it.
+    // Nothing tells who holds the run. The directory may be a copy of a run.
     const bool ran = !run.records().all().empty();
     view.state = ran ? "not running" : "not started";
     view.ended = false;
@@ -118,7 +118,8 @@ void judge_state(const RunFiles& run, RunView& view) {
   const auto& status = run.status();
   if (!status) return judge_by_lock(run, view);
   const bool final = is_final(status->state);
-  // A start without a supervisor leaves an older supervisor's last word as it is.
+  // A start without a supervisor does not change the last state that an older supervisor
+  // wrote.
   const Event* last = last_of_attempts(run.events());
   if (final && last != nullptr && last->time > status->updated) {
     return judge_by_lock(run, view);

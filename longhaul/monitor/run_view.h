@@ -50,7 +50,8 @@ struct RunView {
   double mfu = 0.0;           ///< median of the last steps
   double memory_peak = 0.0;   ///< bytes
   double step_age = 0.0;      ///< seconds since the last step
-  // These are of the last step. They are NaN too where the model has no experts.
+  // The figures below belong to the last step. They are also NaN if the model has no
+  // experts.
   double expert_use = run::kNoFigure;
   double expert_busiest = run::kNoFigure;
   double router_entropy = run::kNoFigure;

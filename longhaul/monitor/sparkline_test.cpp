@@ -15,7 +15,7 @@ TEST(Sparkline, TheSmallestIsTheLowestBlockAndTheLargestTheHighest) {
 
 TEST(Sparkline, AColumnIsTheMeanOfItsShare) {
   EXPECT_EQ(sparkline(std::vector<double>{0, 2, 7, 9, 15, 15}, 3), "▁▅█");
-  // Not all shares are of the same size.
+  // The shares of the values differ in size here.
   EXPECT_EQ(sparkline(std::vector<double>{0, 7, 7}, 2), "▁█");
 }
 

@@ -16,10 +16,10 @@
 namespace longhaul::monitor {
 namespace {
 
-// The other page, no cursor, no wrapping of lines.
+// Switches to the other page, hides the cursor and stops the wrapping of lines.
 constexpr std::string_view kEnter = "\033[?1049h\033[?25l\033[?7l";
 constexpr std::string_view kLeave = "\033[?7h\033[?25h\033[?1049l";
-// Terminals that know it show nothing until the end of an update.
+// Terminals that know this sequence show nothing until the update ends.
 constexpr std::string_view kBeginUpdate = "\033[?2026h\033[H";
 constexpr std::string_view kEndUpdate = "\033[J\033[?2026l";
 
@@ -51,7 +51,7 @@ Terminal::Terminal() : saved_(std::make_unique<Saved>()) {
     keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     ::tcsetattr(STDIN_FILENO, TCSANOW, &keys);
   }
-  // Only so that it interrupts the wait for a key.
+  // The handler only has to interrupt the wait for a key.
   struct sigaction action{};
   action.sa_handler = ignore;
   sigemptyset(&action.sa_mask);

@@ -12,7 +12,7 @@ namespace longhaul::objects {
 namespace {
 
 constexpr std::string_view kScheme = "s3://";
-constexpr size_t kLongestKey = 1024;  // of S3 itself
+constexpr size_t kLongestKey = 1024;  // the limit of S3
 
 /// Returns the text of a path with both slashes behind "s3:", one of which fs::path drops
 /// where it normalises.
@@ -109,7 +109,8 @@ std::string without_secrets(std::string_view text) {
   const size_t at = shown.rfind('@');
   if (at != std::string::npos && at > begin)
     return shown.replace(begin, at - begin, "...");
-  // "s3://KEY:SECRET": a secret may hold slashes, so nothing behind the colon is shown.
+  // The address may be "s3://KEY:SECRET". A secret may hold slashes, so nothing behind
+  // the colon is shown.
   const bool of_store = std::string_view(shown).substr(0, scheme).ends_with("s3");
   const size_t colon = shown.find(':', begin);
   if (of_store && colon < shown.find('/', begin)) shown.replace(begin, shown.npos, "...");

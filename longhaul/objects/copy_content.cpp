@@ -63,7 +63,7 @@ CopyContent content_of(const Address& address, std::vector<ObjectInfo> objects,
     if (!is_path(object.address.key)) content.passed_over.push_back(object.address);
   }
   std::erase_if(objects, [](const ObjectInfo& one) { return !is_path(one.address.key); });
-  // A copy of one object has the last part of the key for its name.
+  // The copy of a single object is named by the last part of its key.
   const size_t dir = one_object ? address.key.rfind('/') + 1 : address.key.size() + 1;
   check_names(objects, address.key.empty() ? 0 : dir);
   content.objects = std::move(objects);

@@ -24,7 +24,8 @@ void CopyPaths::note(const fs::path& path, const Address& address) {
 
 std::string CopyPaths::with_addresses(std::string text) const {
   const std::lock_guard lock(mutex_);
-  // Backwards, so that a path comes before what it begins with.
+  // The order is backwards, so that a longer path is replaced before a path with which it
+  // begins.
   for (auto next = addresses_.rbegin(); next != addresses_.rend(); ++next) {
     replace_all(text, next->first, next->second);
   }

@@ -36,7 +36,7 @@ std::vector<uint64_t> part_megabytes(uint64_t size, uint64_t parts) {
       std::max<uint64_t>((size + parts * kMegabyte - 1) / (parts * kMegabyte), 1);
   for (uint64_t n = smallest; all.size() <= kMostSizes && count(n) == parts; ++n) {
     all.push_back(n);
-    if (parts == 1) break;  // any larger one is the same
+    if (parts == 1) break;  // any larger part size gives the same ETag
   }
   if (all.size() <= kMostSizes) return all;
   all.clear();

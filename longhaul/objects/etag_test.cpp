@@ -19,7 +19,8 @@ bool fits(const std::string& etag, std::string_view bytes, size_t piece) {
 }
 
 TEST(EtagProof, TheEtagOfAnObjectThatWasSentAtOnceIsTheMd5OfItsBytes) {
-  // RFC 1321, and lengths around that of a block, by md5sum.
+  // The first texts stand in RFC 1321. The others have about the length of a block, and
+  // their sums are those of md5sum.
   const std::pair<std::string, std::string> known[] = {
       {"", "d41d8cd98f00b204e9800998ecf8427e"},
       {"message digest", "f96b697d7cb7938d525a2f31aaf161d0"},

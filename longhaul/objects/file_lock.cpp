@@ -46,7 +46,7 @@ bool FileLock::take(int kind) {
   while (true) {
     const bool locked = ::flock(fd_, kind | LOCK_NB) == 0;
     if (locked && is_there()) return true;
-    // So NFS says that another machine has removed the file.
+    // NFS answers ESTALE if another machine has removed the file.
     if (!locked && errno != ESTALE) break;
     const int fd = open_lock(path_);
     ::close(std::exchange(fd_, fd));

@@ -32,13 +32,13 @@
 namespace longhaul::objects {
 namespace {
 
-// DIR/ID/NAME      the copy of an object NAME, or of a prefix NAME with what lies below
+// DIR/ID/NAME      the copy of an object NAME, or of all objects below a prefix NAME
 // DIR/ID/copy.json the files' sizes and hashes; without it there is no copy
-// DIR/ID/proved    which boot of the machine has compared the files with their hashes
-// DIR/ID.lock      exclusively locked by who fetches or deletes, shared by who uses
+// DIR/ID/proved    the boot of the machine that has compared the files with their hashes
+// DIR/ID.lock      locked alone by a process that fetches or deletes, shared by users
 // DIR/ID.part      a copy that is being fetched; `planned` in it says how large it gets,
 //                  which counts while ID.lock is locked
-// DIR/room.lock    locked by who looks for room and takes it
+// DIR/room.lock    locked by a process that looks for room and takes it
 constexpr const char* kRecord = "copy.json";
 constexpr const char* kProved = "proved";
 constexpr const char* kByEtag = "by_etag";  ///< whether fetch() has compared the ETags
@@ -242,7 +242,8 @@ struct LocalCopies::State {
         if (lock.take(LOCK_EX)) {
           fs::remove_all(part);
         } else {
-          // The part may become a copy now. Then its plan is gone, and it counts below.
+          // The part may become a copy at this moment. Then its plan is gone, and it
+          // counts as a copy below.
           const uint64_t come = bytes_on_disk(part / kCopyContent);
           const uint64_t planned =
               std::strtoull(first_line(part / kPlanned).c_str(), nullptr, 10);
@@ -269,7 +270,8 @@ struct LocalCopies::State {
     FileLock lock(file);
     if (!lock.take(LOCK_EX)) return;
     std::error_code problem;
-    if (fs::exists(copy_dir(id) / kRecord, problem)) return;  // it has just come
+    // The copy may have been completed meanwhile.
+    if (fs::exists(copy_dir(id) / kRecord, problem)) return;
     fs::remove_all(copy_dir(id), problem);
     if (!problem) fs::remove_all(part_dir(id), problem);
     if (!problem) lock.remove();
@@ -449,7 +451,8 @@ struct LocalCopies::State {
     auto told = std::chrono::steady_clock::now();
     bool shared = false;
     while (!lock.take(LOCK_EX)) {
-      // The processes that use a copy share its lock. One of them has proved the copy.
+      // Processes that use a copy share its lock. If the lock can be shared, another
+      // process has proved the copy.
       if (lock.take(LOCK_SH)) {
         std::error_code absent;
         shared = fs::exists(copy_dir(content.id) / kRecord, absent);
@@ -467,14 +470,16 @@ struct LocalCopies::State {
     if (!shared && !is_good(content, address)) fetch(content, address, waits);
     lock.touch();
     while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
-    // The system may give the lock to another one while it changes its kind.
+    // While a lock changes from exclusive to shared, the system may give it to another
+    // process.
     std::error_code absent;
     if (!fs::exists(copy_dir(content.id) / kRecord, absent)) {
       lock.release();
       return take(content, address, waits);
     }
     const std::lock_guard guard(mutex);
-    // Another thread may have come first. Then its lock stays, and this one goes.
+    // Another thread may have been first. Then the lock of that thread stays, and this
+    // lock is released.
     const auto [place, first] =
         held.try_emplace(content.id, Held{std::move(lock), content.bytes, 0});
     ++place->second.users;

@@ -148,7 +148,7 @@ TEST_F(LocalCopiesTest, KeepsNoCopyOfWhatIsDamagedInTheStoreAndNamesIt) {
   const Address prefix{"bucket", "store"};
   const auto objects = recorded_store(prefix);
   LocalCopies one = copies();
-  // The record comes first, and the shard later.
+  // The store's record is fetched first, and the shard later.
   const auto record = one.hold(prefix, {objects[0]}, false);
   const auto shard = [&] { return one.hold(prefix, {objects[1]}, false); };
   always_wrong_ = "a";
@@ -159,7 +159,8 @@ TEST_F(LocalCopiesTest, KeepsNoCopyOfWhatIsDamagedInTheStoreAndNamesIt) {
   EXPECT_HAS(refused, "the object in the store is damaged");
   always_wrong_.clear();
   EXPECT_EQ(read_text(*shard() / "a").back(), 'x');
-  // One of several stores below an address: a reader may want another one.
+  // The address names several stores, and a reader may want another store. So a wrong
+  // file is no error here.
   always_wrong_ = "a";
   const fs::path runs = *one.hold({"bucket", ""}, objects, false);
   EXPECT_EQ(read_text(runs / "store/a").back(), 'z');
@@ -177,7 +178,7 @@ TEST_F(LocalCopiesTest, AnEarlierCopyThatIsNotWhatTheRecordSaysIsFetchedAgain) {
   wrong_ = {"a"};
   fs::path dir = *copies().hold(prefix, objects, false);
   EXPECT_NE(read_text(dir / "a").back(), 'x');
-  // As an earlier version kept it, which did not ask the record.
+  // An earlier version has kept this copy without comparing it with the store's record.
   write_text_durable(dir / "store.json", record);
   fs::path own = dir.parent_path().parent_path() / "copy.json";
   Json kept = read_json(own);
@@ -229,7 +230,8 @@ TEST_F(LocalCopiesTest, LeavesNoLockOfWhatIsGone) {
   EXPECT_EQ(locks(), 2);
   write_file(dir_ / "cache/gone.lock", "");
   LocalCopies other = copies();
-  // The copy of a makes room. Nothing counts what its deletion frees.
+  // The copy of "a" is deleted to make room. The free bytes that its deletion gives are
+  // not counted.
   before_fetch_ = [&] { free_ += kSize; };
   EXPECT_TRUE(fs::exists(*hold(other, "b") / "b"));
   EXPECT_EQ(locks(), 2);

@@ -66,9 +66,10 @@ pid_t start_service(int socket, int memory, const Address& address,
         "whole program, or copy the files here by other means (docs/offline.md)",
         address.text(), program.string());
   }
-  static_cast<void>(patience_seconds());  // nobody reads what that process would say
-  // Above both descriptors that the program gets: no copy falls upon what is to be
-  // copied.
+  // The variable is checked here, since nobody reads an error of the other process.
+  static_cast<void>(patience_seconds());
+  // The numbers lie above both descriptors that the program gets. So no copy overwrites a
+  // descriptor that has to be copied.
   const int high_socket = ::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1);
   const int high_memory = ::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1);
   posix_spawn_file_actions_t actions;
@@ -147,7 +148,8 @@ struct ObjectStore::State {
       ::close(ends[1]);
     }
     ~Service() {
-      if (::getpid() != maker) {  // the socket's end would end it for the parent, too
+      // In a child, a shutdown of the socket would end it for the parent, too.
+      if (::getpid() != maker) {
         if (receiver.joinable()) receiver.detach();
         ::close(socket);
         return;
@@ -155,7 +157,7 @@ struct ObjectStore::State {
       ::shutdown(socket, SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
       ::close(socket);
-      // A fetch would go on in there, for which nobody waits any more.
+      // The process might still fetch bytes for which nobody waits.
       if (stopped) ::kill(child, SIGKILL);
       const auto last = std::chrono::steady_clock::now() + kEndSeconds;
       auto pause = std::chrono::milliseconds(1);
@@ -213,7 +215,8 @@ struct ObjectStore::State {
       earlier.written += last.written;
       service.reset();
     }
-    // It counts once its thread runs: without the thread nobody would get an answer.
+    // The service counts once its thread runs. Without the thread nobody would get an
+    // answer.
     auto started = std::make_shared<Service>(address, priority);
     started->receiver = std::thread([&one = *started] { receive(one); });
     service = std::move(started);
@@ -223,7 +226,7 @@ struct ObjectStore::State {
   /// Gives each answer to the request that waits for it, until the process ends.
   static void receive(Service& one) {
     system::leave_signals_to_main_thread();
-    // Where there is no memory for an answer, all who wait are told, as at the end.
+    // If there is no memory for an answer, all threads that wait are told, as at the end.
     static_cast<void>(Failure::of([&] { receive_answers(one); }));
     one.gone = true;
     const std::lock_guard lock(one.mutex);
@@ -352,7 +355,7 @@ std::shared_ptr<const std::byte[]> ObjectStore::read_shared(const ObjectInfo& ob
   LH_CHECK(count <= kPlaceBytes, "objects", "{} bytes by one request", count);
   const std::shared_ptr<State::Service> service = state_->living(object.address);
   const uint64_t place = service->memory->take();
-  // The holder gives the place back, also where it cannot be mapped.
+  // The holder gives the place back, even if the place cannot be mapped.
   const std::shared_ptr<const void> holder(
       static_cast<const void*>(nullptr),
       [memory = service->memory, place](const void*) { memory->give_back(place); });
@@ -428,7 +431,7 @@ void ObjectStore::stop() {
   const std::lock_guard lock(state_->mutex);
   state_->stopped = true;
   if (!state_->service) return;
-  // The thread that receives finds the end, and tells all who wait.
+  // The receiving thread finds the end of the socket, and tells all threads that wait.
   state_->service->stopped = true;
   ::shutdown(state_->service->socket, SHUT_RDWR);
 }

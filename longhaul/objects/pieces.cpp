@@ -75,8 +75,8 @@ void Pieces::fetch_ahead(const std::vector<std::string>& names) const {
     return;
   }
   try {
-    // Nobody waits for this thread: a process that ends leaves the fetch unfinished. The
-    // copy is not held, so that it is the first to go where other ranks need the room.
+    // Nobody waits for this thread. A process that ends leaves the fetch unfinished. The
+    // copy is not held, so that it is the first to be deleted when other ranks need room.
     std::thread([ahead = ahead_, copies = copies_, prefix = prefix_, names,
                  objects = std::move(objects)] {
       system::leave_signals_to_main_thread();

@@ -6,8 +6,8 @@
 
 namespace longhaul::objects {
 
-// What the program and its process for objects, longhaul-objects, say to each other over
-// a socket. A request is a Head and a JSON text of `text_bytes`:
+// The messages between the program and its process for objects, longhaul-objects, over a
+// socket. A request is a Head and a JSON text of `text_bytes`:
 //   {"what": "look" | "list" | "read" | "came_right" | "fetch" | "put" | "put_text" |
 //    "remove" | "remove_all", ...}
 // An answer is a Head with the request's number, a text as reply_of() makes it, whose

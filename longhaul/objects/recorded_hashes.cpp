@@ -52,7 +52,7 @@ void RecordedHashes::learn(const fs::path& copy, const Address& object) {
   if (!has_word(kRecords, file_name.stem().string())) return;
   const Address dir{object.bucket, name == 0 ? "" : object.key.substr(0, slash)};
   Hashes found;
-  // Who reads the record itself says what is wrong with it.
+  // A damaged record is reported by the reader of the record.
   static_cast<void>(Failure::of([&] { found = hashes_in(copy); }));
   const std::lock_guard lock(mutex_);
   for (auto& [file, hash] : found) {

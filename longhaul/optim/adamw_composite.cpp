@@ -31,7 +31,7 @@ void update_part(const AdamWTensors& t, const AdamWStep& step) {
   const auto [correction1, correction2] = BiasCorrections(step);
   const CompositeMoments moments(t, step);
   const auto& [m, v] = moments;
-  at::Tensor p = t.master.to(at::kFloat);  // the master itself if it is fp32
+  at::Tensor p = t.master.to(at::kFloat);  // an fp32 master itself, else a copy in fp32
   if (step.convention == AdamConvention::Torch) {
     p.mul_(1.0 - step.lr * step.weight_decay);
     p.sub_(m / (at::sqrt(v) / std::sqrt(correction2) + step.eps) *

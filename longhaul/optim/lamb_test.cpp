@@ -89,7 +89,8 @@ void expect_lamb(const LambState& before, const LambState& after, const AdamWSte
   const double ratio = std::min(1.0, std::sqrt(weight / update));
   for (size_t i = 0; i < n; ++i) {
     const double expected = before.master[i] - step.lr * ratio * u[i];
-    // Three roundings of the master: of its decay's factor, the product, the difference.
+    // The master is rounded three times: in the factor of its decay, in the product and
+    // in the difference.
     ASSERT_NEAR(after.master[i], expected, 3 * 0x1p-24 * std::abs(expected) + 1e-10) << i;
   }
 }

@@ -6,9 +6,9 @@
 
 namespace longhaul::optim {
 
-// The updates of flat memory, on the device of the tensors: by the operators of
-// operator_kernels.h if the device has kernels for them, else in ATen operations. The
-// host does not wait for the device.
+// The updates of flat memory, on the device of the tensors. If the device has kernels for
+// the operators of operator_kernels.h, these make the update, else ATen operations do.
+// The host does not wait for the device.
 
 /// Makes an update of AdamW.
 void update_adamw(const AdamWTensors& t, const AdamWStep& step);

@@ -1,5 +1,5 @@
-// What an optimizer does on a device: by its operators where it has them, else without a
-// wait for it. The device is one that a test makes up.
+// Tests the updates on a device, with kernels for the operators and without them. The
+// host never waits for the device. The device is one that a test makes up.
 #include "longhaul/optim/operators.h"
 
 #include <ATen/Functions.h>
@@ -213,7 +213,8 @@ TEST(UpdateComposites, TakeMemoryForAPartAndNotForTheWhole) {
     const AdamWTensors t = state(held, kDevice);
     const at::Tensor sums = at::zeros({2}, at::kDouble).to(kDevice);
     const at::Tensor rate = at::ones({1}, at::kDouble).to(kDevice);
-    // Sixteen copies of 8 bytes an element: numbers that round, squares in fp64.
+    // The update may take sixteen copies of 8 bytes for each element, since it forms
+    // numbers that round and squares in fp64.
     const auto expect_bounded = [&](const auto& update) {
       EXPECT_GT(taken_by([&] { update(kElements); }), 4 * 4 * kElements);
       EXPECT_LT(taken_by([&] { update(kPart); }), 16 * 8 * kPart);

@@ -137,7 +137,7 @@ TEST(ParamGroups, MatchEveryNameThatAParameterHas) {
   EXPECT_EQ(frozen_by("q_proj"), (Names{q}));  // a part of the tensor
   EXPECT_EQ(frozen_by("*intermediate*"), (Names{up}));
   EXPECT_EQ(frozen_by("up_proj"), (Names{up}));
-  EXPECT_EQ(frozen_by("*gamma"), (Names{norm}));  // of older files
+  EXPECT_EQ(frozen_by("*gamma"), (Names{norm}));  // the name in older files
   EXPECT_EQ(frozen_by_own_names(shared_model(),
                                 [] {
                                   OptimizerSection s = section();

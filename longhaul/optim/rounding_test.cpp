@@ -81,7 +81,7 @@ TEST(Rounding, OfWeightsAndBothMomentsHasTheMeanOfTheExactValue) {
     adamw_update(s.range(), kRoundedStep);
     expect_mean(s.m, 0.1F * 0.3F);
     expect_mean(s.v, static_cast<double>(0.001F) * 0.3F * 0.3F);
-    // The first update is lr whatever the gradient, from exact moments.
+    // With exact moments the first update is lr for any gradient.
     expect_mean(s.weight, static_cast<double>(weight) * (1.0 - 1e-4) - 1e-3);
   }
 }
@@ -113,7 +113,8 @@ TEST(Rounding, KeepsUpdatesThatTheNearestWouldLose) {
   }
   double sum = 0.0;
   for (const uint16_t w : s.weight) sum += format::bf16_to_float(w);
-  // A walk of 200 steps, each of at most half a distance of 2^-8 in standard deviation.
+  // The bound is that of a walk of 200 steps. Each step has a standard deviation of at
+  // most half a distance of 2^-8.
   const double sigma = 0x1p-9 * std::sqrt(200.0) / 256.0;
   EXPECT_NEAR(sum / 65536.0, expected, kSigmas * sigma);
   EXPECT_EQ(format::bf16_to_float(format::float_to_bf16(1.0F * (1.0F - 1e-4F))), 1.0F);

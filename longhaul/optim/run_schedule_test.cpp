@@ -125,7 +125,7 @@ TEST(RunSchedule, OfAChangedSectionIsRefusedByName) {
       "Set schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
       "again to continue_fraction of optimizer.lr, then follow this schedule) or "
       "\"decay\" (decay from its learning rate to min_lr), or restore the settings");
-  // Where no step is left, nothing is lost by it.
+  // Where no step is left, the run loses nothing by another horizon.
   const RunConfig now = settings({"schedule.min_lr=2e-5"});
   EXPECT_EQ(
       resumed_schedule({saved, plain(saved), 1000}, now, 1000, false).section.min_lr,
@@ -164,7 +164,7 @@ TEST(RunSchedule, GoesOnAfterAJunctionAsTheFirstStartHadIt) {
   for (const int64_t step : {901, 1500, 2000}) {
     EXPECT_EQ(RunSchedule(again).lr(step), RunSchedule(basis).lr(step)) << step;
   }
-  // Kept once, it is kept by the starts after that.
+  // Once a start has kept the schedule, the starts after it keep the schedule too.
   const RunConfig keep = settings({"schedule.continue=keep", "run.steps=2000"});
   const ScheduleBasis kept = resumed_schedule({now, read, 900}, keep, 2000, true);
   EXPECT_EQ(resumed_schedule({keep, kept, 950}, keep, 2000, true).to_json(),

@@ -35,7 +35,8 @@ TEST(Cpus, ShareOfProcessesThatMayUseAll) {
 
 TEST(Cpus, ShareOfProcessesThatAreBoundIsWhatTheyAreBoundTo) {
   EXPECT_EQ(share_of_cpus({on({0, 1, 2}), on({3, 4, 5})}, 1), 3);
-  // Bound to overlapping sets: 2 of its own, 2 shared by two.
+  // The ranks are bound to overlapping sets. Each has 2 CPUs of its own, and 2 that both
+  // share.
   EXPECT_EQ(share_of_cpus({on({0, 1, 2, 3}), on({2, 3, 4, 5})}, 0), 3);
 }
 

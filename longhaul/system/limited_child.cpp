@@ -65,7 +65,7 @@ void limit(int resource, uint64_t value) {
           what + ": reading the file takes more memory than the reader's limit");
     }
   });
-  // The answer is not copied to stand behind its mark: it may fill the memory.
+  // The answer is not copied behind its mark, because the answer may fill the memory.
   const std::string mark =
       failure ? Failure::to_text(failure) : std::string(1, kAnswerMark);
   ::_exit(write_descriptor(fd, mark) && write_descriptor(fd, answer) ? 0 : 2);

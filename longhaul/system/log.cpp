@@ -32,7 +32,7 @@ struct Logger::Sink {
   }
   void draw_status(const std::string& line) {
     clear_status();
-    // Without automatic line wrap: a wrapped line could not be drawn over.
+    // Automatic line wrap is off, because a wrapped line could not be drawn over.
     std::fprintf(stdout, "\033[?7l%s\033[?7h", line.c_str());
     std::fflush(stdout);
     status_drawn = true;
@@ -109,7 +109,7 @@ void Logger::status(std::string_view line) {
   const std::lock_guard lock(sink_->mutex);
   const Clock::time_point now = Clock::now();
   if (sink_->on_terminal) {
-    // A line of the log has erased it: drawn again at once.
+    // A line of the log has erased the status line, which is drawn again at once.
     const bool soon = now - sink_->status_time < std::chrono::milliseconds(200);
     if (sink_->status_drawn && soon) return;
     sink_->draw_status(printable(line));

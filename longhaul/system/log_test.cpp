@@ -105,7 +105,8 @@ TEST(Logger, SaysOnTheTerminalAndLaterInTheFileWhatIsMissing) {
   ::testing::internal::CaptureStdout();
   {
     Logger log = Logger::to_file(dir / "log.txt");
-    // What the terminal gets goes to a file here, which needs room.
+    // The text that would go to the terminal goes to a file here, and the file needs
+    // room.
     log.to_file_only(std::string(10'000, 'x'));
     {
       const FullDisk full(10'003);

@@ -27,7 +27,7 @@ bool LossyWriter::waits_for_room(double seconds) const {
     const double left = std::max(0.0, seconds - watch.seconds());
     pollfd room{fd_, POLLOUT, 0};
     const int ready = ::poll(&room, 1, static_cast<int>(1000.0 * left));
-    // A descriptor that cannot be asked is written: the write tells what is wrong.
+    // If poll() cannot ask the descriptor, the write itself will tell what is wrong.
     if (ready > 0 || (ready < 0 && errno != EINTR)) return true;
     if (ready == 0 || left <= 0.0) return false;
   }

@@ -22,7 +22,7 @@ uint64_t available_memory(const fs::path& root) {
   for (const fs::path& group : control_groups("memory", root)) {
     for (const char* limit : {"memory.max", "memory.limit_in_bytes"}) {
       uint64_t bytes = 0;
-      // Without a limit the first says "max".
+      // In version 2 a group without a limit says "max", which is no number.
       if (std::ifstream(group / limit) >> bytes) available = std::min(available, bytes);
     }
   }

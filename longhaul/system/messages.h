@@ -6,7 +6,7 @@
 
 namespace longhaul::system {
 
-// Whole messages between two processes of this program, over a stream socket.
+// Two processes of this program send whole messages to each other over a stream socket.
 
 /// Sends all bytes, whatever signals interrupt. Returns false where the other end has
 /// gone.

@@ -37,7 +37,7 @@ TEST(OpenFilesDeathTest, WhereItIsNotTheNumbersAreSaid) {
         limit_to(40, 60);
         const std::string said =
             message_of<InputError>([] { need_open_files(100, "weights", "dir"); });
-        allow_open_files(100);  // as far as it may
+        allow_open_files(100);  // raises the limit as far as the system allows
         const bool named =
             said.starts_with("[weights] dir needs 100 open files at once") &&
             said.find("and 60 are allowed") != std::string::npos;

@@ -31,7 +31,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, attempt, token, job, host, boot, 
 
 namespace {
 
-// Two processes see each other's numbers only in one boot and one process namespace.
+// Two processes know each other's numbers only within one boot and one process namespace.
 std::string boot_name() {
   char space[64] = {};
   if (::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) space[0] = '\0';
@@ -79,7 +79,7 @@ std::optional<LockHolder> read_holder(const fs::path& path) {
   };
   try {
     LockHolder holder = parse_holder(json);
-    // It becomes part of a file's name.
+    // The token becomes part of a file's name.
     const bool plain = std::ranges::all_of(
         holder.token, [](unsigned char c) { return std::isalnum(c) != 0; });
     if (!plain || holder.token.size() > 64) throw refuse("its token is no name");
@@ -173,7 +173,7 @@ void leave_to_next(const fs::path& claim, const OwnerLockOptions& options) {
   try {
     next = read_holder(claim);
   } catch (const Error&) {
-    // It went while it was read.
+    // The claim was removed while it was read.
   }
   if (next && !judge(*next, claim, options).alive) ::unlink(claim.c_str());
 }
@@ -232,7 +232,8 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
                                        file.parent_path().string(), options.occupation,
                                        describe(*other), verdict.reason, options.advice));
         }
-        // A restart of the same job on other nodes: its old lease must run out first.
+        // The same job has been started again on other nodes. Its old lease must run out
+        // first.
         waited = true;
         if (watched && !watch.told()) {
           options.on_watch(fmt::format(
@@ -272,9 +273,10 @@ Failure OwnerLock::failure_at(int error, const char* call) const {
   return {known.kind(), area_, fmt::format("{} failed: {}", call, known.message())};
 }
 
-// The first holder gives its file the lock's name. A dead one's is replaced in one
-// rename, so that the lock's name is never free again, and by one alone: who has claimed
-// to be the dead holder's next. False: look again.
+// Takes the lock. The first holder gives its file the lock's name. The file of a dead
+// holder is replaced in one rename, so that the lock's name is never free. Only the
+// process that has claimed to be the dead holder's successor may do that. Returns false
+// if the caller has to look again.
 bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>& dead,
                          const OwnerLockOptions& options) {
   const fs::path own = path_.string() + "." + mine.token;
@@ -308,7 +310,7 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
     if (::rename(place.c_str(), path_.c_str()) != 0) {
       const int error = errno;
       ::unlink(place.c_str());
-      // Somebody who took this process for dead has removed the claim.
+      // Another process took this process for dead, and has removed the claim.
       if (error == ENOENT) return false;
       failure_at(error, "rename").raise();
     }
@@ -322,7 +324,8 @@ void OwnerLock::start_lease(const OwnerLockOptions& options) {
   lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (lease_->fd < 0) failure_at(errno, "open").raise();
   check();
-  // The open file is ours for ever: after a takeover this renews a file without a name.
+  // The descriptor stays with the file that is open. After a takeover the renewal touches
+  // a file without a name, and not the file of the successor.
   lease_->renewal.emplace(options.renew_seconds, [heart = lease_->heart, fd = lease_->fd,
                                                   idle = options.idle_seconds] {
     if (heart->idle() < idle) ::futimens(fd, nullptr);
@@ -345,7 +348,7 @@ void OwnerLock::check() const {
                         host_name();
   } catch (const Error& error) {
     problem = error.what();
-    // Whose it is cannot be seen now; that need not stay so.
+    // The owner cannot be read now. A later try may succeed.
     if (error.area() == "file") throw TemporaryError(area_, problem);
   }
   if (!now || now->token != holder_.token) {
@@ -382,13 +385,14 @@ void OwnerLock::release() noexcept {
     if (!counts_) {
       --told.attempt;
       if (before_) told = *before_;
-      // The holder before it may live on, cut off: the lock is not its own any more.
+      // The former holder may still run. The changed token takes the lock from it.
       told.token = holder_.token;
     }
     told.released = true;
     write_text_atomic(path_, to_text(told));
   } catch (...) {
-    // Taken over, or the disk is full: the next start judges by the process instead.
+    // Another process has taken the lock, or the disk is full. Then the next start judges
+    // this holder by its process.
   }
   lease_.reset();
 }

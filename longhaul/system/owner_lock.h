@@ -24,7 +24,7 @@ struct LockHolder {
   int64_t process_start = 0;  ///< clock ticks since boot (/proc/PID/stat field 22)
   std::string started_at;
   bool released = false;
-  // The supervisor and its start (see OwnerLockOptions).
+  // The number of the supervisor and that of its start (see OwnerLockOptions).
   std::string supervisor;
   int64_t start = 0;
 };
@@ -54,7 +54,8 @@ struct OwnerLockOptions {
   /// Whether a living holder of the same Slurm job is waited for on this machine too, not
   /// only on another one.
   bool waits_for_own_job = false;
-  // For the messages: "[area] DIR: another process OCCUPATION (...); stop it, or ADVICE".
+  // Messages use these words: "[area] DIR: another process OCCUPATION (...); stop it, or
+  // ADVICE".
   std::string area = "run lock";
   std::string object = "the run";
   std::string occupation = "writes this run";

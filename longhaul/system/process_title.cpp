@@ -16,8 +16,8 @@ struct Area {
   char* begin = nullptr;
   size_t arguments = 0;  ///< bytes, the last NUL included
   size_t all = 0;
-  // The copies, which others use for as long as there is a process: setenv leaves the
-  // first list of the environment to nobody.
+  // These are the copies that other code uses until the process ends. setenv() would free
+  // neither list.
   char** kept_arguments = nullptr;
   char** kept_environment = nullptr;
 };
@@ -46,7 +46,7 @@ char** keep_arguments(int argc, char** argv) {
   char* const end = end_of(area.begin, argv);
   area.arguments = static_cast<size_t>(end - area.begin);
   area.all = static_cast<size_t>(end_of(end, environ) - area.begin);
-  // glibc's own pointers into the arguments.
+  // glibc has pointers of its own into the arguments.
   program_invocation_name = ::strdup(program_invocation_name);
   program_invocation_short_name = ::strdup(program_invocation_short_name);
   environ = area.kept_environment = copies_of(environ);
@@ -58,8 +58,9 @@ void set_process_title(std::string_view title) {
   if (area.begin == nullptr) return;
   const size_t length = std::min(title.size(), area.all - 1);
   std::memcpy(area.begin, title.data(), length);
-  // A kernel that finds no NUL at the end of the arguments reads on to the first. No more
-  // of the environment than needed is lost to whoever looks at it from outside.
+  // A kernel that finds no NUL at the end of the arguments reads on to the first NUL. The
+  // title overwrites as little of the environment as it can, since tools read it from
+  // outside.
   const size_t end = std::max(area.arguments, length + 1);
   std::memset(area.begin + length, 0, end - length);
 }

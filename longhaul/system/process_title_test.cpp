@@ -42,7 +42,7 @@ TEST(ProcessTitle, DISABLED_InAProcessOfItsOwn) {
   EXPECT_EQ(kept[0], first);
   EXPECT_EQ(kept[argc], nullptr);
   ::setenv("LONGHAUL_TITLE_TEST", "kept", 1);
-  // Longer than all arguments together, and then as short as can be.
+  // The second title is longer than all arguments together, and the third is short.
   for (const std::string& title : {std::string("longhaul rank 17 pp1 dp0 tp3 step 6"),
                                    std::string(200, 'y'), std::string("short")}) {
     set_process_title(title);

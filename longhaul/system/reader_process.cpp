@@ -26,7 +26,8 @@ constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
                         const std::function<std::string(const std::string&)>& work,
                         const ChildLimits& limits) {
   fd = isolate_child(fd);
-  // It ends when the other end of the socket closes, not by a signal meant for the job.
+  // The process ends when the other end of the socket closes. A signal that is meant for
+  // the job does not end it.
   ignore_signals_until_exit();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);

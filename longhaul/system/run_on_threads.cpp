@@ -25,7 +25,7 @@ void run_on_threads(int count, const std::function<void(int)>& work) {
   std::promise<bool> all_are_there;
   const std::shared_future<bool> begins = all_are_there.get_future().share();
   {
-    // Joined at the end of the block, however it comes.
+    // The threads are joined at the end of the block, even after an exception.
     std::vector<std::jthread> others;
     others.reserve(size);
     try {

@@ -25,7 +25,7 @@ std::atomic<int> newest_sender = 0;
 std::atomic<int> answered = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> most_interrupts = 1;
-// Two buffers of the last words: the signal handler reads one while set_last_words()
+// The last words have two buffers. The signal handler reads one while set_last_words()
 // writes the other.
 constexpr size_t kWords = 400;
 std::array<std::array<char, kWords>, 2> words;
@@ -40,7 +40,7 @@ bool is_watched(int number) {
 void note(int number, siginfo_t* info, void* /*context*/) {
   newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
   if (info->si_code == SI_QUEUE && is_watched(info->si_value.sival_int)) {
-    // Handed on by a supervisor (RaisedSignal).
+    // A supervisor has handed the signal on (RaisedSignal).
     const int cause = info->si_value.sival_int;
     newest_signal = cause;
     if (first_signal == 0) first_signal = cause;
@@ -51,7 +51,7 @@ void note(int number, siginfo_t* info, void* /*context*/) {
   if (interrupts > most_interrupts) {
     const char* said = words[static_cast<size_t>(words_in_use.load())].data();
     for (const char* part : {*said == '\0' ? "" : "longhaul: ended at once: ", said}) {
-      // Nobody may read it, and the end must not wait for that.
+      // The write must not wait, since stderr may have no reader.
       pollfd room{STDERR_FILENO, POLLOUT, 0};
       if (::poll(&room, 1, 0) <= 0) continue;
       static_cast<void>(!::write(STDERR_FILENO, part, std::strlen(part)));

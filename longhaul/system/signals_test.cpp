@@ -71,7 +71,7 @@ TEST(RaisedSignal, NamesTheSignalThatASupervisorWasSent) {
   cause.sival_int = SIGINT;
   ASSERT_EQ(::sigqueue(::getpid(), SIGUSR1, cause), 0);
   ASSERT_EQ(::sigqueue(::getpid(), SIGUSR1, cause),
-            0);  // it is repeated, and ends nobody
+            0);  // the second signal is a repetition, which ends no process
   EXPECT_EQ(watch.raised(), SIGINT);
   EXPECT_EQ(raised_signal().number, SIGINT);
   EXPECT_EQ(raised_signal().sender, 0);

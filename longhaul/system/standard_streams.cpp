@@ -70,7 +70,7 @@ void replace(FILE*& stream, Written& by) {
   cookie_io_functions_t functions{};
   functions.write = write_all;
   FILE* const made = ::fopencookie(&by, "w", functions);
-  if (made == nullptr) return;  // no memory: the stream stays as it was
+  if (made == nullptr) return;  // without memory the stream stays as it was
   // Libraries ask for the number and write there (Open MPI).
   made->_fileno = by.fd;
   const int mode = by.fd == STDERR_FILENO ? _IONBF : ::isatty(by.fd) ? _IOLBF : _IOFBF;

@@ -1,6 +1,6 @@
 """Doc comments (`///`) are whole sentences: one above a function begins with a verb ("Returns ...")
 or a condition ("When ..., it ..."), no sentence is a fragment ("Of those that ..."), and none has
-more than 35 words.
+more than 35 words. Line comments (`//`) have a rule of their own (line_comments.py).
 
 comments_baseline.txt has, per file, how many problems are left (see baseline.py).
 `check_comments.py PATH...` prints every problem below these paths.
@@ -10,6 +10,7 @@ import re
 
 import baseline
 import house
+import line_comments
 
 RULE = baseline.Rule("comments")
 LONGEST = 35
@@ -203,17 +204,41 @@ def problem_of(kind, sentence, first, whole):
     return None
 
 
-def problems_of(name, source):
+def report(name, line, problem, sentence):
+    shown = sentence if len(sentence) <= 60 else sentence[:57] + "..."
+    return f"{name}:{line}: {problem}: {shown}"
+
+
+def doc_problems(name, source):
     found = []
     for line, kind, text in comments_of(source):
         first = True
         for sentence, whole in sentences_of(text):
             problem = problem_of(kind, sentence, first, whole)
             if problem:
-                shown = sentence if len(sentence) <= 60 else sentence[:57] + "..."
-                found.append(f"{name}:{line}: {problem}: {shown}")
+                found.append(report(name, line, problem, sentence))
             first = first and bool(MARKS.match(sentence))
     return found
+
+
+def line_problems(name, source):
+    found = []
+    for line, code, text in line_comments.blocks_of(source):
+        if code is None:
+            problem = line_comments.phrase_problem(text[0])
+            found += [report(name, line, problem, text[0])] if problem else []
+            continue
+        for number, (sentence, whole) in enumerate(sentences_of(text)):
+            words = len(sentence.split())
+            problem = f"a sentence of {words} words, at most {LONGEST}" if words > LONGEST else None
+            if whole and not problem:
+                problem = line_comments.problem_of(sentence, number == 0, code)
+            found += [report(name, line, problem, sentence)] if problem else []
+    return found
+
+
+def problems_of(name, source):
+    return doc_problems(name, source) + line_problems(name, source)
 
 
 def main():

@@ -1,7 +1,10 @@
 """docs/troubleshooting.md explains every area of an error; links between pages lead somewhere."""
 
+import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import house
@@ -62,6 +65,13 @@ class Site(unittest.TestCase):
     def test_every_page_has_its_reader_on_the_site(self):
         self.assertEqual([], docs_site.unread(), "add them to READERS of tools/docs_site.py")
 
+    def test_the_list_of_pages_has_the_groups_of_the_site_in_their_order(self):
+        groups = {}
+        for part in house.text("docs/README.md").split("\n## ")[1:]:
+            groups[part.split("\n", 1)[0]] = re.findall(r"^\| \[([a-z-]+)\]", part, re.M)
+        self.assertEqual(["contributing", "security", "changelog"], groups.pop("Project"))
+        self.assertEqual(docs_site.READERS, groups)
+
     def test_the_front_page_says_how_to_start_and_what_is_not_there(self):
         start, table = docs_site.front_page()
         for words in ("pip install", "longhaul train", "## Not there yet"):
@@ -72,6 +82,46 @@ class Site(unittest.TestCase):
         boosts = docs_site.boosts()
         self.assertGreater(boosts["running.md"], boosts["reliability.md"])
         self.assertGreater(boosts["adding.md"], docs_site.ELSEWHERE)
+
+
+class Release(unittest.TestCase):
+    def test_the_version_is_the_same_in_all_places_and_has_a_day_once_it_is_tagged(self):
+        version = re.search(r"project\(longhaul VERSION (\S+)", house.text("CMakeLists.txt")).group(1)
+        newest, day = re.search(r"^## (\S+) \((.+)\)$", house.text("CHANGELOG.md"), re.M).groups()
+        cited = dict(re.findall(r"^(version|date-released): (\S+)$", house.text("CITATION.cff"), re.M))
+        self.assertEqual([version, version], [newest, cited["version"]])
+        self.assertEqual(None if day == "unreleased" else day, cited.get("date-released"))
+        tags = subprocess.run(["git", "-c", f"safe.directory={house.ROOT}", "tag", "--points-at", "HEAD", "v*"],
+                              cwd=house.ROOT, capture_output=True, text=True).stdout.split()
+        if tags:
+            self.assertEqual([f"v{version}"], tags)
+            self.assertNotEqual("unreleased", day)
+
+    def test_a_build_names_the_commit_of_a_clone_and_of_an_archive_and_never_that_of_another(self):
+        script = house.text("cmake/write_commit.cmake")
+        self.assertIn("write_commit.cmake export-subst", house.text(".gitattributes"))
+        with tempfile.TemporaryDirectory() as folder:
+            def git(*words):
+                return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True,
+                                      cwd=folder, capture_output=True, text=True).stdout.strip()
+
+            def commit_at(place, text=script):
+                path = pathlib.Path(folder, place)
+                path.mkdir(exist_ok=True)
+                (path / "write.cmake").write_text(text)
+                subprocess.run(["cmake", f"-DSOURCE={path}", f"-DOUTPUT={path}/out.h", "-P",
+                                path / "write.cmake"], check=True, capture_output=True)
+                return re.search(r'LONGHAUL_COMMIT "(.*)"', (path / "out.h").read_text()).group(1)
+
+            self.assertEqual("unknown", commit_at("."))
+            git("init", "-q")
+            git("commit", "-q", "--allow-empty", "-m", "x")
+            commit = git("rev-parse", "--short=12", "HEAD")
+            self.assertEqual(commit, commit_at("."))
+            git("tag", "-a", "v9.9.9", "-m", "x")
+            self.assertEqual(commit, commit_at("."))
+            self.assertEqual("unknown", commit_at("unpacked"))
+            self.assertEqual("5" * 12, commit_at("unpacked", script.replace("$Format:%H$", "5" * 40)))
 
 
 class Links(unittest.TestCase):

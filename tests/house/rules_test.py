@@ -319,6 +319,63 @@ class DocComments(unittest.TestCase):
         self.assertEqual("2 a.h\n1 b.h\n", check_comments.RULE.lowered(problems, None))
 
 
+class LineComments(unittest.TestCase):
+    def problems(self, comment, code="  return 0;"):
+        source = "".join(f"  // {line}\n" for line in comment.split("\n")) + code + "\n"
+        return check_comments.problems_of("x.cpp", source)
+
+    def test_what_a_reader_cannot_know_is_reported(self):
+        for comment in (
+                "For the next start.", "A device that is counted and cannot be reached.",
+                "Late enough for a checkpoint, and for two where the newest is damaged.",
+                "Known when all ranks are there.", "What the store refuses says nothing.",
+                "Whoever reads it reports the link.", "The lock is shared by who uses the copy.",
+                "It went while it was read.", "These stay squares until the end.",
+                "One that is ahead is believed.", "Its process has to be small.",
+                "Nor has a run without two steps.", "So NFS says that the file is gone.",
+                "Out of descriptors: the next sweep tries again.",
+                "Parts of other attempts are free: they are deleted first.",
+                "All ranks write to rank 0's.", "Reads the ckpt of the last step."):
+            self.assertEqual(1, len(self.problems(comment)), comment)
+
+    def test_a_whole_sentence_passes(self):
+        for comment in (
+                "The store refuses the object.", "A run that goes on may have deleted it.",
+                "A rank that wants the chunk and can read it does.", "Returns the lines of a file.",
+                "The loss of a node says nothing of the step in which it happened.",
+                "An empty file counts as one byte.", "Files of this type name wrong classes.",
+                "The size of the world that a file names may be wrong.",
+                "A text file such as test_a.py names no split.", "Thousands of starts take seconds.",
+                "This is a Fisher-Yates shuffle that ends early.", "Waits for the last copy to arrive.",
+                "Two forms are known: files and directories.", "The key is its own: `hash`."):
+            self.assertEqual([], self.problems(comment), comment)
+
+    def test_a_phrase_may_stand_above_a_declaration_and_above_no_statement(self):
+        phrase = "Digits of the hash of a directory."
+        self.assertEqual([], self.problems(phrase, "constexpr size_t kDigits = 8;"))
+        self.assertEqual([], self.problems(phrase, "  int64_t digits_ = 8;  ///< at most 16"))
+        self.assertEqual(1, len(self.problems(phrase, "  take(8);")))
+        self.assertEqual(1, len(self.problems("For the next start.", "constexpr int kNext = 1;")))
+
+    def test_a_comment_behind_code_says_what_it_is_about(self):
+        for text, problems in (("bytes of the header", 0), ("of the header", 1), ("it lives", 1),
+                               ("the first of all", 0), ("what a save has left", 1)):
+            found = check_comments.problems_of("x.cpp", f"  int a = 0;  // {text}\n")
+            self.assertEqual(problems, len(found), text)
+
+    def test_code_marks_tables_and_strings_are_no_sentences(self):
+        for source in ('  const char* at = "http://For the start.";\n',
+                       'const char* s = R"js(\n// For the start.\n)js";\n',
+                       "  f();  // NOLINT(of_this)\n}  // namespace longhaul\n",
+                       "// DIR/ID/NAME   the copy of an object\n// DIR/ID.lock   for one process\nint a;\n"):
+            self.assertEqual([], check_comments.problems_of("x.cpp", source), source)
+
+    def test_a_sentence_of_36_words_is_reported(self):
+        comment = "The rank" + " reads and" * 16 + " ends."
+        self.assertEqual([], self.problems(comment))
+        self.assertEqual(1, len(self.problems(comment[:-1] + " so.")))
+
+
 class Pages(unittest.TestCase):
     def problems(self, page):
         return check_pages.problems_of("x.md", page)

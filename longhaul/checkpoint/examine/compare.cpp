@@ -23,7 +23,7 @@ void add_box(const CheckpointReader& a, const CheckpointReader& b, const Key& ke
                       std::as_writable_bytes(std::span(left)));
     b.read_flat_range(key.first, box, at, end, format::DType::F32,
                       std::as_writable_bytes(std::span(right)));
-    // These stay squares until the end.
+    // The sums hold squares. Their roots are taken at the end.
     for (size_t i = 0; i < left.size(); ++i) {
       const double x = static_cast<double>(left[i]);
       const double y = static_cast<double>(right[i]);

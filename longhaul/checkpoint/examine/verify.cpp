@@ -46,7 +46,7 @@ void verify_one(const CheckpointEntry& entry, RunVerdict& verdict, const Tell& t
   const std::string name = step_dir.filename().string();
   try {
     const uint64_t bytes = CheckpointReader::open(step_dir).verify();
-    // Whatever its hashes say, no start takes it.
+    // No start takes an invalid checkpoint, even if all its hashes are right.
     if (!entry.valid) throw InputError("checkpoint", entry.problem);
     ++verdict.whole;
     verdict.bytes += bytes;

@@ -102,7 +102,7 @@ TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
   ASSERT_EQ(verdict.broken.size(), 1U);
   EXPECT_HAS(verdict.broken[0], at(12).string());
   EXPECT_HAS(told_, "step_00000012: MISSING");
-  // A reader that takes an older checkpoint for the newest says so.
+  // A reader that takes the older checkpoint says which one it passed over.
   std::vector<std::string> skipped;
   EXPECT_EQ(find_checkpoint(run_, &skipped), at(8));
   ASSERT_EQ(skipped.size(), 1U);
@@ -158,7 +158,7 @@ TEST_F(VerifyRun, ACommittedOneWithoutItsManifestIsMissing) {
   EXPECT_HAS(verdict.broken[0],
              at(4).string() + ": the run committed it, and manifest.json is not there");
   EXPECT_HAS(told_, "step_00000004: MISSING");
-  // The run was about to delete it.
+  // With keep = 2 the run may have begun to delete step 4.
   keep(2);
   EXPECT_TRUE(verify().broken.empty()) << told_;
   // The run went back to step 8, and was killed while it saved step 12 again.

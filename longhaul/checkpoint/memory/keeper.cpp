@@ -113,8 +113,8 @@ void MemoryKeeper::exchange_shapes() {
 }
 
 void MemoryKeeper::check_room() const {
-  // Parts of other attempts count as free memory: they are deleted before the second slot
-  // is made.
+  // Parts of other attempts count as free memory, because they are deleted before the
+  // second slot is made.
   uint64_t left = 0;
   for (const std::string& name : list_part_names(options_.dir)) {
     std::error_code gone;
@@ -167,8 +167,8 @@ void MemoryKeeper::make_slot(size_t number) {
 MemoryKeeper::Slot& MemoryKeeper::next_slot() {
   const size_t number = kept_ % slots_.size();
   if (!slots_[number]) {
-    // A step of this attempt is whole everywhere, so that parts of earlier attempts are
-    // not needed.
+    // A step of this attempt is whole on all ranks. So parts of earlier attempts are not
+    // needed.
     remove_parts(options_.dir,
                  [&](const PartName& name) { return name.attempt >= options_.attempt; });
     group_->barrier_wait();
@@ -183,7 +183,7 @@ KeepReport MemoryKeeper::keep(int64_t step, const std::string& state,
   const system::Stopwatch watch;
   KeepReport report;
   settle();
-  group_->barrier_wait();  // now all ranks have the step before whole
+  group_->barrier_wait();  // behind this barrier the step before is whole on all ranks
   report.waited = watch.seconds();
   const std::string agreed = group_->broadcast_string(state, 0);
   Slot& slot = next_slot();

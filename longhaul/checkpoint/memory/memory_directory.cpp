@@ -101,7 +101,7 @@ void remove_parts(const fs::path& dir,
       if (!kept(*PartName::parse(name))) fs::remove(dir / name, ignored);
     }
   } catch (const std::exception&) {
-    return;  // there is no memory for a list of names
+    return;  // memory for a list of names is lacking
   }
   ::rmdir(dir.c_str());  // stays when it is not empty
 }

@@ -292,7 +292,7 @@ TEST(PeerMemory, EveryByteOfAPartIsCovered) {
   cluster.lose("n1");
   const auto files = part_files(cluster, "n0/");
   const auto size = static_cast<int64_t>(fs::file_size(files[0]));
-  // Offsets in the seal, the text, the state, the table and the data.
+  // The offsets lie in the seal, the text, the state, the table and the data.
   const PartShape shape = [&] {
     const PartReader part = PartReader::open(files[0]);
     return PartShape{part.text().size(), 2 * 20 + (64 << 10), part.data().size()};

@@ -140,8 +140,8 @@ PartWriter PartWriter::create(const fs::path& path, const PartShape& shape,
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                         S_IRUSR | S_IWUSR);
   if (fd < 0) fail("open", errno);
-  // Memory is taken now: a write to a mapped file that finds no memory later ends the
-  // process.
+  // The memory is taken now. A write to a mapped file that finds no memory later would
+  // end the process.
   const int full = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   void* map = MAP_FAILED;
   if (full == 0) {
@@ -177,9 +177,9 @@ PartWriter::~PartWriter() {
 
 void PartWriter::open() {
   std::memset(map_, 0, sizeof(Seal));
-  // The seal must be gone before anything that it covers changes, whenever a kill comes.
-  // A kill interrupts the processor between instructions, so the order of instructions is
-  // what counts.
+  // The seal must be gone before anything that it covers changes, at whatever moment a
+  // kill comes. A kill interrupts the processor between two instructions. So only the
+  // order of instructions counts.
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
@@ -194,7 +194,7 @@ bool PartWriter::write(const std::vector<StateTensor>& tensors, const PartPlan& 
   std::byte* const data = map_ + shape_.data_at();
   char* const table = reinterpret_cast<char*>(map_ + shape_.table_at());
   by_blocks(shape_.blocks(), threads, [&](uint64_t first, uint64_t end) {
-    // The last tensor that begins at or before the first block.
+    // `i` becomes the last tensor that begins at or before the first block.
     auto i = static_cast<size_t>(std::upper_bound(plan.begins.begin(), plan.begins.end(),
                                                   first * kHashBlockBytes) -
                                  plan.begins.begin());

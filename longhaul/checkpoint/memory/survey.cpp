@@ -121,8 +121,8 @@ std::vector<std::pair<StateKey, Copies>> Survey::whole_states() {
                          part[5].get<std::string>()};
       const auto owner = part[3].get<size_t>();
       Copies& copies = states[key];
-      // The list is only as long as the owners that were reported: the size of the world
-      // in a file is no promise.
+      // The list grows only as far as owners were reported. The size of the world that a
+      // file names may be wrong.
       if (copies.size() <= owner) copies.resize(owner + 1);
       copies[owner].push_back({r, part[0].get<std::string>(), part[6].get<uint64_t>()});
     }

@@ -87,7 +87,7 @@ std::vector<std::string> files_of_export(const fs::path& run_dir, const fs::path
     names.push_back(file.lexically_relative(run_dir).string());
   }
   std::ranges::sort(names);
-  // What makes the others count comes last.
+  // The files that make the other files count come last.
   for (const char* last : {kWeightsIndex, kModelConfig}) {
     const std::string name = (dir.lexically_relative(run_dir) / last).string();
     std::ranges::stable_partition(names, [&](const auto& one) { return one != name; });
@@ -160,12 +160,12 @@ void MirrorExports::copy_all() {
   if (!copied_) {
     std::map<std::string, std::string> copied;
     if (const auto text = store_.read_text(kCopiedFile)) {
-      // A list that cannot be read costs a copy of all files.
+      // If the list of copied files cannot be read, all files are copied again.
       Failure::of([&] { parse_json(*text, kCopiedFile).get_to(copied); });
     }
     copied_ = std::move(copied);
   }
-  // One that cannot be copied keeps no other from it.
+  // An export that cannot be copied keeps no other export from the mirror.
   std::optional<Failure> first;
   for (const fs::path& path : found) {
     if (stopped_) return;
@@ -230,7 +230,8 @@ void MirrorExports::copy(const Group& group) {
   if (changed.empty()) return;
   const std::string dir = fs::path(group.back()).parent_path().string();
   if (!dir.empty()) {
-    // Without its config.json an export is none while its files change.
+    // While its files change, an export has no config.json in the mirror. So nobody takes
+    // it for an export.
     std::vector<std::string> gone = {group.back()};
     for (const auto& [name, state] : *copied_) {
       const bool of_it = name.starts_with(dir + "/");

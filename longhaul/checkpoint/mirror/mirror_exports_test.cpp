@@ -120,7 +120,7 @@ TEST(MirrorExports, CopiesAFileOnceWhateverStartLooks) {
   EXPECT_TRUE(all.copied().empty());
   all.write_export("more", "weights");
   EXPECT_EQ(all.copied().size(), 4U);
-  // A list that somebody has damaged costs a copy.
+  // If somebody has damaged the list of copied files, all files are copied again.
   write_file(all.store.path("run/copied.json"), "{");
   EXPECT_EQ(all.copied().size(), 8U);
 }
@@ -131,7 +131,8 @@ TEST(MirrorExports, ReplacesAnExportOfTheSameSizesAndRemovesWhatIsNotInIt) {
   write_file(all.run / "hf/extra.json", "{}");
   all.copied();
   fs::remove_all(all.run / "hf");
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for another time
+  // The pause gives the next files another time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   all.write_export("hf", "WEIGHTS");
   all.store.removed.clear();
   EXPECT_EQ(all.copied().back(), "run/hf/config.json");
@@ -157,7 +158,8 @@ TEST(MirrorExports, NothingIsReplacedBeforeTheOldConfigIsAway) {
   Exporting all;
   all.write_export("hf", "weights");
   all.copied();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for another time
+  // The pause gives the next files another time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   all.write_export("hf", "WEIGHTS");
   all.store.lost_removals = 1;
   EXPECT_TRUE(all.copied().empty());
@@ -195,7 +197,7 @@ TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
   options.run_dir = all.run.path();
   options.run_files = {"results.json"};
   MirrorThread thread(options, std::move(owned));
-  // Going back makes the mirror this run's.
+  // When the run goes back, it becomes the writer of the mirror.
   thread.went_back(0);
   thread.send_run_files();
   while (thread.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -124,7 +124,7 @@ std::optional<MirrorStep> MirrorListing::read(int64_t step,
         problem = "it is not there any more";
       }
     } catch (const InputError& error) {
-      // What the store refuses says nothing about the checkpoint.
+      // A refusal by the store says nothing about the checkpoint.
       if (error.area() == "objects") throw;
       problem = error.message();
     }

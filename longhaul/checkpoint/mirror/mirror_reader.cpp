@@ -38,7 +38,8 @@ void fetch_files(MirrorStore& store, const MirrorStep& from, const fs::path& int
     make_parents(into, path, made);
     std::string hash = store.fetch(name, path);
     if (hash != file.hash) {
-      // The way from the store may have changed what came.
+      // The bytes may have changed on the way from the store. So the file is fetched once
+      // more.
       fs::remove(path);
       hash = store.fetch(name, path);
     }
@@ -72,7 +73,8 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
     throw InputError("mirror", fmt::format("{} is there already; it is not replaced",
                                            step_dir.string()));
   }
-  // No start takes a directory of this name for a checkpoint, or for one set aside.
+  // A start takes a directory of this name neither for a checkpoint nor for one that was
+  // set aside.
   const fs::path temporary = checkpoints / (kFetchedPrefix + name);
   make_directories_durable(checkpoints);
   for (const auto& entry : fs::directory_iterator(checkpoints)) {
@@ -87,7 +89,7 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
     fs::remove_all(temporary, ignored);
     throw;
   }
-  fs::remove_all(step_dir);  // what a save that never ended has left
+  fs::remove_all(step_dir);  // removes the rest of a save that never ended
   fs::rename(temporary, step_dir);
   sync_directory(checkpoints);
   if (complete) complete();

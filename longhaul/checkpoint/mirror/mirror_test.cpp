@@ -98,7 +98,8 @@ TEST(Mirror, TheHighestAttemptWinsWhoseFilesAreAllThere) {
   const std::string name = "step_00000005/manifest.a1.json";
   const std::string older = *store.read_text(name);
   mirrored(store, second.path(), 5, 3);
-  store.put_text(older, name);  // as if the start had been killed before it took it away
+  // The mirror looks as if the start had been killed before it removed this manifest.
+  store.put_text(older, name);
   ASSERT_EQ(list_mirror(store).size(), 1U);
   EXPECT_EQ(list_mirror(store)[0].attempt, 3);
   EXPECT_EQ(MirrorListing(store).highest_attempt(), 3);
@@ -109,7 +110,7 @@ TEST(Mirror, TheHighestAttemptWinsWhoseFilesAreAllThere) {
   EXPECT_EQ(found[0].attempt, 1);
   ASSERT_EQ(skipped.size(), 1U);
   EXPECT_HAS(skipped[0], "manifest.a3.json passed over: a3_rank_00001.safetensors has 7");
-  // A half upload counts for the number of the next attempt.
+  // An incomplete upload counts for the number of the next attempt.
   store.put_text("x", "step_00000009/a7_state.json");
   EXPECT_EQ(MirrorListing(store).highest_attempt(), 7);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
@@ -133,7 +134,8 @@ TEST(Mirror, AStepThatIsGoneBackOnIsFoundByNoStart) {
   mirrored(store, dir.path(), 9, 1);
   const TempDir other;
   mirrored(store, other.path(), 9, 4);
-  // The run goes back to step 5, and saves step 7 as attempt 2: attempt 4 knows better.
+  // The run goes back to step 5, and saves step 7 as attempt 2. The mirror keeps the
+  // files of attempt 4, which is later.
   const TempDir again;
   mirrored(store, again.path(), 7, 2);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{9, 7, 5}));
@@ -218,7 +220,8 @@ TEST(Mirror, OfADirectoryAndItsCopyOnlyTheOneThatWritesFirstGoesOnWhateverItsNum
     copy.claim(store);
     here.marker.attempt = number;
     EXPECT_HAS(here.refused(store), "or one in another directory");
-    // The run comes back on purpose, and then the copy is what it has left.
+    // The user moves the run back to `here` on purpose. Then the copy is the place that
+    // the run has left.
     here.marker.names.push_back(name_of(store));
     const std::string name = here.claim(store);
     copy.marker.attempt = number + 2;
@@ -232,7 +235,7 @@ TEST(Mirror, ABackupThatWasMadeWhileTheRunWentOnDoesNotTakeIt) {
   Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
   Place backup = place;
-  place.claim(store);  // for the next step of the same start
+  place.claim(store);  // the next step of the same start claims the mirror again
   EXPECT_HAS(backup.refused(store), "does not know");
 }
 
@@ -240,7 +243,8 @@ TEST(Mirror, AStartThatWasKilledWhileItClaimedTheMirrorShutsNobodyOut) {
   DirectoryStore store;
   Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
-  // Noted, and not written there; and noted, written, and not known to have been.
+  // One start notes a name and is killed before it writes the name. Another start writes
+  // its name and is killed before it learns so.
   place.marker.names.push_back(run::new_identity());
   place.claim(store);
   place.claim(store);
@@ -283,7 +287,8 @@ TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   mirrored(store, dir.path(), 5, 1);
   Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
-  // Where the run has gone on elsewhere meanwhile, it is not given up there.
+  // The run has gone on elsewhere meanwhile. Then a new run at the old place does not get
+  // the mirror.
   Place elsewhere = place;
   elsewhere.claim(store);
   place.marker.run = kAnotherRun;
@@ -372,7 +377,7 @@ TEST(Mirror, AHalfFetchedCheckpointIsNone) {
   store.refused = "step_00000005/a1_rank_00001.json";
   message_of<TemporaryError>([&] { fetch_checkpoint(store, step, back.path()); });
   EXPECT_TRUE(list_checkpoints(back.path()).empty());
-  // What a killed start has left does no harm, of this step or another one.
+  // Files that a killed start has left do no harm, of this step or of another one.
   write_file(back / ".fetched_step_00000004/a1_state.json", "half");
   write_file(back / ".fetched_step_00000005/a1_state.json", "half");
   write_file(back / "step_00000005/a1_state.json", "half");
@@ -395,7 +400,7 @@ TEST(Mirror, IsThinnedOutByItsOwnRule) {
   EXPECT_EQ(thin_out(store, 2, 3), (std::vector<int64_t>{4}));
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{6, 5, 3}));
   EXPECT_TRUE(store.list("step_00000004").empty());
-  // The manifest goes first.
+  // The manifest is removed first.
   const auto first = std::ranges::find_if(store.removed, [](const std::string& name) {
     return name.starts_with(in_step(4, ""));
   });
@@ -425,7 +430,7 @@ TEST(Mirror, AStepThatIsNotWholeProtectsTheOlderOnes) {
   DirectoryStore store;
   for (int64_t step = 1; step <= 3; ++step) mirrored(store, dir.path(), step, 1);
   store.remove("step_00000003/a1_rank_00000.safetensors");
-  // A half upload below a whole step is deleted, one above stays.
+  // An incomplete upload below a whole step is deleted, and one above it stays.
   store.put_text("half", in_step(0, "a1_state.json"));
   store.put_text("half", in_step(9, "a1_state.json"));
   EXPECT_EQ(thin_out(store, 2, 0), (std::vector<int64_t>{0}));

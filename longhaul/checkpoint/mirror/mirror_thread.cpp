@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr auto kFirstLook = milliseconds(200);
 constexpr auto kLongestPause = milliseconds(5000);
-// The names of the files by which other ranks answer rank 0's turn.
+// Other ranks answer a turn of rank 0 by files with these names.
 constexpr std::string_view kFailurePrefix = "mirror_failure_";
 constexpr std::string_view kSentPrefix = "mirror_sent_";
 
@@ -40,7 +40,8 @@ std::string failure_text(const Failure& failure) {
 MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
     : options_(std::move(options)), store_(std::move(store)) {
   options_.claim.note = [this](const std::string& name) {
-    // All of them: the directory may have been removed since.
+    // The marker is written with all its names, since the directory may have been removed
+    // meanwhile.
     run::CheckpointsMarker marker = options_.claim.marker;
     marker.names.push_back(name);
     run::mark_checkpoints(options_.checkpoints, marker);
@@ -75,7 +76,7 @@ void MirrorThread::committed(int64_t step, bool if_absent) {
   {
     const std::lock_guard lock(mutex_);
     committed_ = step;
-    // A step is saved again after the run has gone back.
+    // After the run has gone back, a step is saved again.
     served_ = std::min(served_, step - 1);
     comes_again_ = false;
     if (options_.rank == 0) {
@@ -148,7 +149,7 @@ void MirrorThread::report(MirrorReport report) {
 }
 
 void MirrorThread::run() {
-  // Whatever happens here, training goes on.
+  // An error here does not end the training.
   const auto failure = Failure::of([&] { options_.rank == 0 ? lead() : follow(); });
   if (!failure) return;
   report({.kind = MirrorReport::Kind::Failed, .message = failure_text(*failure)});
@@ -174,7 +175,8 @@ void MirrorThread::lead() {
       if (retry_) {
         const auto at = retry_->at;
         tries_again = !changed_.wait_until(lock, at, asked);
-        if (tries_again && !retry_) continue;  // the run ends
+        // The retry is cancelled when the run ends.
+        if (tries_again && !retry_) continue;
       } else {
         changed_.wait(lock, asked);
       }
@@ -251,13 +253,13 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const fs::path dir = options_.checkpoints / run::step_directory_name(wanted.step);
   const Manifest manifest = Manifest::read(dir);
   claim(Name::New);
-  // What a former start was still sending may have come since the last step.
+  // Since the last step, files may have arrived that a former start was still sending.
   known_.reset();
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {
     const auto there = known().read(wanted.step);
     if (there && there->manifest.to_json() == manifest.to_json()) {
-      // An earlier start may have ended before it could take these away.
+      // An earlier start may have ended before it could take the later steps away.
       supersede_mirror(known(), wanted.step, options_.attempt);
       return done;
     }
@@ -276,7 +278,8 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
     ++come_to_;
   };
   wait_for_ranks(look);
-  // A start that goes on elsewhere has counted on what it found.
+  // A start that goes on in another directory has relied on the steps that it found. So
+  // the claim is checked again before the manifest.
   claim(Name::Kept);
   end_mirror_step(known(), manifest, kFilesSeconds, look);
   done.bytes = manifest.total_bytes();
@@ -321,7 +324,7 @@ void MirrorThread::go_back(int64_t step) {
     const std::lock_guard lock(mutex_);
     if (newest_ > step) newest_.reset();
   }
-  // The next step that is mirrored takes the later ones away, too.
+  // If this fails, the next step that is mirrored takes the later steps away.
   if (failure && !stopped_) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = step,
@@ -354,7 +357,7 @@ void MirrorThread::copy_run_files() {
 void MirrorThread::tell_turn(const Turn& turn) {
   if (options_.ranks == 1) return;
   ++serial_;
-  // The answers to an earlier turn, or to the one that ends.
+  // Removes the answers to earlier turns, and those to the turn that ends.
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
     const std::string name = entry.path().filename().string();
@@ -374,7 +377,7 @@ void MirrorThread::tell_turn(const Turn& turn) {
 std::optional<MirrorThread::Turn> MirrorThread::read_turn() const {
   const fs::path path = options_.checkpoints / run::kMirrorTurnFile;
   std::optional<Turn> turn;
-  // What cannot be read now is read at the next look.
+  // If the file cannot be read now, the next look reads it.
   const auto failure = Failure::of([&] {
     if (!fs::exists(path)) return;
     const Json json = parse_json(longhaul::read_text(path, 4096), path.string());
@@ -457,7 +460,7 @@ void MirrorThread::follow() {
       const std::lock_guard lock(mutex_);
       at_work_ = turn->open;
       comes_again_ = turn->again;
-      // A step beyond the newest is one that the run has gone back on since.
+      // If the turn's step lies beyond the newest one, the run has gone back meanwhile.
       const bool over = !turn->open && !turn->again && turn->step <= committed_;
       if (over) served_ = std::max(served_, turn->step);
     }

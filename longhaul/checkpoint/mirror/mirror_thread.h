@@ -161,7 +161,7 @@ class MirrorThread {
   bool run_files_wanted_ = false;
   bool at_work_ = false;
   int64_t committed_ = -1;  ///< newest step that was committed
-  // On other ranks than 0:
+  // The members below are used on ranks other than 0.
   int64_t served_ = -1;       ///< newest step with nothing left to do
   bool comes_again_ = false;  ///< rank 0 tries the newest turn's step again later
   std::optional<int64_t> newest_;

@@ -106,7 +106,7 @@ TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
   EXPECT_EQ(reports[0].bytes, list_mirror(store).at(0).manifest.total_bytes());
   EXPECT_EQ(run.ranks[0]->newest(), 5);
   EXPECT_TRUE(run.ranks[1]->take_reports().empty());
-  // A start does not send again what the mirror has.
+  // A start does not send again the files that the mirror has.
   const size_t sent = store.order.size();
   Mirroring next(store, dir.path());
   next.committed(5, /*if_absent=*/true);
@@ -118,7 +118,7 @@ TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
 TEST(MirrorThread, AStartThatGoesOnFromAStepOfTheMirrorTakesLaterOnesAway) {
   const TempDir dir;
   DirectoryStore store;
-  // The start that went back to step 5 was ended before it could do so.
+  // A start went back to step 5, and ended before it could tell the mirror.
   for (const int64_t step : {5, 9}) mirrored(store, dir.path(), step, 1);
   Mirroring run(store, dir.path());
   run.committed(5, /*if_absent=*/true);
@@ -138,7 +138,7 @@ TEST(MirrorThread, ListsTheWholeMirrorOnceASaveAndTheStepAtItsEnd) {
     run.wait();
     EXPECT_EQ(run.ranks[0]->newest(), step);
   }
-  // And once more at first, for the mirror lacks the name of its writer.
+  // The mirror is listed once more at first, for it lacks the name of its writer.
   EXPECT_EQ(store.listed,
             (std::vector<std::string>{"", "", "step_00000005", "", "step_00000006", "",
                                       "step_00000007"}));
@@ -152,7 +152,7 @@ TEST(MirrorThread, OnlyTheNewestOfSeveralStepsWaits) {
   store.held = true;
   Mirroring run(store, dir.path());
   run.committed(5);
-  // The first step is under way when the others come.
+  // The first step is being sent when the other steps are committed.
   while (!fs::exists(dir / run::kMirrorTurnFile)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -77,7 +77,7 @@ void claim_mirror(MirrorStore& store, MirrorClaim& claim) {
   if (!known) refuse_claim(store, claim, *owner);
   if (!same_run) {
     const int first = owner || begins_anew ? 0 : self.attempt + 1;
-    // What another run than these has saved there is a person's matter.
+    // Only a person may delete files that yet another run has saved there.
     std::vector<std::string> runs = claim.given_up;
     runs.push_back(self.run);
     if (owner) runs.push_back(owner->run);
@@ -91,7 +91,8 @@ void claim_mirror(MirrorStore& store, MirrorClaim& claim) {
     }
   }
   const std::string name = run::new_identity();
-  // Whatever ends this now, the directory knows the name that the mirror has.
+  // The directory notes the name before the mirror has it. So the directory knows the
+  // name even if this process ends now.
   if (claim.note) claim.note(name);
   self.names.push_back(name);
   const Json told = {{"run", self.run}, {"attempt", self.attempt}, {"name", name}};
@@ -111,7 +112,7 @@ std::vector<int64_t> supersede_mirror(MirrorListing& listing, int64_t step, int 
     if (later <= step) break;
     bool any = false;
     for (const int of : listing.manifests(later)) {
-      // A later attempt knows better than this one what has happened.
+      // The files of a later attempt stay, since that attempt knows more than this one.
       if (of > attempt) continue;
       any = listing.take_away(later, of) || any;
     }

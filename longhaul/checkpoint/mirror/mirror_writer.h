@@ -9,10 +9,10 @@
 
 namespace longhaul::checkpoint {
 
-// How a committed checkpoint comes into a mirror. Each function is called by one rank
-// alone and does not communicate. Rank 0 begins a step, then each rank sends its files,
-// and rank 0 ends the step once all of them are there. Rank 0 keeps one listing from step
-// to step, so that the mirror need not be listed again for each.
+// These functions bring a committed checkpoint into a mirror. Each function is called by
+// one rank alone and does not communicate. Rank 0 begins a step, then each rank sends its
+// files, and rank 0 ends the step once all of them are there. Rank 0 keeps one listing
+// from step to step, so that the mirror need not be listed again for each step.
 
 /// Who writes a mirror, for claim_mirror().
 struct MirrorClaim {

@@ -8,8 +8,9 @@
 
 namespace longhaul::checkpoint {
 
-// Plans who reads what when several ranks of a machine want parts of the same files.
-// Every rank makes the plan from the same numbers, so that all ranks have the same plan.
+// Plans which rank reads which part when several ranks of a machine want parts of the
+// same files. Every rank makes the plan from the same numbers, so that all ranks have the
+// same plan.
 
 /// Neighbouring blocks of a file that one rank reads at once.
 struct Chunk {

@@ -113,7 +113,7 @@ class CheckpointSource final : public WeightsSource {
 /// Returns what rank 0 finds at a path, on every rank. Collective.
 ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
   constexpr char kCheckpoint = 'C';
-  // No JSON: a path may hold any byte but NUL.
+  // The text is not JSON, because a path may hold any byte but NUL.
   const std::string text = comm::on_rank_zero(group, [&] {
     const ModelSource source = resolve_model_source(path);
     const bool checkpoint = source.kind == ModelSource::Kind::Checkpoint;

@@ -29,9 +29,9 @@ using std::chrono::milliseconds;
 
 constexpr auto kShortestSleep = milliseconds(1);
 constexpr auto kLongestSleep = milliseconds(50);
-// How often a rank that waits for the others checks whether the run is still its own.
+// A rank that waits for the others checks this often whether the run is still its own.
 constexpr auto kLockLook = milliseconds(500);
-// How long the end of a run that failed waits for its last save.
+// The end of a run that failed waits this long for its last save.
 constexpr auto kLastSave = std::chrono::minutes(2);
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -223,8 +223,8 @@ struct BackgroundSaver::Job {
       while (!rank_is_written(target, r)) {
         if (cancelled) return false;
         patience.rest();
-        // A successor has removed what a rank had written: then there is nothing to wait
-        // for.
+        // A successor may have removed the files that a rank had written. Then there is
+        // nothing to wait for.
         if (options.lock == nullptr || Clock::now() < look) continue;
         options.lock->check();
         look = Clock::now() + kLockLook;
@@ -275,7 +275,8 @@ BackgroundSaver::~BackgroundSaver() {
   while (!job_->ended && Clock::now() < deadline) patience.rest();
   job_->cancelled = true;
   job_->join();
-  // No thread is left to settle the save: files that are no checkpoint are removed.
+  // No thread is left to settle the save, so that files which are no checkpoint are
+  // removed here.
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
 
@@ -444,7 +445,7 @@ std::vector<std::string> BackgroundSaver::take_notes() {
 
 SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
                            comm::Communicator& world) {
-  // The caller's bytes stay while this waits, so nothing has to be copied.
+  // The caller's bytes stay while this function waits, so nothing has to be copied.
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
   options.read_back = false;
   BackgroundSaver saver(std::move(options), world);

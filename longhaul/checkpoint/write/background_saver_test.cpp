@@ -126,7 +126,7 @@ TEST(BackgroundSaver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
     BackgroundSaver saver(options_in(dir.path()), world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(7, share), before);
-    // No rank polls, as in a step that takes minutes or never ends.
+    // No rank calls poll() here, as in a step that takes minutes or never ends.
     bool durable = false;
     for (int i = 0; i < 2000 && !durable; ++i) {
       durable = fs::exists(dir / "step_00000007" / run::kManifestFile);
@@ -152,7 +152,7 @@ TEST(BackgroundSaver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASa
     BackgroundSaver saver(options, world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, share), before);
-    // No caller asks what has become of the save.
+    // No caller asks about the save.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (kept != 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

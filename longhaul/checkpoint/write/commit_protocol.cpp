@@ -159,8 +159,8 @@ SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) 
   make_directories_durable(target.dir);
   const std::optional<Manifest> standing = standing_manifest(target.dir);
   target.replaces = standing.has_value();
-  // What an earlier attempt has not committed by now must never be committed: its
-  // manifest, which may be about to get its name, is removed with the rest.
+  // A save that an earlier attempt has not committed by now must never be committed. Its
+  // manifest, which may be about to get its name, is removed with the other files.
   remove_leftovers(target.dir, attempt,
                    standing ? names_of(*standing) : std::set<std::string>());
   target.prefix = free_prefix(target.dir, attempt);
@@ -227,11 +227,11 @@ void withdraw_step(const SaveTarget& target) {
 
 void abandon_step(const SaveTarget& target) noexcept {
   try {
-    // The manifest got its name and only the sync failed: the checkpoint is whole, if not
-    // surely durable.
+    // The manifest may have got its name before the sync failed. Then the checkpoint is
+    // whole, though perhaps not durable.
     if (manifest_is_of(target)) return;
   } catch (const std::exception&) {
-    return;  // it is not known whose manifest this is
+    return;  // nothing tells whose manifest stands there
   }
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(target.dir, ignored)) {

@@ -74,7 +74,7 @@ void Staging::reserve(uint64_t bytes) {
       for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
     });
   } catch (const std::system_error&) {
-    // No thread can be had: the copy touches the pages instead, a little later.
+    // No thread can be had. The copy itself touches the pages a little later.
   }
 }
 

@@ -239,7 +239,7 @@ class Agent {
     try {
       connect(kReconnectSeconds);
     } catch (const Error& problem) {
-      channel_.reset();  // it is tried again in a second
+      channel_.reset();  // the loop connects again in a second
     }
   }
 
@@ -294,7 +294,7 @@ class Agent {
   double reported_ = -1.0;
   double report_seconds_ = kLeastReportSeconds;
   int64_t start_ = 0;
-  // For succession.
+  // The state of the succession.
   std::vector<std::string> words_;  ///< command line of a stand-in; empty: none
   int turn_ = -1;
   int served_ = 0;

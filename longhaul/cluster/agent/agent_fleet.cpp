@@ -342,7 +342,8 @@ void AgentFleet::State::tell_turns() {
   for (const std::string& node : options.successors) {
     if (node != options.here && tell(node, turn)) turn = std::min(turn + 1, kLastTurn);
   }
-  tell(options.here, kLastTurn);  // this node is probably lost with the supervisor
+  // The supervisor's own node comes last, as it is probably lost with the supervisor.
+  tell(options.here, kLastTurn);
 }
 
 /// Forgives all silence after a pause of this process, which may have missed messages.
@@ -540,7 +541,7 @@ void AgentFleet::await_agents(double seconds, const std::vector<std::string>& as
              agent.second.step && !agent.second.step->poll();
     });
   };
-  // A request to end comes before the agents.
+  // A request to end is obeyed before the agents are there.
   while (waiting() && watch.seconds() < seconds && system::raised_signal().number == 0) {
     wait(0.1);
   }

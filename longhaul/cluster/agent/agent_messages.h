@@ -11,9 +11,9 @@
 
 namespace longhaul::cluster {
 
-// The messages between a supervisor and its agents, one JSON object each. An order goes
-// from the supervisor to agents; its field "order" holds kName. An answer has no such
-// field: the field that it does have tells its kind.
+// A supervisor and its agents exchange these messages. Each is one JSON object. An order
+// goes from the supervisor to agents, and its field "order" holds kName. An answer has no
+// such field. The fields that it does have tell its kind.
 
 /// Ends the agent.
 struct EndOrder {

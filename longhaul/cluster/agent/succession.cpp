@@ -16,8 +16,8 @@ bool is_my_turn(const SuccessionRules& rules, const SuccessionView& view) {
 SuccessionAct decide_succession(const SuccessionRules& rules,
                                 const SuccessionView& view) {
   if (view.connected && view.unheard < rules.silence) return SuccessionAct::Wait;
-  // This agent's step is cancelled while the job goes on: it has seconds left, and no
-  // supervisor that it could start would outlive it.
+  // This agent's step is cancelled while the job goes on. The agent has seconds left, and
+  // a supervisor that it started would end with it.
   const bool last_words =
       view.asked_to_end && !view.connected && view.unheard >= rules.script;
   if (view.lease == LeaseState::Released) {

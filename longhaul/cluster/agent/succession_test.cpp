@@ -76,7 +76,7 @@ TEST(Succession, AnAgentThatWasCutOffFromASupervisorThatEndedLooksForTheScript) 
   view.turn = 8;
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::Leave) << "others ask";
   view.turn = 0;
-  view.connected = true;  // it will be told to end
+  view.connected = true;  // the supervisor will tell this agent to end
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::Wait);
 }
 
@@ -96,9 +96,9 @@ TEST(Succession, TheLastOneOutRequeuesTheJob) {
   EXPECT_EQ(decide_succession({}, blind), SuccessionAct::Requeue);
 }
 
-// A small world, all of whose states are visited: a supervisor, three agents on other
-// machines, and one lease. In each tick any message may be lost and one process may stand
-// still; at most two processes die.
+// The test visits all states of a small world. The world has a supervisor, three agents
+// on other machines, and one lease. In each tick any message may be lost and one process
+// may stand still. At most two processes die.
 
 constexpr int kAgents = 3;
 constexpr int kLease = 2;  // ticks
@@ -118,7 +118,7 @@ struct Process {
   bool dead = false;
   bool slept = false;
   int number = 0;  // number of the lease that the process believes to hold; 0: none
-  // For a process that is an agent:
+  // The members below matter for a process that is an agent.
   bool connected = true;
   int unheard = 0;
   bool expired = false;
@@ -171,7 +171,7 @@ void act(World& world, int index, std::vector<int>& acted, int deaf) {
       self.number = 0;
       self.connected = false;
       self.unheard = self.since = 0;
-      if (index == kAgents) self.dead = true;  // it was no agent before
+      if (index == kAgents) self.dead = true;  // the first supervisor was never an agent
       return;
     }
     acted.push_back(self.number);
@@ -233,7 +233,8 @@ std::vector<int> tick(World& world, const Choice& choice) {
     Process& self = world.processes[static_cast<size_t>(index)];
     if (self.dead) continue;
     const bool asleep = index == choice.asleep;
-    if (self.slept && !asleep) self.unheard = self.since = 0;  // its own pause
+    // The process itself has paused, so its clocks begin anew.
+    if (self.slept && !asleep) self.unheard = self.since = 0;
     self.slept = asleep;
     if (!asleep) act(world, index, acted, choice.deaf);
   }

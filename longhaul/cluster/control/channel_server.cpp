@@ -105,7 +105,8 @@ struct ChannelServer::State {
       Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from),
                                   &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.is_open()) {
-        // Out of descriptors: the next sweep tries again, so that the loop does not spin.
+        // No descriptor is left. The next sweep accepts again, so that the loop does not
+        // spin.
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
           last_refusal = std::string("cannot accept: ") + std::strerror(errno);
           set_accepting(false);

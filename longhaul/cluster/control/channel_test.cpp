@@ -94,13 +94,13 @@ TEST(Channel, TellsALossFromAGoodbyeOnBothSides) {
     stays = Channel::connect("127.0.0.1", server->port(), secret, 5.0);
   });
   poll_until(*server, [&](const auto&) { return server->peers().size() == 2; });
-  gone.reset();  // as when the agent is killed
+  gone.reset();  // the agent is killed
   const auto events = poll_until(*server, at_least(1));
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, Kind::Lost);
   EXPECT_FALSE(events[0].goodbye);
 
-  server.reset();  // as when the supervisor is killed
+  server.reset();  // the supervisor is killed
   EXPECT_HAS(message_of<TemporaryError>([&] { stays->receive(5.0); }), "is lost");
   EXPECT_EQ(stays->fd(), -1);
   EXPECT_THROW(stays->send({{"a", 1}}), TemporaryError);

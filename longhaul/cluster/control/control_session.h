@@ -11,7 +11,7 @@
 
 namespace longhaul::cluster {
 
-// The control protocol without sockets: it takes bytes and gives bytes.
+// The control protocol works without sockets, since it takes bytes and gives bytes.
 //
 //   connecting side                      accepting side
 //   "LHCTRL01", challenge (32)     ->
@@ -23,8 +23,8 @@ namespace longhaul::cluster {
 // The keys of the two directions are made in the same way. Both challenges are fresh, so
 // that a recorded session is worth nothing in another one. After the handshake each
 // message is a length (u32, little-endian) and as many bytes of a crypto_secretstream
-// (XChaCha20-Poly1305): a message that is changed, left out, doubled or moved is noticed,
-// and so is an end without a goodbye.
+// (XChaCha20-Poly1305). The receiver notices a message that was changed, left out,
+// doubled or moved, and also an end without a goodbye.
 
 /// The longest message that can be sent or received.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;

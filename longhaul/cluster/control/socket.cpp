@@ -176,9 +176,9 @@ int socket_error(int fd) {
 }
 
 void tune_connection(int fd) {
-  // A lost machine says nothing. After 8 s, as long as the supervisor waits for an
-  // agent's report, the kernel gives it up. A kernel that lacks an option still carries
-  // the channel.
+  // A lost machine says nothing. The kernel gives the connection up after 8 s, as long as
+  // the supervisor waits for an agent's report. If a kernel lacks one of these options,
+  // the channel still works.
   option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 4);

@@ -177,7 +177,7 @@ std::optional<CloudInstance> read_firmware(const fs::path& dir) {
   CloudInstance instance{.cloud = sign->cloud};
   if (instance.cloud != kEc2) return instance;
   instance.id = id_of(firmware_text(dir / "board_asset_tag"));
-  // Where the board tells no instance, the product is the hypervisor's.
+  // If the board tells no instance, the product's name belongs to the hypervisor.
   if (!instance.id.empty()) instance.type = part_of(firmware_text(dir / "product_name"));
   return instance;
 }
@@ -203,7 +203,7 @@ void ask_metadata(CloudInstance& instance,
     MetadataService service(*endpoint);
     const auto token = service.request("PUT /latest/api/token",
                                        "X-aws-ec2-metadata-token-ttl-seconds: 60");
-    // The token goes into a header: a line break would begin another one.
+    // The token goes into a header, and a line break in it would begin another header.
     if (!token || !consists_of(*token, kTokenCharacters, kMostToken)) return;
     const std::string header = fmt::format("X-aws-ec2-metadata-token: {}", *token);
     const auto ask = [&](std::string& part, const char* what, const auto& read) {
@@ -216,7 +216,7 @@ void ask_metadata(CloudInstance& instance,
     ask(instance.type, "instance-type", part_of);
     ask(instance.zone, "placement/availability-zone", part_of);
   } catch (const Error&) {
-    // What nobody tells is not in the line.
+    // The line lacks a fact that no service tells.
   }
 }
 

@@ -173,7 +173,7 @@ void JobStep::read_line(const std::string& line) {
 
 void JobStep::show(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
-    // A stream that waits for no reader (standard_streams.h).
+    // stderr never waits for a reader (standard_streams.h).
     std::fputs((line + "\n").c_str(), stderr);
     if (line.find_first_not_of(" \t-") != std::string::npos) end_.last_line = line;
   }

@@ -51,7 +51,7 @@ class Library {
   }
 
  private:
-  // Never unloaded: a driver's library may leave threads behind.
+  // The library is never unloaded, since a driver's library may leave threads behind.
   void* handle_;
 };
 
@@ -112,7 +112,7 @@ std::vector<GpuState> read_devices(const Library& nvml,
     if (nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device)) {
       gpus.push_back(read(nvml, device));
     } else {
-      // A device that is counted and cannot be reached, as after Xid 79.
+      // The driver counts the device and cannot reach it, as after Xid 79.
       gpus.emplace_back().reachable = false;
     }
   }

@@ -86,7 +86,8 @@ struct HealthOptions {
   double min_free_bytes = 1e9;  ///< in each directory
   std::string nvml_library = kNvmlLibrary;
 };
-// What an agent needs to know; the rest is the same everywhere.
+// The messages carry the options that an agent needs. The other options are the same
+// everywhere.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthOptions, quick, directories, unhealthy_file,
                                    command, command_seconds, peers)
 

@@ -48,7 +48,7 @@ TEST(Health, FindsNothingOnAFitNodeWithinASecond) {
   EXPECT_EQ(find(report, "gpu").text, "not present");
   EXPECT_GT(find(report, "compute").values.at("products").get<int>(), 0);
   EXPECT_TRUE(fs::is_empty(dir.path())) << "something was left behind";
-  // It takes a second on an idle machine; tests share theirs.
+  // The check takes a second on an idle machine. Other tests run beside this one.
   EXPECT_LT(watch.seconds(), 4.0);
 }
 

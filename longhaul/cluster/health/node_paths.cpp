@@ -90,8 +90,9 @@ std::string what_stands_at(const NeededPath& needed) {
   if (status.type() != fs::file_type::directory) return what_is(needed.path);
   const bool holds = holds_entries(needed.path);
   if (needed.role == PathRole::Run) {
-    // Rank 0 writes the run's record again with each save, also where an empty directory
-    // covers the run's own. The supervisor's lock is there once.
+    // With each save rank 0 writes the run's record again, even into an empty directory
+    // that covers the directory of the run. The supervisor makes its lock only once, so
+    // that such a directory lacks the lock.
     const bool supervised = fs::exists(needed.path / run::kSupervisorLockFile);
     return see_owner(supervised ? "run " : "an unsupervised run ",
                      run::read_run_identity(needed.path));
@@ -108,7 +109,8 @@ std::string system_words(int error) { return std::strerror(error); }
 /// cannot be done; empty: it can. `fill` returns an errno or 0.
 template <typename Fill>
 std::string no_file_in(const fs::path& dir, Fill fill) {
-  // The nodes may look at the same directory at once.
+  // The name has the node and the process, because all nodes may test the same directory
+  // at once.
   const fs::path file =
       dir / fmt::format(".longhaul_room_{}_{}", host_name(), ::getpid());
   const Descriptor made(
@@ -158,7 +160,8 @@ PathView view_of(const NeededPath& needed) {
     view.trouble = trouble_of(needed);
     if (view.trouble.empty()) view.trouble = takes_no_bytes(needed);
   } catch (const std::exception&) {
-    // Damaged, or a file system that fails: the health checks and the ranks say how.
+    // The file is damaged, or the file system fails. The health checks and the ranks
+    // report that.
     view.known = false;
   }
   return view;
@@ -224,7 +227,8 @@ class PathJudge {
       return fmt::format("{} ({}) cannot be written: {}", path, needed_.what,
                          view.trouble);
     }
-    // Where most see nothing, who sees a run is not at fault: it may just have begun.
+    // If most nodes see no run, a node that sees one is not at fault, because the run may
+    // just have begun.
     const bool judged = right && !right->empty() && needed_.role != PathRole::Room;
     if (!judged || view.seen == *right) return {};
     return fmt::format("{} ({}) holds {}, where other nodes see {}", path, needed_.what,

@@ -89,7 +89,7 @@ std::string words_of_banner(const std::vector<std::string>& lines) {
 }  // namespace
 
 std::vector<std::string> LauncherNoise::pass(const std::string& line) {
-  // Ranks write between the lines of a banner.
+  // Ranks may write between the lines of the launcher's banner.
   if (line.find("longhaul: ") != std::string::npos) return {line};
   look_at(line);
   if (banner_.empty()) {

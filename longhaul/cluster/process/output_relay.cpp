@@ -33,7 +33,7 @@ OutputRelay::OutputRelay() : output_(STDOUT_FILENO, 0.0) {
   if (!output_has_a_reader()) return;
   pipe_ = make_pipe("launch");
   ::fcntl(pipe_.read.get(), F_SETFL, O_NONBLOCK);
-  // An unprivileged user may have no more pages: then the pipe stays as it is.
+  // The kernel may refuse an unprivileged user more pages. Then the pipe keeps its size.
   ::fcntl(pipe_.read.get(), F_SETPIPE_SZ, kPipeBytes);
 }
 
@@ -69,7 +69,8 @@ void OutputRelay::copy() {
 
 void OutputRelay::finish(double patience_seconds) {
   if (!pipe_.read.is_open()) return;
-  // What a process that the launcher has left writes meanwhile is not waited for.
+  // A process that the launcher has left may go on writing. The relay does not wait for
+  // its output.
   for (int piece = 0; piece < kPipeBytes / PIPE_BUF; ++piece) {
     for (const system::Stopwatch waited; !put();) {
       if (waited.seconds() > patience_seconds) return;

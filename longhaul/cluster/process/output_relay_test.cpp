@@ -31,7 +31,8 @@ class OtherOutput {
 
  private:
   Descriptor before_;
-  sighandler_t pipe_before_ = ::signal(SIGPIPE, SIG_IGN);  // as the programs do
+  // The programs ignore SIGPIPE, too.
+  sighandler_t pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
 };
 
 int run_to_end(const std::string& script) {

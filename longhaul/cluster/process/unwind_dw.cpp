@@ -77,7 +77,7 @@ struct Unwinder::State {
     Dwarf_Addr address = 0;
     bool is_activation = false;
     if (!::dwfl_frame_pc(frame, &address, &is_activation)) return -1;
-    // A return address may already be the next function's.
+    // A return address may already belong to the next function.
     if (!is_activation) --address;
     self->text += fmt::format("    {}\n", self->name_of(address));
     return ++self->count < kMaxFrames ? DWARF_CB_OK : DWARF_CB_ABORT;
@@ -115,7 +115,7 @@ std::string Unwinder::frames(pid_t thread) {
   } else if (state.count == 0) {
     state.text += fmt::format("    (no stack: {})\n", last_problem());
   } else if (result != 0) {
-    // This also happens where the outermost function is not marked as such.
+    // The same error comes if the outermost function is not marked as outermost.
     state.text += fmt::format("    (ends here: {})\n", last_problem());
   }
   return state.text;

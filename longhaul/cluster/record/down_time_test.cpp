@@ -59,7 +59,7 @@ TEST_F(DownTimeOfRun, OfAStartThatFailsBeforeAStepIsCountedOnce) {
   down_.restarts({{"restart", 2}});
   const auto second = down_.fault(116.0);
   ASSERT_TRUE(second);
-  EXPECT_TRUE((*second)["from_step"].is_null());  // no rank has said
+  EXPECT_TRUE((*second)["from_step"].is_null());  // no rank has told its step
   EXPECT_DOUBLE_EQ((*second)["seconds_down"], 6.0);
   down_.restarts({{"restart", 3}});
   event("start", 5, 4, 120.0);

@@ -86,7 +86,8 @@ TEST(RecordsOfOlderSupervisors, AreStillRead) {
   write_file(dir / "control/requeues.json",
              R"({"checkpoint":10,"in_vain":4,"job":"7","note":"signal","unmended":0})");
   EXPECT_EQ(requeues_in_vain(dir.path(), "7", 10), 4);
-  // The fifth in vain; the note says that it is for a signal, which waits 120 s.
+  // This is the fifth requeue in vain. The note says that a signal was the reason, and
+  // such a requeue waits 120 s.
   EXPECT_EQ(count_requeue(dir.path(), "7", 10).wait_seconds, 120.0);
 
   write_file(

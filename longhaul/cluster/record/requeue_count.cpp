@@ -115,7 +115,8 @@ void note_requeue_reason(const fs::path& run_dir, const std::string& job,
     record.note = reason_name(reason);
     requeues_file(run_dir).replace(record);
   } catch (const std::exception&) {
-    // The requeue itself cannot be counted either, and takes care of that.
+    // The count of the requeue will fail for the same reason, and count_requeue() handles
+    // that.
   }
 }
 
@@ -136,8 +137,8 @@ RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
     record.checkpoint = std::max(record.checkpoint, newest_checkpoint);
     requeues_file(run_dir).replace(record);
   } catch (const std::exception&) {
-    // The way back into the queue is worth more than the record, but not for ever: the
-    // disk that takes no record may be why the job goes back.
+    // The job goes back into the queue even without a record, but not for ever. The disk
+    // that takes no record may be the reason why the job goes back.
     record = {.job = job, .unmended = static_cast<int>(job_requeues()) + 1};
   }
   RequeueDecision decision = judge_requeue(record, reason);

@@ -17,8 +17,8 @@ bool dies_by_itself(FaultKind kind) {
 bool RestartPolicy::same_as_before(const Fault& fault) const {
   if (!counts_.before) return false;
   const Fault& before = *counts_.before;
-  // What dies before its first step is one kind of fault, however it dies: a program that
-  // cannot run is now seen to be killed, now to end with an error.
+  // Any death before the first step is one kind of fault. A program that cannot run is
+  // sometimes seen to be killed and sometimes to end with an error.
   const bool same_kind =
       before.kind == fault.kind ||
       (fault.step == 0 && dies_by_itself(before.kind) && dies_by_itself(fault.kind));
@@ -36,8 +36,8 @@ Decision RestartPolicy::decide(const Fault& fault) {
   const bool same_node =
       counts_.before && !fault.node.empty() && counts_.before->node == fault.node;
   counts_.left_out = counts_.left_out && !progress;
-  // A rank that tells of a full disk is not at fault, and its node is not either, unless
-  // the disk is full for that node alone.
+  // A rank that reports a full disk is not at fault. Its node is at fault only if the
+  // disk is full for that node alone.
   const bool of_node = !fault.temporary || (fault.of_node && !counts_.left_out);
   counts_.on_node = !of_node ? 0 : same_node ? counts_.on_node + 1 : 1;
   counts_.before = fault;
@@ -53,8 +53,8 @@ Decision RestartPolicy::decide(const Fault& fault) {
     decision.reason = "the platform replaces nodes and starts the job's step again";
     return decision;
   }
-  // A launcher that has worked before gets patience as well: Slurm may not know at once
-  // which nodes are free.
+  // A launcher that has worked before is tried again as patiently, since Slurm may not
+  // know at once which nodes are free.
   const bool patient =
       fault.temporary || (fault.kind == FaultKind::Launcher && counts_.furthest > 0);
   if (counts_.same >=

@@ -336,7 +336,7 @@ TEST(BatchScript, ACancelledJobIsNotBroughtBackToLife) {
              "the job is not cancelled");
   EXPECT_EQ(shut_down.text("longhaul.requeued"), "by itself\n");
 
-  // The job is cancelled while it saves before the limit.
+  // The job is cancelled while it saves before its time limit.
   RunningScript saving(
       "trap : USR1; trap 'exit 75' TERM; touch $0.ready\n"
       "for i in $(seq 200); do sleep 0.05; done");

@@ -68,7 +68,7 @@ void add_with_links(const fs::path& named, std::vector<fs::path>& found) {
   found.push_back(path);
   add_target(path, found);
   std::error_code error;
-  // As in a hub's cache, whose files are links to the directory beside.
+  // The files of a hub's cache are links to a directory beside it.
   for (const auto& entry : fs::directory_iterator(path, error)) {
     if (entry.is_symlink(error)) add_target(entry.path(), found);
   }

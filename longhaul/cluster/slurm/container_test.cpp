@@ -90,7 +90,7 @@ TEST(Container, ARunNamesItsDirectoriesItsModelAndItsData) {
                              "data", "/runs/before", "/golden/loss.txt", "/tb"}) {
     EXPECT_EQ(std::ranges::count(paths_of_run(config), fs::path(wanted)), 1) << wanted;
   }
-  // Agents look at this one, outside of the container.
+  // Agents read the file of unhealthy nodes, and they run outside of the container.
   EXPECT_EQ(std::ranges::count(paths_of_run(config), config.resilience.unhealthy_file),
             0);
 }

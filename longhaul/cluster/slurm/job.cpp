@@ -360,7 +360,7 @@ std::vector<std::string> SlurmClient::query_partition(
 }
 
 std::vector<std::vector<std::string>> SlurmClient::query_switches() const {
-  // This fails where no topology is configured.
+  // The command fails where no topology is configured.
   const CommandResult result = call({"scontrol", "show", "topology"});
   std::vector<std::vector<std::string>> switches;
   if (!result.ok()) return switches;

@@ -111,7 +111,7 @@ TEST_F(Requeue, NothingIsExcludedWhereTooFewOtherNodesAre) {
   EXPECT_HAS(requeue(4), "partition batch has 3 other nodes, but the job asks for 4");
   EXPECT_EQ(excluded_, "(null)");
   EXPECT_EQ(requeues_, 1);
-  // What had been excluded before is given back, too.
+  // Nodes that were excluded before are given back, too.
   requeue(3);
   EXPECT_EQ(excluded_, "n[1-2]");
   requeue(4);

@@ -50,9 +50,9 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
       "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kAgentStep),
       "--quiet"};
   command.insert(command.end(), words.begin(), words.end());
-  // srun hands its input on, and, other than its environment, no process can read it.
-  // With SIGKILL the agents outlive their supervisor, so that one of them takes its
-  // place.
+  // srun passes its input on to the step. Other processes cannot read its input, though
+  // they can read its environment. With SIGKILL the agents outlive their supervisor, so
+  // that one of them takes its place.
   return JobStep::start(command, {}, secret.to_line(), SIGKILL);
 }
 
@@ -139,7 +139,7 @@ std::vector<std::string> await_boot(const SlurmClient& slurm, const std::string&
     if (patience.turn) patience.turn();
     missing = booting_nodes(slurm, nodes);
   }
-  // A node that Slurm has given up meanwhile is down and no longer the job's.
+  // A node that Slurm has given up meanwhile is down and no longer belongs to the job.
   if (const auto now = slurm.query_job(job)) nodes = now->nodes;
   std::erase_if(missing, [&](const auto& node) { return !is_among(nodes, node); });
   if (missing.empty()) {

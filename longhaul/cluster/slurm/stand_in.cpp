@@ -141,7 +141,8 @@ bool has_failed(int status) {
 
 /// Ends a job without a script whose supervisor has ended.
 void end_job(const StandInOptions& options, const SlurmClient& slurm, int status) {
-  // A requeued job would train on, which it must not do after STOP either.
+  // The job is cancelled, since a requeued job would train on. It must not do so after
+  // STOP either.
   if (has_failed(status)) {
     say(fmt::format("the supervisor ended with {}; the job is cancelled", status));
     insist(options, [&] { slurm.cancel(options.job); });

@@ -135,7 +135,7 @@ struct Answers {
           const auto& [job, host] = of.at(std::min(asked, of.size() - 1));
           if (words[0] == "squeue") result.output = job + "|n[1-2]|n1|1:00:00|None\n";
           if (words[0] == "sinfo") result.output = "n1|" + host + "\n", ++asked;
-          if (words[0] == "scontrol") result.exit_code = 1;  // this Slurm knows no log
+          if (words[0] == "scontrol") result.exit_code = 1;  // a Slurm that has no log
           if (words[0] == "scancel") write_text_durable(note, "cancelled\n");
           return result;
         });

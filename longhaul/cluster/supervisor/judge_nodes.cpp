@@ -1,4 +1,4 @@
-// Which nodes are fit for a start, and which of them a fault is of.
+// Finds the nodes that are fit for a start, and the nodes that are at fault.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,8 @@ bool Supervisor::State::blame_lacking_node(Fault& fault) {
   if (fault.kind == FaultKind::Node) return false;
   std::set<std::string> known;
   for (const ExcludedNode& node : exclusions.nodes()) known.insert(node.node);
-  // Who waits for others tells of one end of a way, and who did not begin of none.
+  // A rank that waits for others knows only one end of a connection. A rank that did not
+  // begin knows neither end.
   const bool waited = fault.kind == FaultKind::Hang ||
                       fault.kind == FaultKind::Launcher ||
                       fault.kind == FaultKind::Communication;
@@ -76,9 +77,10 @@ bool Supervisor::State::blame_lacking_node(Fault& fault) {
   } else {
     found = compare_paths();
   }
-  // What most nodes cannot write is no fault of the one whose rank came first.
+  // If most nodes cannot write a path, the node whose rank failed first is not at fault.
   fault.of_node = fault.of_node && found.shared.empty();
-  // A node of this start before a spare; ranks that left no record are not seen anywhere.
+  // The fault's own node comes first, then nodes of this start, then spares. If no rank
+  // left a record, no node counts as one of this start.
   const auto rank_of = [&](const SickNode& sick) {
     return sick.node == fault.node ? 0 : used_nodes.contains(sick.node) ? 1 : 2;
   };

@@ -104,7 +104,7 @@ void Supervisor::State::events(const char* kind, std::vector<Json> all) {
                    [&](const std::string& line) { log.to_terminal_only(line); });
     for (Json& fields : all) file.append(run::event_line(kind, std::move(fields)));
   } catch (const std::exception& problem) {
-    // A full or lost disk ends no supervisor.
+    // A full or lost disk does not end the supervisor.
     log.to_terminal_only(
         fmt::format("{}: {}", run::kEventsFile, to_error(problem).what()));
   }
@@ -135,7 +135,7 @@ void Supervisor::State::show_status(bool now) {
   try {
     write_status(options.run_dir / run::kStatusFile, status);
   } catch (const std::exception& problem) {
-    // A full or lost disk ends no supervisor.
+    // A full or lost disk does not end the supervisor.
     log.to_terminal_only(
         fmt::format("{}: {}", run::kStatusFile, to_error(problem).what()));
   }
@@ -153,7 +153,7 @@ void Supervisor::State::check_lock() const {
     lock_gone.reset();
     lock.check();
   } catch (const TemporaryError&) {
-    // The lock cannot be read now; the next look comes in a second.
+    // The lock cannot be read now. It is read again in a second.
   } catch (const Error& lost) {
     throw Superseded(lost.what());
   }
@@ -168,13 +168,13 @@ int Supervisor::State::run() {
   } catch (const CutFromRun& lost) {
     log.to_terminal_only(lost.what());
     fleet.signal(SIGKILL, {});
-    // The agents see that the lease is not renewed any more, and one of them takes it.
+    // The agents see that nobody renews the lease any more, and one of them takes it.
     fleet.abandon();
     return kExitSuperseded;
   } catch (const RunElsewhere& lost) {
     log.to_terminal_only(lost.what());
     fleet.signal(SIGKILL, {});
-    // Its lock must not be taken for the run's by whoever looks here next.
+    // The next supervisor on this node must not take this lock for the lock of the run.
     lock.release();
     std::error_code ignored;
     fs::remove(options.run_dir / run::kSupervisorLockFile, ignored);
@@ -213,8 +213,8 @@ void Supervisor::State::look_at_lost_lock() {
 bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   if (options.lost_node.empty()) return true;
   fault_at = unix_time();
-  // Nothing is known of the ranks; the step says whether the job has come further since
-  // its last fault.
+  // Nothing is known of the ranks. The step of the fault tells whether the job has come
+  // further since its last fault.
   Fault fault{.kind = FaultKind::Node,
               .node = options.lost_node,
               .step = newest_checkpoint(options.checkpoint_dir).value_or(0),
@@ -272,8 +272,8 @@ int Supervisor::State::run_attempts() {
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
   }
-  // The request to stop came before the restart that a fault called for: the next life
-  // goes on, also one from the queue.
+  // The request to stop came before the restart that a fault called for. So the next life
+  // goes on with the run, and that life may come from the queue.
   if (request_came_first) end.exit_code = kExitTemporary;
   if ((saved_by_signal || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
@@ -394,8 +394,8 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
       {"LONGHAUL_SUPERVISOR", start_name(restart)},
       {kClockVariable, clock_words()},
       {"LONGHAUL_RESTART", std::to_string(restart)}};
-  // Open MPI leaves the segments of killed ranks: they lie where the next start, or the
-  // end, removes them.
+  // Open MPI leaves the memory segments of killed ranks behind. These variables choose a
+  // directory from which the next start, or the end, removes the segments.
   for (const char* name : kSegmentVariables) {
     if (std::getenv(name) != nullptr) continue;
     environment[name] = options.directories.segments().string();
@@ -455,7 +455,7 @@ bool Supervisor::State::decide(AttemptEnd& end) {
                            ? fmt::format("; {} excluded", fault.node)
                            : ""));
   set_state(run::RunStatus::kRestarting);
-  // The machine may be why the process died.
+  // The process may have died because of its machine.
   if (!decision.exclude_node && !all_checked) {
     check_health(fault.node.empty() ? std::vector<std::string>{}
                                     : std::vector<std::string>{fault.node});

@@ -53,7 +53,7 @@ std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
   std::optional<int64_t> newest;
   std::error_code error;
   std::string owner;
-  // What is wrong with the marker the ranks will say.
+  // If the marker is wrong, the ranks will say so.
   Failure::of([&] { owner = run::read_checkpoints_owner(dir).value_or(""); });
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     if (!fs::exists(entry.path() / run::kManifestFile, error)) continue;

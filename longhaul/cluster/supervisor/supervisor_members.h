@@ -1,7 +1,7 @@
 #pragma once
 
-// The state of a supervisor, for its own sources alone: supervisor.cpp has its life and
-// its verdicts, judge_nodes.cpp which nodes are at fault, watch_attempt.cpp how it
+// The state of a supervisor, which only its own sources include. supervisor.cpp has its
+// life and its verdicts, judge_nodes.cpp finds the nodes at fault, and watch_attempt.cpp
 // watches one start of the workers.
 
 #include <csignal>

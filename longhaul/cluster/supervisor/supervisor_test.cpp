@@ -177,7 +177,8 @@ TEST_F(SupervisorOfNodes, ALauncherThatHangsBeforeItsFirstWorkerIsEndedWhenAsked
   options.start_patience_seconds = 0.1;
   const system::Stopwatch watch;
   EXPECT_EQ(run(options), kExitTemporary);
-  EXPECT_LT(watch.seconds(), 60.0);  // and not the 600 of the signal's patience
+  // The supervisor did not wait the 600 s that the patience for a signal allows.
+  EXPECT_LT(watch.seconds(), 60.0);
   EXPECT_EQ(started_, 1);
   ASSERT_FALSE(fleet_.causes.empty());
   EXPECT_EQ(fleet_.causes[0], SIGTERM);

@@ -54,7 +54,7 @@ std::string Supervisor::State::run_to_find() const {
     const auto record = run::RunPast::read(options.run_dir);
     if (record && record->loads > 0) return record->run;
   } catch (const Error&) {
-    // The ranks read it too, and say what is wrong.
+    // The ranks read the record too, and they report its fault.
   }
   return options.run;
 }
@@ -104,7 +104,8 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
       const bool of_ranks =
           fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
       if (of_ranks && !end) wait_for_last_words(step, fault->kind);
-      // The state before the rest is killed. The list points into these reports.
+      // This is the state before the other ranks are killed. The list points into these
+      // reports.
       const NodeReports kept = reports;
       const RankList seen = ranks;
       const std::optional<LauncherEnd> last =
@@ -319,7 +320,7 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
 }
 
 std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
-  // With a lost node a launcher would wait for nothing.
+  // If a node is lost, its launcher would wait in vain.
   check_lock();
   const double ask = at_once ? 0.0 : kLauncherAskSeconds;
   const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
@@ -334,8 +335,8 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
       asked = true;
     }
     fleet.wait(0.01);
-    // A rank may have begun meanwhile. Not at every turn: thousands of agents get a
-    // message.
+    // A rank may have begun meanwhile. The signal is not repeated in every turn, because
+    // thousands of agents get a message each time.
     if (watch.seconds() - killed < kKillAgainSeconds) continue;
     killed = watch.seconds();
     fleet.signal(SIGKILL, {});

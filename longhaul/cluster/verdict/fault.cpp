@@ -105,7 +105,8 @@ std::optional<Fault> fault_without_record(const RankList& ranks,
     return fault;
   }
   for (const auto& [rank, number] : launcher.signals) {
-    // These two come from who ends the ranks that are left.
+    // SIGKILL and SIGTERM may come from the launcher when it ends the ranks that are
+    // left.
     if (!ranks.empty() || number == SIGKILL || number == SIGTERM) continue;
     Fault fault;
     fault.kind = FaultKind::Killed;
@@ -127,7 +128,8 @@ std::optional<Fault> find_fault(const RankList& ranks,
     const int order_a = order_of(a);
     const int order_b = order_of(b);
     if (order_a != order_b) return order_a < order_b;
-    // What rank 0 does for all ends all ranks with the same words.
+    // If rank 0 fails in work that it does for all ranks, all ranks end with the same
+    // words.
     const bool same = !a.failure.empty() && a.failure == b.failure;
     return same ? a.rank < b.rank : a.gone_age > b.gone_age;
   };

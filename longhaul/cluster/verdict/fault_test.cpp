@@ -227,7 +227,7 @@ TEST(FindFault, RanksThatWereAskedToStopBeforeTheyHadARecordHaveNoFault) {
 TEST(FindFault, ACrashBeforeAnyRecordIsADeathAndNoFaultOfTheLauncher) {
   const LauncherEnd crash{.exit_code = 139, .signals = {{-1, 11}}};
   EXPECT_EQ(find_fault({}, crash)->kind, FaultKind::Killed);
-  // These may be the end of ranks that were left.
+  // The signals 9 and 15 may come from the end of ranks that were left.
   const LauncherEnd ended{.exit_code = 137, .signals = {{-1, 9}}};
   EXPECT_EQ(find_fault({}, ended)->kind, FaultKind::Launcher);
 }
@@ -294,7 +294,7 @@ TEST(RestartPolicy, WhatFailsOnTheNextNodeTooCostsNoSecondNodeBeforeAStepIsGaine
   };
   for (int i = 0; i < 3; ++i) EXPECT_EQ(excluded("n2", 12), i == 2);
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(excluded("n3", 12));
-  // A run that has gone on since has another fault.
+  // If the run has gone on since, the next fault is another one.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(excluded("n3", 40), i == 2);
 }
 

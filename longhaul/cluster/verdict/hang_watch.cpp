@@ -86,7 +86,7 @@ std::optional<double> HangWatch::look(const RankList& ranks, double started_seco
   quiet = std::min(quiet, awake_seconds);
   learn_phases(ranks);
   const WorkKind kind = work_of(ranks);
-  // A shorter pause than before: the former pause has ended by itself.
+  // The pause is shorter than it was before. So the former pause has ended by itself.
   if (quiet < quiet_before_) {
     double& longest = longest_[index(kind_before_)];
     longest = std::max(longest, quiet_before_);

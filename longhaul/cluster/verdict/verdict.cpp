@@ -172,7 +172,8 @@ bool Judge::points_at(size_t from, size_t to) const {
   if (waiter.waits_verb == kTransfer && group == run::group_name(run::GroupKind::Pp)) {
     return !a || !b || std::abs(a->pp - b->pp) == 1;
   }
-  // In other groups any two ranks may have messages, and those in a transfer have come.
+  // In other groups any two ranks may exchange messages. A rank that is in a transfer of
+  // the group has arrived.
   if (waiter.waits_verb == kTransfer) return !in_transfer(to, group);
   return entered(to, group) < waiter.waits_number;
 }

@@ -46,7 +46,7 @@ TEST(HangVerdict, ARankThatHasNotEnteredIsNamedWithWhatTheOthersWaitIn) {
   in_no_collective(ranks[5], 6);
   const HangVerdict verdict = judge_hang(ranks);
   EXPECT_EQ(verdict.ranks, std::vector<int>{5});
-  // The wait of rank 7, of rank 5's dp group, is reported.
+  // The verdict reports the wait of rank 7, which is in the dp group of rank 5.
   EXPECT_EQ(
       verdict.text,
       "rank 5 on n3 (pp 1 dp 0 cp 0 tp 1) has not entered all_reduce number 7 (4096 "
@@ -65,7 +65,7 @@ TEST(HangVerdict, AStoppedRankIsNamedAlthoughItsRecordSaysThatItWaits) {
 }
 
 TEST(HangVerdict, OneThatIsBehindInAnotherCollectiveIsNamedAndNotThoseWhoWaitForIt) {
-  // Rank 1 hangs; its tp neighbour 0 waits for it in tp, rank 2 for rank 0 in dp.
+  // Rank 1 hangs. Its neighbour 0 waits for it in tp, and rank 2 waits for rank 0 in dp.
   auto ranks = all_in_dp(7);
   in_no_collective(ranks[1], 6);
   ranks[1].entered["tp"] = 100;

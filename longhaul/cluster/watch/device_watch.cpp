@@ -48,7 +48,8 @@ std::string line_of(const std::vector<GpuState>& gpus) {
     while (use) {
       const std::string line = line_of(use->read());
       const ssize_t count = ::write(fd, line.data(), line.size());
-      // A parent that stands still misses lines, or a part of one, which are old by then.
+      // While the parent stands still, lines or parts of lines are lost. They would be
+      // old by the time it reads on.
       if (count < 0 && errno != EAGAIN && errno != EINTR) break;
       const timespec pause{1, 0};
       ::nanosleep(&pause, nullptr);

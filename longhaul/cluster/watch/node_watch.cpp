@@ -143,7 +143,7 @@ std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) cons
 /// Kills the workers that a dead supervisor has left. They would hold devices, and train
 /// on until the run's lock is taken from them.
 void NodeWatch::end_left_workers() {
-  size_t left = 0;  // those that have not said their end: the others are ending
+  size_t left = 0;  // workers that have not said their end; the other workers are ending
   const auto count_alive = [&] {
     size_t alive = 0;
     left = 0;

@@ -128,7 +128,7 @@ TEST(NodeWatch, WorkersThatHaveSaidTheirEndAreNoneThatWereLeft) {
   if (child == 0) {
     run::RankRecord record = run::RankRecord::create(dir.path(), 0, 1);
     record.finished(0);
-    while (true) ::pause();  // as one that is slow to leave
+    while (true) ::pause();  // the worker is slow to leave
   }
   const auto said = [&] {
     const auto path = run::rank_record_path(dir.path(), 0);

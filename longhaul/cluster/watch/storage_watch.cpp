@@ -27,7 +27,7 @@ void touch(const char* file) {
 StorageQuestion ask_storage(const fs::path& dir) {
   const std::string file = dir / fmt::format(".storage_probe_{}", ::getpid());
   auto child = std::make_shared<BackgroundChild>([&] { touch(file.c_str()); });
-  // Where no child could be had, nothing is known against the storage.
+  // If no child process could be started, the storage counts as good.
   return [child] { return child->poll().has_value(); };
 }
 

@@ -70,7 +70,7 @@ __device__ void store(T* to, const Pack<T, N>& pack) {
     } else {
       unsigned words[4];
       memcpy(words, pack.of + i, 16);
-      // This is one store, since nvcc sometimes makes four stores of four words.
+      // The call makes one store. For four words nvcc sometimes makes four stores.
       __stcg(reinterpret_cast<uint4*>(to + i), {words[0], words[1], words[2], words[3]});
     }
   }

@@ -112,8 +112,8 @@ class Sums<Bf16> {
   static constexpr int kEach = 8;
 
   __device__ void add(const Stage<Bf16>& stage) {
-    // A thread's row of a square in memory, and the square: of dy the second lies beside
-    // the first, and of x below it, as add_product() wants them.
+    // Each thread loads row `r` of square `q`. The second square of dy lies beside the
+    // first one, and the second square of x below it, as add_product() wants them.
     const int r = lane() % 8, q = lane() / 8;
     const Bf16* of_dy = stage.dy + (q / 2 * 8 + r) * Tile::kPitch + row() + q % 2 * 8;
     const Bf16* of_x = stage.x + (q % 2 * 8 + r) * Tile::kPitch + column() + q / 2 * 8;

@@ -5,8 +5,9 @@
 // The instructions of tensor cores for bf16, from sm_80 on. Where tests compile kernels
 // for the host, tests/cuda_host/instead has another file in the place of this one.
 //
-// A warp holds a matrix of 16 x 16 as four squares of 8 x 8, one in each word of a
-// thread's four: thread 4 i + j has elements (i, 2 j) and (i, 2 j + 1) of each square.
+// A warp holds a matrix of 16 x 16 as four squares of 8 x 8. Each thread has four words,
+// one of each square. Thread 4 i + j has elements (i, 2 j) and (i, 2 j + 1) of each
+// square.
 
 namespace longhaul::kernels::cuda {
 

@@ -321,7 +321,7 @@ void ExamplesBuilder::make_shards() {
 
   struct Made {
     std::string name;
-    // Shard that an earlier start of this build has made.
+    // A shard that an earlier start of this build has made.
     std::optional<BertShardInfo> before;
     PackedShard packed;
     ExampleCounts counts;

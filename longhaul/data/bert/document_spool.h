@@ -64,9 +64,9 @@ class DocumentSpool {
   bool wide_;
   SpoolCounts counts_;
   MappedFile tokens_;
-  // By sentence: the number of the token after its last token, u64.
+  // The number of the token after the last token of each sentence, u64.
   MappedFile sentences_;
-  // By document: the number of the sentence after its last sentence, u64.
+  // The number of the sentence after the last sentence of each document, u64.
   MappedFile documents_;
 };
 

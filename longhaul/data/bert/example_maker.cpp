@@ -96,7 +96,7 @@ BertShard ExampleRows::shard(const std::vector<int64_t>& order) const {
   const ShardShape shape{static_cast<int64_t>(order.size()), seq_len_, predictions_};
   std::string bytes;
   bytes.reserve(shard_bytes(shape));
-  // In the order of ShardColumn.
+  // The columns have the order of ShardColumn.
   append_rows(ids_, seq_len_, order, bytes);
   append_rows(positions_, predictions_, order, bytes);
   append_rows(masked_ids_, predictions_, order, bytes);

@@ -121,7 +121,7 @@ std::vector<MaskedToken> mask_tokens(const BertVocabulary& vocabulary,
   std::vector<uint32_t> order(words.count());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(i);
   std::vector<MaskedToken> chosen;
-  // A Fisher-Yates shuffle that ends as soon as enough positions are chosen.
+  // This is a Fisher-Yates shuffle that ends as soon as enough positions are chosen.
   for (size_t i = 0; i < order.size() && static_cast<int64_t>(chosen.size()) < wanted;
        ++i) {
     const auto other =

@@ -198,7 +198,7 @@ ReadDocumentsReport read_documents(
   Collector collector(inputs, options, out);
   const int threads = threads_of(options);
   system::WorkerPool pool(threads);
-  // No limit, since the number of pieces limits the memory.
+  // The budget sets no limit, since the number of pieces limits the memory.
   MemoryBudget memory(UINT64_MAX / 2);
   const std::atomic<bool> never = false;
   Workshop shop{pool, memory, 2 * static_cast<size_t>(threads) + 2, never};

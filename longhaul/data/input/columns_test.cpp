@@ -451,7 +451,8 @@ TEST(Columns, ReadersThatHoldTooMuchTogetherAreRefused) {
   options.reader_memory = make_reader_memory(uint64_t{25} << 20);
   EXPECT_EQ(read_records(options), (Records{big, big, big, big}));
   options.reader_memory = make_reader_memory(uint64_t{25} << 19);
-  EXPECT_EQ(read_records(options), (Records{big, big, big, big}));  // one after the other
+  // The readers take turns.
+  EXPECT_EQ(read_records(options), (Records{big, big, big, big}));
   const InputSet inputs(options);
   const auto first = inputs.open({{{0, 0, InputRange::kToEnd}}, 0});
   const auto second = inputs.open({{{1, 0, InputRange::kToEnd}}, 0});

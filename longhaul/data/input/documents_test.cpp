@@ -148,7 +148,7 @@ TEST(Documents, TheFieldsThatAreAskedForAreNot) {
   EXPECT_HAS(refused("{" + big + "\"other\":\"a\"}"), "(its fields: 'x', 'other')");
   // The labels beside ids must be valid too.
   EXPECT_HAS(refused("{\"text\":[1,2],\"labels\":[1e999,2]}"), "invalid JSON: in 'text'");
-  // A line that is no JSON at all is refused as before.
+  // Text that is not JSON is refused, in whatever field it stands.
   for (const char* rest :
        {"tru", "[1,]", "{\"a\"}", "01", "1.", "\"\\x\"", "[1 2]", "]", "1e999}"}) {
     EXPECT_HAS(refused(std::string("{\"text\":\"a\",\"x\":") + rest + "}"),

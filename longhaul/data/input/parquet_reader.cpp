@@ -44,7 +44,8 @@ void check_frame(const StoredFile& file) {
   if (size < kSmallestFile) {
     file.fail("not a Parquet file: it is too short and ends", size);
   }
-  // The end of an object first: the footer, which comes next, lies beside it.
+  // The end of an object is read first, because the footer, which is read next, lies
+  // beside it.
   file.read_at(size - tail.size(), tail);
   file.read_at(0, head);
   const std::string_view end(tail.data() + 4, 4);

@@ -140,7 +140,7 @@ int64_t Phase::per_epoch() const {
 double Cursor::sequences_of(int64_t per_epoch) const {
   double sum = 0.0;
   for (const Phase& phase : phases) {
-    // Whole numbers stay whole: the product comes first.
+    // The product comes before the division, so that whole numbers stay whole.
     sum += static_cast<double>(phase.consumed) * static_cast<double>(per_epoch) /
            static_cast<double>(phase.per_epoch());
   }

@@ -87,7 +87,7 @@ void Loader::start_ahead() {
 }
 
 void Loader::fetch_ahead(const std::vector<int64_t>& last) const {
-  // How far this rank still reads after the step that it has just read.
+  // The number of sequences that this rank reads after the step which it has just read.
   const int64_t left = (options_.last_step - next_step_) * options_.global_size;
   for (size_t i = 0; i < sources_.size(); ++i) {
     if (last[i] < 0) continue;

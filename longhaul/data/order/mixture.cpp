@@ -70,7 +70,8 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
     size_t best = quotas.size();
     int64_t best_slack = 0;
     for (size_t i = 0; i < quotas.size(); ++i) {
-      // How far a class would be behind its exact share, in thousandths of a place.
+      // The distance by which a class would be behind its exact share, in thousandths of
+      // a place.
       const int64_t behind = quotas[i] * k - Mixture::kWindow * dealt[i];
       if (quotas[i] == 0 || twice * behind < Mixture::kWindow) continue;
       const int64_t slack = (twice - 1) * Mixture::kWindow - twice * behind;
@@ -263,7 +264,8 @@ int64_t Mixture::count_before(size_t source, const Position& at) const {
   int64_t count = at.window * (share / kRows) + at.period * (share % kRows) + *floated +
                   (fixed - places.begin());
   if (floated[shares_.size()] == *floated) return count;
-  // The source has a floating place in this window: is it before the position?
+  // The source has a floating place in this window. The place may lie before the
+  // position.
   const int* row = chosen_.data() + at.row * slots_;
   const auto slot =
       static_cast<size_t>(std::find(row, row + slots_, static_cast<int>(source)) - row);

@@ -98,7 +98,7 @@ class SavedPieces final : public TokenSource {
   std::shared_ptr<const Here> bring(const File& file) const {
     const std::lock_guard lock(mutex_);
     if (here_ && here_->file == &file) return here_;
-    here_.reset();  // its room may be needed
+    here_.reset();  // makes room before the next batch is read
     auto held = pieces_->hold({file.name});
     auto rows = saved_file_source(*held / file.name, length_, field_);
     LH_CHECK(rows->num_sequences() == file.rows, "data", "{}: {} rows, not {}",

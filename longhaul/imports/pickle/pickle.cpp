@@ -432,7 +432,8 @@ class Machine {
     }
   }
 
-  // A tensor with attributes: how to make it, of which class, from what, the attributes.
+  // A tensor with attributes has four arguments: the function that makes it, its class,
+  // the arguments of that function, and the attributes.
   Ref make_typed(const std::vector<Ref>& arguments) {
     const bool tensor = tree_.is(arguments[0], Kind::Global) &&
                         tree_.is(arguments[1], Kind::Global) &&

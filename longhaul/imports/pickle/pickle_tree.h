@@ -63,7 +63,7 @@ class PickleTree {
   std::vector<PickleStorage> storages;
   std::vector<PickleTensor> tensors;
 
-  // Making values.
+  // Functions that make values.
   Ref add(PickleKind kind, int64_t payload = 0);
   Ref add_float(double value);
   Ref add_text(PickleKind kind, std::string text);
@@ -71,7 +71,8 @@ class PickleTree {
   Ref add_object(Ref global, Ref arguments);
   Ref add_tensor(PickleTensor tensor);
 
-  // Looking at values. Each function is for the kinds beside it and checks the kind.
+  // Functions that look at values. Each function takes the kinds beside it and checks the
+  // kind.
   PickleKind kind(Ref ref) const { return nodes_[ref].kind; }
   bool is(Ref ref, PickleKind kind) const { return nodes_[ref].kind == kind; }
   int64_t integer(Ref ref) const { return nodes_[ref].payload; }  ///< Int, Bool

@@ -14,7 +14,8 @@ namespace longhaul::monitor {
 
 std::string report_frame(const std::string& title, const std::string& body,
                          const std::string& program, double now) {
-  // Even a mistake of ours could load nothing, and run nothing but the script.
+  // The policy below lets the page load nothing and run nothing but the script, even if
+  // the page has a mistake.
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><meta "
       "name=\"viewport\" content=\"width=device-width, initial-scale=1\"/><meta "
@@ -28,7 +29,7 @@ std::string report_frame(const std::string& title, const std::string& body,
 }
 
 std::string plots_section(const std::string& cards) {
-  // Hidden until the script shows them.
+  // The tools are hidden until the script shows them.
   return "<h2>Training</h2><div class=\"tools\" hidden><label>Smoothing <input "
          "type=\"range\" min=\"0\" max=\"1\" value=\"0\" autocomplete=\"off\"/></label> "
          "<output>off</output><button type=\"button\" disabled>Whole run</button>"

@@ -165,7 +165,8 @@ std::string plot_cards(const RunFiles& run) {
   };
   add("largest of a rank", "a", &run::StepRecord::memory_peak);
   add("host, rank 0: all", "b", &run::StepRecord::host_memory);
-  // Apart: a token store that is read grows as mapped pages, which is no leak.
+  // Mapped files have a curve of their own. A token store that is read grows as mapped
+  // pages, which is no leak.
   add("host, rank 0: anonymous", "c", &run::StepRecord::host_anonymous);
   add("host, rank 0: mapped files", "d", &run::StepRecord::host_file);
   out += plot_card({"Memory", Unit::Bytes, Scale::FromZero}, memory, marks);

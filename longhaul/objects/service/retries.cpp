@@ -53,7 +53,7 @@ class Retries : public arrow::fs::S3RetryStrategy {
     if (attempted == 0) since = began_before(error.message);
     if (few_retries && attempted >= kFewTries) return false;
     if (error.message.find(kUntrusted) != std::string::npos) return false;
-    // A skewed clock: the client corrects itself by the time of the first answer.
+    // If the clock is skewed, the client corrects itself by the time in the first answer.
     const bool skewed = error.exception_name == "RequestTimeTooSkewed";
     const bool passing = skewed
                              ? attempted == 0

@@ -119,8 +119,8 @@ std::shared_ptr<af::S3FileSystem> S3Clients::make(const Address& address,
   const AwsSettings settings = aws_settings();
   if (!started_) {
     checksums_ = settings.checksums;
-    // The checksums behind a body that the client would add are unknown to many stores
-    // but AWS's. Nobody else reads the environment here: `mutex_` is held.
+    // By itself the client adds a checksum behind the body, which most stores other than
+    // AWS do not know. Nobody else reads the environment here, since `mutex_` is held.
     if (!checksums_) ::setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required", 0);
     af::S3GlobalOptions options = af::S3GlobalOptions::Defaults();
     options.log_level = af::S3LogLevel::Off;

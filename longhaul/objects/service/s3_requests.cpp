@@ -71,7 +71,8 @@ void S3Requests::fail(const arrow::Status& told, const Address& address,
   const arrow::Status why = reason(address, told);
   const Error error =
       store_error((why.ok() ? told : why).message(), address, doing, patience->seconds);
-  // What the store answers a moment later, or what nobody could read, may pass.
+  // Errors that the store answered a moment later, and answers that could not be read,
+  // may pass.
   const bool is_unknown = is_garbled(why) && names(why, "AWS Error UNKNOWN");
   if (why.ok() || is_unknown) throw TemporaryError(error.area(), error.message());
   throw error;
@@ -197,7 +198,7 @@ void S3Requests::require_bucket(const Address& address) {
   }
   const auto info =
       request(address, [&](auto& store) { return store.GetFileInfo(address.bucket); });
-  // Who may list a bucket need not be allowed to look at the bucket itself.
+  // A user who may list a bucket is not always allowed to look at the bucket itself.
   const bool denied = names(info.status(), "ACCESS_DENIED");
   if (!denied) check(info.status(), address, "list");
   if (!denied && info->type() == af::FileType::NotFound) {
@@ -217,7 +218,7 @@ arrow::Result<bool> S3Requests::read_once(const ObjectInfo& one, uint64_t offset
   const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
   for (std::byte& byte : tail) byte = chance_byte();
   tail.back() = last;
-  // With its size an object is opened without a request.
+  // If its size is given, an object is opened without a request.
   af::FileInfo info(path_of(one.address), af::FileType::File);
   info.set_size(static_cast<int64_t>(one.size));
   const auto got = request(one.address, [&](auto& store) -> arrow::Result<int64_t> {
@@ -327,7 +328,8 @@ bool S3Requests::none_beside_fits(const ObjectInfo& one, const std::string& dige
   try {
     beside = small_ones_beside(one);
   } catch (const InputError&) {
-    return false;  // who may read an object need not be allowed to list others
+    // The right to read an object does not include the right to list others.
+    return false;
   }
   return !beside.empty() && std::ranges::none_of(beside, [&](const ObjectInfo& object) {
     EtagProof proof(object.version, object.size);
@@ -339,7 +341,7 @@ bool S3Requests::none_beside_fits(const ObjectInfo& one, const std::string& dige
 void S3Requests::note_other_etag(const ObjectInfo& one, const EtagProof& proof) {
   const std::string& bucket = one.address.bucket;
   const std::lock_guard deciding(deciding_);
-  if (!proof_of(one)) return;  // another thread has found it out
+  if (!proof_of(one)) return;  // a second thread has found the proof meanwhile
   if (proof.is_plain()) {
     const std::optional<bool> others = aws_settings().has_other_etags;
     if (!others.value_or(true) || (!others && !none_beside_fits(one, proof.digest()))) {

@@ -161,7 +161,7 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
   system::share_among_threads(
       static_cast<int64_t>(objects.size()), kRequestsInFlight, [&](int64_t index) {
         ObjectInfo& object = objects[static_cast<size_t>(index)];
-        // A client takes "a/../b" for "b".
+        // A client shortens "a/../b" to "b", so that it would look at another object.
         if (!is_path(object.address.key)) return;
         const std::optional<ObjectInfo> one = state_->look(object.address);
         // rclone's server lists a directory that has become empty as an object.

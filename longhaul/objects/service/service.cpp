@@ -90,7 +90,8 @@ Json answer_of(S3Store& store, SharedPlaces& memory, const Json& request,
 }  // namespace
 
 int serve_objects(int socket, int memory) {
-  // The process ends when the socket closes, not by a signal that is meant for the job.
+  // The process ends when the socket closes. A signal that is meant for the job does not
+  // end it.
   system::ignore_signals_until_exit();
   std::signal(SIGPIPE, SIG_IGN);
   S3Store store;
@@ -119,7 +120,8 @@ int serve_objects(int socket, int memory) {
       });
     }
     store.give_up();
-    // Neither a request that hangs nor Arrow's own end holds the process up.
+    // A request that hangs does not hold the process up, and neither does the end of
+    // Arrow.
     std::thread([] {
       std::this_thread::sleep_for(kLastSeconds);
       ::_exit(0);

@@ -25,18 +25,18 @@ constexpr const char* kExpired =
 constexpr const char* kRegion =
     "the bucket is in another region; set AWS_REGION to the bucket's and start again";
 constexpr const char* kPassing = "start again later";
-// An answer to HEAD has no body, in which AWS would say what is wrong.
+// AWS gives its reason in the body, and an answer to HEAD has no body.
 constexpr const char* kRefusedHead =
     "the store does not say why; mostly the credentials have expired or the region is "
     "another: renew the credentials, or set AWS_REGION, and start again";
 constexpr std::array kKnownErrors = std::to_array<KnownError>({
-    // The client's own words about a key, which no store has seen.
+    // The client itself writes these errors about a key, before any store sees the key.
     {"Empty path component", ErrorKind::Input,
      "a part of the key is empty; copy the object to a key without such a part"},
     {kUntrusted, ErrorKind::Input,
      "the store's certificate is not trusted here; name the file of its authorities in "
      "AWS_CA_BUNDLE, or set the clock where the certificate seems to have expired"},
-    // What passes, though its status is that of a refusal.
+    // These errors pass, though their HTTP status is that of a refusal.
     {"EXPIRED", ErrorKind::Temporary, kExpired},
     {"TOKEN_REFRESH_REQUIRED", ErrorKind::Temporary, kExpired},
     {"REQUEST_TIMEOUT", ErrorKind::Temporary, kPassing},

@@ -1,9 +1,9 @@
 #pragma once
 
-// What an update does to one element: the same IEEE operations in the CPU's loops and in
-// the CUDA kernels. `constexpr` lets nvcc compile a function for the GPU too; no function
-// has to be a constant expression. All functions have internal linkage, since files of
-// several instruction sets include this header.
+// Each function does to one element the part of an update, by the same IEEE operations in
+// the CPU's loops and in the CUDA kernels. `constexpr` lets nvcc compile a function for
+// the GPU too. No function has to be a constant expression. All functions have internal
+// linkage, since files of several instruction sets include this header.
 
 #include <cstdint>
 

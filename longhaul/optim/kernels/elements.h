@@ -1,7 +1,8 @@
 #pragma once
 
-// How the loops of the optimizers read, write and round elements. Everything has internal
-// linkage, since files of several instruction sets include this header.
+// The loops of the optimizers read, write and round elements by these functions.
+// Everything has internal linkage, since files of several instruction sets include this
+// header.
 
 #include <cstdint>
 #include <type_traits>

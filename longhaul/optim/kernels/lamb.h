@@ -11,11 +11,12 @@ struct LambSums {
   double update = 0.0;
 };
 
-// LAMB (You et al., "Large batch optimization for deep learning", 2020): the direction is
+// The update of LAMB (You et al., "Large batch optimization for deep learning", 2020) has
+// the direction
 //   u = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
-// and p -= lr * ratio * u with one ratio for a tensor, which follows from the norms of p
-// and u. So an update has two passes with the ratios in between. u is not kept: the
-// second pass forms it again from the moments.
+// The step is p -= lr * ratio * u. A tensor has one ratio, which follows from the norms
+// of p and u. So an update has two passes, and the ratios are made between them. The
+// first pass does not keep u. The second pass forms it again from the moments.
 
 /// Returns ||p|| / ||u||, at most 1; 1 if either norm is 0.
 double trust_ratio(const LambSums& sums);

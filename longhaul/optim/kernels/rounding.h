@@ -7,10 +7,10 @@
 
 namespace longhaul::optim {
 
-// Stochastic rounding without state: whether an element is rounded up depends on the
-// run's seed, the number of the update, the tensor's name, what is rounded and the
-// element's number in the whole tensor. So the rounding is the same in every layout and
-// on a resume.
+// Stochastic rounding has no state here. The run's seed, the number of the update, the
+// tensor's name, the kind of value and the element's number in the whole tensor decide
+// whether an element is rounded up. So the rounding is the same in every layout and on a
+// resume.
 
 /// What is rounded. Each kind draws random numbers of its own.
 enum RoundingOf : int { kRoundMaster, kRoundExpAvg, kRoundExpAvgSq };

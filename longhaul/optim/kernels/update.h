@@ -5,8 +5,8 @@
 #include "longhaul/format/dtype.h"
 #include "longhaul/optim/kernels/rounding.h"
 
-// The data of an update, for the loops of every device. This header includes nothing that
-// nvcc would not compile.
+// The data of an update that the loops of every device get. This header includes nothing
+// that nvcc would not compile.
 
 namespace longhaul::optim {
 

@@ -283,7 +283,7 @@ std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,
 std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
-    // A dangling link counts too; whoever reads it reports the link.
+    // A dangling link counts too. The reader of the file reports the link.
     if (fs::exists(fs::symlink_status(dir / name))) return dir / name;
   }
   return std::nullopt;

@@ -9,7 +9,8 @@ namespace longhaul::tokenizer {
 /// supported.
 Pipeline read_pipeline(const JsonNode& root);
 
-// Each reads one part (pipeline_json_parts.cpp) and appends all members of a sequence.
+// Each function reads one part (pipeline_json_parts.cpp) and appends all members of a
+// sequence.
 void read_normalizer(const JsonNode& node, Normalizers& normalizers);
 void read_pre_tokenizer(const JsonNode& node, PreTokenizers& pre_tokenizers);
 void read_decoder(const JsonNode& node, TokenDecoders& decoders);

@@ -5,7 +5,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-constexpr int kMaxSequenceDepth = 4;  // of sequences in sequences
+constexpr int kMaxSequenceDepth = 4;  // levels of sequences in sequences
 
 uint32_t read_char(const JsonNode& node) {
   const std::string& text = node.text();

@@ -16,8 +16,8 @@ constexpr size_t kMaxPieceBytes = 4096;
 /// One field of a protocol buffer message.
 struct Field {
   uint64_t number = 0;
-  uint64_t value = 0;      // of varints and of fixed-size fields
-  std::string_view bytes;  // of length-delimited fields
+  uint64_t value = 0;      // content of varints and of fixed-size fields
+  std::string_view bytes;  // content of length-delimited fields
   bool delimited = false;
   size_t at = 0;  // in the file
 };
@@ -213,7 +213,7 @@ SentencePieceFile parse_sentencepiece(std::string_view bytes, std::string_view n
     } else if (field.number == 3) {
       read_normalizer(message.inside(field), file);
     } else if (field.number == 5) {
-      // The denormalizer, which published models leave empty.
+      // Field 5 is the denormalizer, which published models leave empty.
       SentencePieceFile back;
       read_normalizer(message.inside(field), back);
       if (!back.charsmap.empty()) {

@@ -319,8 +319,9 @@ std::string auto_tokenizer_class(std::string named, std::string_view model_type,
   const std::string registered(of_model == std::end(kOfModel) ? "" : of_model->second);
   // Files of this type are known to name wrong classes.
   if (model_type == "qwen2") return registered;
-  // What is registered for these reads the file, whatever class is named; of Mistral it
-  // is its own library's class, which takes other files.
+  // The class registered for these types reads the file, even if the file names another
+  // class. For Mistral the registered class belongs to Mistral's own library and takes
+  // other files.
   for (const std::string_view reads :
        {"mistral", "mixtral", "olmo2", "olmo3", "granite"}) {
     if (model_type == reads) return {};

@@ -29,8 +29,8 @@ inline uint32_t* BpeSession::put(const Looked& looked, std::string_view piece,
   if (!entry) [[unlikely]]
     return put_new(looked.key, piece, to);
   if (entry->count < PieceCache::kElsewhere) [[likely]] {
-    // Copies all three ids and moves the end by `count`: the next piece overwrites the
-    // rest, and no branch depends on the count.
+    // Copies all three ids and then moves the end by `count` only. The next piece
+    // overwrites the rest, and no branch depends on the count.
     std::memcpy(to, entry->ids.data(), sizeof(entry->ids));
     return to + entry->count;
   }
@@ -65,7 +65,7 @@ inline size_t BpeSession::add_ends(uint64_t starts, size_t pos) {
   if (count == 0) return 0;
   const size_t last = 63 - static_cast<size_t>(std::countl_zero(starts));
   starts &= starts - 1;
-  // Write eight at a time; later pieces overwrite those beyond `count`.
+  // Writes eight ends at a time. Later pieces overwrite the ends beyond `count`.
   size_t* next = ends_.data() + found_;
   for (size_t done = 0; done < count; done += 8) {
     for (size_t i = 0; i < 8; ++i) {

@@ -29,7 +29,7 @@ class BpeSession {
   static constexpr size_t kBatch = 64;      // pieces whose memory is fetched together
   static constexpr size_t kPieces = 512;    // found before any is looked up
   static constexpr size_t kWaiting = 2048;  // ids that wait to be appended
-  static constexpr size_t kRoom = PieceCache::kLongest + 8;  // for those of one piece
+  static constexpr size_t kRoom = PieceCache::kLongest + 8;  // ids of one piece
   struct Looked {
     PieceKey key;
     uint64_t hash;

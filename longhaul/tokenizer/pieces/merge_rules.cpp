@@ -9,7 +9,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-constexpr size_t kManyMerges = 8192;  // from this size on a square of 2 MB pays off
+constexpr size_t kManyMerges = 8192;  // with as many merges a square of 2 MB pays off
 constexpr uint32_t kDirectIds = 512;
 constexpr size_t kShortPiece = 48;  // symbols; beyond this a heap is faster than scanning
 
@@ -51,7 +51,7 @@ std::optional<MergeRules::Step> MergeRules::best(const uint32_t* symbols,
 size_t MergeRules::merge(uint32_t* symbols, size_t count) const {
   if (count < 2) return count;
   if (count > kShortPiece) return merge_long(symbols, count);
-  // Ranks and results of the pairs (i, i + 1).
+  // The ranks and the results of the pairs (i, i + 1).
   std::array<uint32_t, kShortPiece> ranks;
   std::array<uint32_t, kShortPiece> results;
   const auto look = [&](size_t i) {

@@ -130,7 +130,7 @@ class PieceCache {
     std::array<Entry, 2> entries;
   };
   static const Entry* find_in(const Line& line, const PieceKey& key) {
-    // Without a branch on which of the two it is.
+    // No branch depends on which of the two entries has the key.
     const bool first = line.entries[0].key == key;
     const bool second = line.entries[1].key == key;
     if (!(first | second)) [[unlikely]]

@@ -34,7 +34,7 @@ class WholeWords {
   struct Entry {
     PieceKey key;
     uint32_t id = 0;
-    uint32_t text : 31 = 0;  // of long ones
+    uint32_t text : 31 = 0;  // place of the text of a long word
     uint32_t used : 1 = 0;
   };
   size_t slot_of(const PieceKey& key) const {

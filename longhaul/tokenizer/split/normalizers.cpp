@@ -85,7 +85,7 @@ class Precompiled {
  private:
   struct Writer {
     std::string text;
-    std::vector<PointChange> changes;  // until they have taken what is at the start
+    std::vector<PointChange> changes;  // noted while `taken` is below `at_start`
     size_t at_start;
     size_t taken = 0;
     void replace(std::string_view old_part, std::string_view new_part) {
@@ -100,8 +100,8 @@ class Precompiled {
         taken += static_cast<size_t>(1 - changes.back().change);
         pos += bytes;
       }
-      // Code points lost before anything was written are not counted in Hugging Face
-      // either.
+      // Hugging Face does not count code points either that were lost before anything was
+      // written.
       if (new_count < old_count && !changes.empty()) {
         changes.back().change += new_count - old_count;
         taken += static_cast<size_t>(old_count - new_count);
@@ -141,7 +141,7 @@ class Precompiled {
 Normalizer make_normal_form(NormalForm form) {
   return [form, &data = unicode_data()](NormalText& normal) {
     if (normal.at_start > 0) {
-      // No mark moves over an ASCII character behind it, or joins with it.
+      // A mark never moves over an ASCII character behind it, and never joins with one.
       size_t end = normal.at_start;
       while (end < normal.text.size() && (normal.text[end] & 0x80) != 0) ++end;
       const std::string_view front = std::string_view(normal.text).substr(0, end);

@@ -5,7 +5,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-constexpr uint64_t kStepLimit = uint64_t{1} << 26;  // of one search; a second
+constexpr uint64_t kStepLimit = uint64_t{1} << 26;  // steps of a search, about a second
 constexpr uint64_t kStepsPerByte = 64;
 
 class Machine {

@@ -57,7 +57,7 @@ class Regex {
  private:
   Regex() = default;
   std::string literal_;
-  std::string pattern_;  // for messages
+  std::string pattern_;  // the pattern as messages show it
   Program program_;
 };
 

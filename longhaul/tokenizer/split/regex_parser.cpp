@@ -325,7 +325,7 @@ void Parser::property(CharSet& set, bool negated) {
     const bool major = name.size() == 1 && kCategoryNames[i].front() == name.front();
     if (major || kCategoryNames[i] == name) mask |= 1u << (i + 1);
   }
-  if (name == "C") mask |= 1;  // not assigned
+  if (name == "C") mask |= 1;  // category C includes code points that are not assigned
   if (mask == 0) fail("the property {}", name);
   pos_ = end + 1;
   set.add_categories(mask, negated);

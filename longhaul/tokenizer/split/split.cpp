@@ -160,7 +160,8 @@ size_t Matcher::cased_word(size_t start) const {
   const size_t upper_end = run(start, kUpperLike);
   size_t end = run(upper_end, kLowerLike);
   if (end == upper_end) {
-    // upper* gives back until lower+ finds a character of both classes.
+    // The part upper* gives characters back until lower+ finds a character of both
+    // classes.
     size_t last_both = kNoMatch;
     CodePoint point;
     for (size_t pos = start; pos < upper_end; pos += point.bytes) {

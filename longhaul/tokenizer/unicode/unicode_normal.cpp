@@ -170,7 +170,7 @@ uint32_t UnicodeData::composed(uint32_t first, uint32_t second) const {
 void UnicodeData::compose(std::vector<Mark>& marks) const {
   size_t kept = 0;
   size_t starter = SIZE_MAX;
-  int last_class = -1;  // of the marks kept since the starter
+  int last_class = -1;  // class of the last mark kept since the starter
   for (const Mark mark : std::vector<Mark>(marks)) {
     if (starter != SIZE_MAX && last_class < mark.combining_class) {
       if (const uint32_t both = composed(marks[starter].point, mark.point)) {

@@ -31,7 +31,7 @@ std::string beginning(const std::string& text) {
   size_t end = std::min(text.size(), kFirstTextBytes);
   while (end < text.size() && end > 0 &&
          (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
-    --end;  // not into the middle of a character
+    --end;  // the end must not lie in the middle of a character
   }
   return text.substr(0, end);
 }
