@@ -1,4 +1,4 @@
-// What several trainers say: names that a newcomer types into a run file or as a flag.
+// Several trainers have these names, which a newcomer types into a run file or as a flag.
 #include "longhaul/dictionary/tables.h"
 
 namespace longhaul::dictionary {
@@ -34,7 +34,7 @@ constexpr std::string_view kAlone =
     "a run file stands alone, and --set section.key=value changes a key of it";
 
 constexpr OtherWord kCommon[] = {
-    // Length and batch.
+    // These say the length and the batch.
     {"steps max_steps num_steps n_steps train_steps training_steps train_iters max_iters "
      "num_iterations num_training_steps max_train_steps",
      Copy, "run.steps"},
@@ -72,7 +72,7 @@ constexpr OtherWord kCommon[] = {
     {"rampup_batch_size batch_size_warmup", None, "",
      "the batch has one size from the first step on"},
 
-    // The rate.
+    // These say the rate.
     {"learning_rate max_lr peak_lr", Copy, "optimizer.lr"},
     {"min_learning_rate eta_min min_decay_lr", Copy, "schedule.min_lr"},
     {"min_lr_ratio min_lr_rate min_lr_factor lr_min lr_min_ratio cosine_min_lr_ratio "
@@ -95,7 +95,7 @@ constexpr OtherWord kCommon[] = {
     {"t_max", Rule, "schedule.horizon", "the step at which the rate's decay ends"},
     {"num_cycles lr_power", None, "", "a schedule has neither restarts nor powers"},
 
-    // The update.
+    // These say the update.
     {"optim optimizer optimizer_name optimizer_type", Rule, "optimizer.kind",
      "adamw or lamb"},
     {"optimizer.type", Rule, "optimizer.kind", "adamw or lamb"},
@@ -121,7 +121,7 @@ constexpr OtherWord kCommon[] = {
      "optimizer.groups",
      "by names, as optimizer.groups = [{ match = \"embed\", frozen = true }]"},
 
-    // The run.
+    // These say the run.
     {"out output output_dir out_dir run_dir work_dir exp_dir default_root_dir "
      "dump_folder",
      Copy, "run.dir"},
@@ -138,7 +138,7 @@ constexpr OtherWord kCommon[] = {
     {"deterministic_mode full_determinism use_deterministic_algorithms", Copy,
      "run.deterministic"},
 
-    // The model.
+    // These say the model.
     {"model model_name_or_path model_name pretrained_model_name_or_path base_model "
      "model_id hf_model hf_assets_path",
      Rule, "model.config init.weights", kTwoModels},
@@ -222,7 +222,7 @@ constexpr OtherWord kCommon[] = {
      "config.json says what a mixture of experts is, [experts] how its loads are "
      "balanced, and parallel.ep over which ranks it lies"},
 
-    // The data.
+    // These say the data.
     {"data data_path train_data train_data_path train_file train_files", Copy,
      "data.train"},
     {"dataset dataset_name dataset_path dataset_dir dataset_folder datasets data_dir "
@@ -300,7 +300,7 @@ constexpr OtherWord kCommon[] = {
      None, "", kNoTuning},
     {"neftune_noise_alpha", None, "", "embeddings get no noise"},
 
-    // The layout.
+    // These say the layout.
     {"tensor_model_parallel_size tensor_parallel_size tensor_parallel_degree "
      "tensor_parallel tp_size tp_degree",
      Copy, "parallel.tp"},
@@ -361,7 +361,7 @@ constexpr OtherWord kCommon[] = {
      "rdzv_backend rdzv_endpoint",
      None, "", kLauncher},
 
-    // Memory and speed.
+    // These say memory and speed.
     {"gradient_checkpointing enable_gradient_checkpointing grad_checkpointing "
      "activation_checkpointing activation_checkpoint activations_checkpoint_granularity "
      "recompute_activations recompute_granularity recompute_layer recompute_block "

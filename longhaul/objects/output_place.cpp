@@ -247,7 +247,7 @@ OutputPlace::OutputPlace(const std::string& named, const Access& objects,
 OutputPlace::OutputPlace(const std::string& named, OutputRequests store,
                          const OutputUse& use)
     : store_(std::move(store)), use_(use), path_(named) {
-  if (!is_address(named)) return;
+  if (!objects::is_address(named)) return;
   const Address address = parse_address(named);
   if (address.key.empty()) {
     throw InputError("objects", named +
@@ -298,7 +298,8 @@ OutputPlace::OutputPlace(const std::string& named, OutputRequests store,
 
 void OutputPlace::take_locks(const fs::path& uploads) {
   fs::create_directories(uploads);
-  // Who looks at the locks of others has this one, so that none is in the way of another.
+  // A process takes this lock before it looks at the locks of others, so that no two are
+  // in each other's way.
   FileLock looking(uploads / "all.lock");
   while (!looking.take(LOCK_EX)) std::this_thread::sleep_for(kUploadLockWait);
   for (const Place& place : places_) {
@@ -315,7 +316,7 @@ void OutputPlace::take_locks(const fs::path& uploads) {
   for (const auto& entry : fs::directory_iterator(uploads)) {
     if (entry.path().extension() != ".lock") continue;
     const std::string text = first_line(entry.path());
-    if (!is_address(text)) continue;
+    if (!objects::is_address(text)) continue;
     const Address other = parse_address(text);
     for (const Place& place : places_) {
       if (!overlap(place.address, other)) continue;
@@ -388,8 +389,8 @@ void OutputPlace::forget_directories() const {
 
 std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& there,
                                                    const Address& address) const {
-  // With its last object an upload is whole, whoever has made that, and is not ours to
-  // replace.
+  // An upload that has its last object is whole, also where another process has made that
+  // object, and is not ours to replace.
   const auto is_last = [&](const Address& one) { return one.key == last_key_; };
   const bool goes_on = !ours_.empty() && std::ranges::none_of(there, is_last);
   const auto replaced = [&](const Address& one) {
@@ -399,8 +400,8 @@ std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& t
   const bool replaces = !goes_on && std::ranges::any_of(there, replaced);
   const auto kept = std::ranges::find_if(there, [&](const Address& one) {
     if (!replaces) return !replaced(one);
-    // What makes a directory below the address whole is no file of what is replaced. And
-    // no client can delete an object whose key is no path.
+    // A file that makes a directory below the address whole is not replaced. And no
+    // client can delete an object whose key is no path.
     return !is_path(one.key) || (is_deeper(one, address) && is_among(use_.last, one.key));
   });
   return kept == there.end() ? std::nullopt : std::optional(*kept);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What every autograd node of this folder needs. Only .cpp files of ops include this.
+// Every autograd node of this folder needs these. No header includes this file.
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
