@@ -5,9 +5,9 @@
 
 namespace longhaul::format {
 
-// How a dim of a tensor splits over the ranks of tensor parallelism ("tp"). A family
-// states the split of each parameter (families/); everything else follows from here.
-// Nothing is padded: a vocabulary, a number of heads or an inner size that does not
+// A dim of a tensor splits over the ranks of tensor parallelism ("tp"). A family states
+// the split of each parameter (families/), and everything else follows from here. Nothing
+// is padded: a vocabulary, a number of heads or an inner size that does not
 // divide is split unevenly. So weights, checkpoints and losses are those of the unsplit
 // model, and the largest part takes the time that a padded part would take.
 

@@ -2,7 +2,7 @@
 
 #include "longhaul/layout/rules.h"
 
-// What is said of broken rules.
+// Here broken rules get their words.
 
 namespace longhaul::layout {
 namespace {

@@ -11,8 +11,8 @@
 
 namespace longhaul::layout {
 
-// What may lie where: the rules of a layout that need the model. A broken rule is a value
-// with its numbers (config/rules.h). To ask takes less than a microsecond and throws
+// These are the rules of a layout that need the model. A broken rule is a value with its
+// numbers (config/rules.h). To ask takes less than a microsecond and throws
 // nothing, so that a search may ask for a hundred thousand layouts of one model.
 
 /// What the rules ask of a model, taken once from its description, which outlives this.

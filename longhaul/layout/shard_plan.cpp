@@ -45,7 +45,7 @@ std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
   }
   std::vector<int64_t> sizes;
   if (has_copies(plan, *split)) {
-    // The number of ranks that hold each head.
+    // A size is the number of ranks that hold the head.
     for (int64_t h = 0; h < count; ++h) {
       sizes.push_back(format::even_part(plan.tp, count, h).size());
     }
