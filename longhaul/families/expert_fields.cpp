@@ -63,6 +63,7 @@ void put_experts(const ExpertSettings& settings, const DecoderLayer& layer) {
   const FeedForward replaced = layer.feed_forward;
   const std::string name = layer.name + settings.layer;
   Experts mixture{.router = {name + "gate", settings.experts},
+                  .experts = {},
                   .top_k = settings.top_k,
                   .normalised = settings.normalised,
                   .fused = layer.name + "mlp.experts"};

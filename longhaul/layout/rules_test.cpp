@@ -23,7 +23,6 @@ DecoderSettings ruled_settings() {
   s.num_key_value_heads = 2;
   s.head_dim = 8;
   s.rms_norm_eps = 1e-5;
-  s.rope.theta = 1e4;
   return s;
 }
 
@@ -171,9 +170,8 @@ TEST(LayoutRules, SequencesLongerThanTheModelsPositionsAreRefused) {
 /// Returns a model whose second layer has half as many heads.
 ModelDescription with_unlike_heads() {
   families::Network network = ruled_model().network;
-  auto& attention =
-      std::get<families::Attention>(network.blocks.at(1).at(0).branches.at(0).core);
-  for (families::Projection* p : {&attention.query, &attention.key, &attention.value}) {
+  families::Attention& attention = families::layers_of(network).at(1).attention;
+  for (families::Linear* p : {&attention.query, &attention.key, &attention.value}) {
     p->out /= 2;
   }
   return families::describe(network);

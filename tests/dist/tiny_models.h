@@ -15,8 +15,8 @@ namespace longhaul::testing {
 
 /// Returns the table of families that tests share.
 inline const OrderedJson& family_table() {
-  static const OrderedJson table =
-      parse_ordered_json(read_text(source_dir() / "tests/families.json"), "families.json");
+  static const OrderedJson table = parse_ordered_json(
+      read_text(source_dir() / "tests/families.json"), "families.json");
   return table;
 }
 
@@ -44,8 +44,8 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
                  {"initializer_range", 0.02}});
   }
   json.update(tiny.at("config"));
-  json.update(tiny.value(tied ? "tied" : "untied",
-                         OrderedJson{{"tie_word_embeddings", tied}}));
+  json.update(
+      tiny.value(tied ? "tied" : "untied", OrderedJson{{"tie_word_embeddings", tied}}));
   return json;
 }
 

@@ -15,8 +15,9 @@
 
 namespace longhaul {
 
-// What a model consists of and what it costs, as its family makes it from config.json
-// alone. Everything that counts, places, loads, checks or cuts a model reads this.
+// A family makes the description of what a model consists of, and of what the model
+// costs, from config.json alone. Everything that counts, places, loads, checks or cuts a
+// model reads the description.
 
 /// How a parameter gets its first value.
 struct Init {

@@ -10,9 +10,9 @@
 namespace longhaul {
 
 // The tensors that a unit's forward pass keeps for its backward pass. UnitMaker
-// (families/layers/unit_maker.h) makes the list from the same calls that declare the unit's
-// parameters. The list follows the operations of ops/, and a test compares the list with
-// what a run allocates.
+// (families/layers/unit_maker.h) makes the list from the same calls that declare the
+// unit's parameters. The list follows the operations of ops/, and a test compares the
+// list with what a run allocates.
 
 /// What a tensor is for that a forward pass keeps. Reports sum the bytes of each kind.
 enum class KeptKind {

@@ -250,7 +250,7 @@ void UnitMaker::bias(const std::string& name, int64_t width,
 }
 
 Feature UnitMaker::rope(const Feature& x, int64_t turned) {
-  // The cosines and sines of each token's position serve all heads.
+  // All heads share the cosines and sines of each token's position.
   make({KeptKind::Attention, turned, {}, false, /*fp32=*/true, {kComposite}});
   return make({.width = x.width, .split = at(x).split});
 }

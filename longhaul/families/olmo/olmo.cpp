@@ -52,8 +52,9 @@ void read_kinds(const ConfigFields& fields, Network& network) {
       fields, 4096, [](int64_t layer) { return (layer + 1) % 4 == 0; }, network);
   const std::vector<DecoderLayer> layers = layers_of(network);
   RopeConfig full = layers.front().attention.rotation->rope;
-  const auto windows = std::ranges::count_if(
-      layers, [](const DecoderLayer& layer) { return layer.attention.window; });
+  const auto windows = std::ranges::count_if(layers, [](const DecoderLayer& layer) {
+    return layer.attention.window.has_value();
+  });
   read_bases(fields, windows, std::ssize(layers), full.theta, sliding.theta);
   for (const DecoderLayer& layer : layers) {
     layer.attention.rotation->rope = layer.attention.window ? sliding : full;

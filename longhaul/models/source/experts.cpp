@@ -18,8 +18,8 @@ at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
   const int64_t tokens = known.size(0);
   const int64_t sequences = right.size(0) / tokens;
   const at::Tensor last = logits.narrow(0, (sequences - 1) * tokens, tokens);
-  // A logit is a sum of rounded products: it may be off by a few roundings of the
-  // largest.
+  // A logit is a sum of rounded products, so that the logit may be off by a few roundings
+  // of the largest.
   const at::Tensor off = 8.0 * roundoff * (1.0 + std::get<0>(last.abs().max(-1)));
   const at::Tensor least = std::get<0>(last.gather(1, known).min(-1));
   const at::Tensor bound = std::get<0>(at::topk(last, right.size(1), -1)).select(-1, -1);

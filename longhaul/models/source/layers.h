@@ -34,10 +34,10 @@ class SourceFiles {
                                         int64_t out) const = 0;
 };
 
-// The layers of the evaluation in source_model.h: plain tensor functions in fp32, by the
-// formulas of transformers. Each kind of layer is in the file of its name. Shapes: B
-// sequences of T tokens, N = B T, H hidden, D head dim. All functions that read files are
-// Collective.
+// The evaluation in source_model.h consists of these layers, which are plain tensor
+// functions in fp32, by the formulas of transformers. Each kind of layer is in the file
+// of its name. Shapes: B sequences of T tokens, N = B T, H hidden, D head dim. All
+// functions that read files are Collective.
 
 namespace source {
 

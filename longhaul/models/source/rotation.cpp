@@ -40,7 +40,8 @@ at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
   if (rope.kind == RopeConfig::Kind::Plain) return plain;
   if (rope.kind == RopeConfig::Kind::Linear) return plain / rope.factor;
   if (rope.kind == RopeConfig::Kind::Yarn) return yarn_frequencies(rope, plain, turned);
-  // llama3: long waves are stretched and short waves kept, with a blend in between.
+  // The kind "llama3" stretches long waves and keeps short waves, with a blend in
+  // between.
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const at::Tensor waves_in_original = original * plain / (2.0 * std::numbers::pi);
   const at::Tensor kept = ((waves_in_original - rope.low_freq_factor) /
