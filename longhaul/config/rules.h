@@ -58,7 +58,7 @@ struct WarnUnused {
 /// The rules of a layout. Each has a number and its limit: what the number is no multiple
 /// of, is above or otherwise does not fit.
 enum class LayoutRule {
-  // These are rules between settings.
+  // Here a setting does not fit another setting.
   PassTokens,     ///< tokens of a forward pass; the most there may be
   StepTokens,     ///< tokens of a step; the most there may be
   MicroBatches,   ///< batch.global_size; batch.micro_size
@@ -67,18 +67,18 @@ enum class LayoutRule {
   Chunks,             ///< data.seq_len; 2 * cp
   Positions,          ///< positions of a rank with parallel.sequence; tp
   Offload,            ///< memory.offload_activations without full recomputation
-  // These are rules between settings and ranks.
+  // Here the number of ranks does not fit the settings.
   Replicas,      ///< ranks; pp * cp * tp
   ExpertGroups,  ///< dp * cp; ep
   Batch,         ///< batch.global_size; batch.micro_size * dp
-  // These are rules between settings and the model (layout/rules.h).
+  // Here a setting does not fit the model (layout/rules.h).
   MaxPositions,  ///< data.seq_len; the model's positions
   NoExperts,     ///< ep; 1, since the model has no experts
   Experts,       ///< experts of a layer; ep
   Pooled,        ///< experts.balance = "pooled" without one pass that sees all
   ModelBytes,    ///< parameters, whose bytes cannot be counted
   StepBytes,     ///< batch.global_size, for which bytes cannot be counted
-  // These are rules between ranks and the model (layout/rules.h).
+  // Here the number of ranks does not fit the model (layout/rules.h).
   ShardGroup,       ///< dp * cp; parallel.shard_group
   Machines,         ///< the fewest ranks of dp x cp on a machine; the most
   ExpertShards,     ///< ep; ranks of a shard group. Neither divides the other

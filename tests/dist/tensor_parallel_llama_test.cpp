@@ -50,8 +50,7 @@ twin::Model llama(bool tied, int64_t head_dim = 8) {
 /// and 2.
 ModelConfig with_different_heads() {
   ModelConfig config = small(/*tied=*/false);
-  auto& attention = std::get<families::Attention>(
-      config.network.blocks.at(1).at(0).branches.at(0).core);
+  families::Attention& attention = families::layers_of(config.network).at(1).attention;
   attention.query.out = 4 * attention.head_dim;
   attention.key.out = attention.value.out = attention.head_dim;
   config.description = families::describe(config.network);
