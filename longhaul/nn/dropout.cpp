@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
+#include "longhaul/ops/dropout.h"
 
 namespace longhaul::nn {
 
