@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "longhaul/families/layers/unit_maker.h"
+#include "longhaul/layout/shard_plan.h"
 #include "longhaul/models/model.h"
 #include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear/linear.h"
