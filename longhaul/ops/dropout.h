@@ -12,12 +12,4 @@ namespace longhaul::ops {
 /// tensor is kept for the backward, which draws again.
 at::Tensor dropout(const at::Tensor& x, const Dropout& draws, bool fused);
 
-/// Returns the factors of elements, scale() or 0 in fp32, for columns [first, first +
-/// columns). `sequences`, `rows` (the index in the sequence) and `heads` are integers
-/// [..., 1] that broadcast; the result is [..., columns]. Plain ATen operations on any
-/// device.
-at::Tensor dropout_factors(const Dropout& draws, const at::Tensor& sequences,
-                           const at::Tensor& rows, const at::Tensor& heads, int64_t first,
-                           int64_t columns);
-
 }  // namespace longhaul::ops

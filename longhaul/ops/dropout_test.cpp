@@ -1,4 +1,5 @@
 #include "longhaul/base/error.h"
+#include "longhaul/ops/common/dropout_draws.h"
 #include "tests/support/dropout_by_element.h"
 #include "tests/support/parameters.h"
 

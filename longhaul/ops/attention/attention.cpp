@@ -18,6 +18,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/attention/library_attention.h"
+#include "longhaul/ops/common/dropout_draws.h"
 #include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/linear/side_by_side.h"
