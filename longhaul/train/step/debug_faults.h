@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "longhaul/config/run_config.h"
+#include "longhaul/data/order/cursor.h"
 #include "longhaul/session/session.h"
 
 namespace longhaul::train {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhaul/data/order/loader.h"
 #include "longhaul/session/session.h"
 
 namespace longhaul::train {
