@@ -139,10 +139,10 @@ TEST(LayoutRules, SizesWhoseBytesCannotBeCountedAreRefused) {
   check_against_model(config, ruled_model());
   DecoderSettings s = ruled_settings();
   s.hidden_size = s.intermediate_size = 1 << 22;
-  s.num_hidden_layers = 1 << 14;
+  s.num_hidden_layers = 1 << 12;
   EXPECT_EQ(message_of<ConfigError>(
                 [&] { check_against_model(config, ruled_model(s, 1 << 30)); }),
-            "[config] run.toml:5:10: models/llama/config.json: a model of 8.74e+17 "
+            "[config] run.toml:5:10: models/llama/config.json: a model of 2.25e+17 "
             "parameters, whose bytes cannot be counted; correct its sizes");
   s.hidden_size = 1 << 14;
   s.intermediate_size = 1 << 16;
