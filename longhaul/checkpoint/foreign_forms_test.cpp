@@ -290,7 +290,7 @@ TEST(ForeignForms, AWordThatAShellWouldPartIsQuoted) {
 
 TEST(ForeignForms, TheImportLiesBesideTheDirectoryAndItsPathHasASlash) {
   const auto place = [](const char* dir) {
-    const std::string advice = foreign_advice({"X", Way::Weights, dir, dir, {}});
+    const std::string advice = foreign_advice({"X", Way::Weights, dir, dir});
     const size_t begin = advice.find("init.weights = ") + 16;
     return advice.substr(begin, advice.find('"', begin) - begin);
   };
