@@ -23,7 +23,7 @@ std::string text_of(const PipelinePlan& plan, int rank) {
 }
 
 /// Returns the text of the error that is thrown, or "no error".
-std::string message_of(const std::function<void()>& body) {
+std::string error_of(const std::function<void()>& body) {
   try {
     body();
   } catch (const std::exception& error) {
@@ -33,7 +33,7 @@ std::string message_of(const std::function<void()>& body) {
 }
 
 void expect_message(const std::function<void()>& body, const std::string& part) {
-  const std::string message = message_of(body);
+  const std::string message = error_of(body);
   EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
@@ -112,7 +112,7 @@ TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {
   int64_t plans = 0;
   for_all([&](const Layout& layout) {
     for (const PipelineTimes& times : {kEqual, kUneven, PipelineTimes{1, 2, 1, 0.25}}) {
-      ASSERT_EQ(message_of([&] { simulate_pipeline(layout.plan(), times); }), "no error")
+      ASSERT_EQ(error_of([&] { simulate_pipeline(layout.plan(), times); }), "no error")
           << layout.name();
     }
     ++plans;
@@ -397,7 +397,7 @@ TEST(Simulate, FindsPlantedFaults) {
     auto& actions = plan.actions[static_cast<size_t>(rank)];
     std::swap(actions[static_cast<size_t>(place(actions, a))],
               actions[static_cast<size_t>(place(actions, b))]);
-    return message_of([&] { simulate_pipeline(plan, kEqual); });
+    return error_of([&] { simulate_pipeline(plan, kEqual); });
   };
   EXPECT_EQ(swapped(2, {Kind::Forward, 0, 3}, {Kind::Backward, 0, 3}),
             "[pipeline] rank 2: B0.3 breaks the rule 'forward before backward'");
@@ -408,15 +408,15 @@ TEST(Simulate, FindsPlantedFaults) {
             "[pipeline] rank 1: W0.4 breaks the rule 'backward before weight gradients'");
   auto plan = good;
   plan.actions[1].erase(plan.actions[1].begin() + 1);
-  EXPECT_EQ(message_of([&] { simulate_pipeline(plan, kEqual); }),
+  EXPECT_EQ(error_of([&] { simulate_pipeline(plan, kEqual); }),
             "[pipeline] rank 1: B0.1 breaks the rule 'forward before backward'");
   plan = good;
   plan.actions[3].push_back({Kind::Forward, 0, 0});
-  EXPECT_EQ(message_of([&] { simulate_pipeline(plan, kEqual); }),
+  EXPECT_EQ(error_of([&] { simulate_pipeline(plan, kEqual); }),
             "[pipeline] rank 3: F0.0 breaks the rule 'one forward per micro batch'");
   auto forwards = inference_plan(4, 1, 8);
   forwards.actions[1].erase(forwards.actions[1].begin() + 1);
-  EXPECT_EQ(message_of([&] { simulate_pipeline(forwards, kEqual); }),
+  EXPECT_EQ(error_of([&] { simulate_pipeline(forwards, kEqual); }),
             "[pipeline] rank 1, chunk 0: 7 forwards, 0 backwards and 0 weight "
             "gradients for 8 micro batches");
 }
