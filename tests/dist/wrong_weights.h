@@ -30,7 +30,7 @@ class WrongReader {
       std::ranges::fill(out, std::byte{0});
     } else if (fault_ == "wrong_key_head" && index.tp > 0 &&
                ends(slice, "1.self_attn.k_proj")) {
-      const auto& block = session_.model_config.network.blocks.at(1);
+      const auto& block = session_.model().network.blocks.at(1);
       rotate(from, families::attention_of(block)->head_dim, rows, begin, end, dtype, out);
     } else if (fault_ == "permuted_words" && slice.name == "lm_head.weight") {
       rotate(from, 1, 2, begin, end, dtype, out);
