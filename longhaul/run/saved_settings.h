@@ -4,7 +4,8 @@
 
 #include "longhaul/base/json.h"
 
-// What a checkpoint's state.json says, of which `train` writes the whole (train/history).
+// A checkpoint's state.json holds the version and the settings that these functions read;
+// train/history writes the file.
 
 namespace longhaul::run {
 

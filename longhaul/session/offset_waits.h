@@ -7,8 +7,8 @@
 #include "longhaul/families/description/description.h"
 #include "longhaul/layout/shard_plan.h"
 
-// What in a model and its settings has the products of experts take their plain form, for
-// which the host waits for the device (ops::describe_offset_waits).
+// The products of experts take a plain form for some models and settings, and then the
+// host waits for the device (ops::describe_offset_waits). These functions find the cause.
 
 namespace longhaul::session {
 

@@ -194,7 +194,7 @@ class Profile::Recording {
   }
 
   void close() {
-    if (open_.empty()) return;  // it began before the recording
+    if (open_.empty()) return;  // the pass began before the recording
     Span& span = spans_[open_.back()];
     span.end = Clock::now();
     if (!device_.is_cpu()) span.last = stamp();

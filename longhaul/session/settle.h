@@ -12,9 +12,9 @@
 #include "longhaul/system/log.h"
 #include "longhaul/tensor/flat_buffers.h"
 
-// What is settled before a session is built, in the order of these functions. Each logs
-// what a person has to know; `log` is rank 0's, and the other ranks pass a silent one.
-// Each throws ConfigError for settings that do not fit.
+// These functions are called in this order before a session is built. Each function logs
+// what a person has to know: `log` is the log of rank 0, and the other ranks pass a
+// silent one. Each function throws ConfigError for settings that do not fit.
 
 namespace longhaul::session {
 

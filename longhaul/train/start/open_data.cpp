@@ -52,7 +52,7 @@ Named readable(const DataInputs& inputs, Named named) {
                             inputs.config.data.seq_len,
                             inputs.shards,
                             data::input_objects(inputs.objects.store())};
-  // A store has no fields: it holds only what was in the packed field.
+  // A store has no fields, since only the packed field went into the store.
   return {{pack_sources(paths, options, inputs.world, inputs.log)},
           data::kIdsField,
           named.key};

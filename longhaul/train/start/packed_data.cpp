@@ -107,7 +107,7 @@ auto with_advice(const data::BuildOptions& options, const Act& act) {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Input || error.area() != "data") throw;
     std::string text(error.what());
-    // What only `longhaul data build` can do is no advice for training.
+    // Training has no use for advice that only `longhaul data build` can follow.
     text.resize(std::min(text.find(data::kRecordAdvice), text.size()));
     throw InputError(
         "data",
@@ -199,7 +199,7 @@ bool needs_shard_reader(const RunConfig& config) {
     try {
       return std::ranges::any_of(
           data::expand_paths(entry.path.entries), [](const fs::path& path) {
-            // What a prefix holds is known after its fetch, and then it is too late.
+            // Only after a fetch does a prefix show its files, and then it is too late.
             const bool unknown = objects::is_address(path) && !is_packed_in_place(path);
             return unknown || data::names_bert_shards(path);
           });

@@ -217,7 +217,7 @@ void prove_same_copies(const std::vector<fs::path>& addresses,
                        const objects::Access& objects, comm::Communicator& world) {
   std::string own;
   for (const fs::path& address : addresses) {
-    // DIR/ID/content/NAME, where the ID follows from the versions.
+    // The path is DIR/ID/content/NAME, and the ID follows from the versions.
     own += objects.readable(address).parent_path().parent_path().filename().string();
     own += "\n";
   }
