@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -23,6 +24,10 @@ std::vector<StageSpec> place_layers(const RunConfig& config,
     if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
     if (unit.kind == UnitKind::Head) costs.head = cost;
   }
+  // Each layer counts as much as all do on average, so that a run goes on with the cut
+  // with which it began.
+  const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
+  std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
   const auto cut = p.partition.empty() ? partition_layers(costs, p.pp * p.virtual_stages)
                                        : partition_layers(p.partition);
   std::vector<StageSpec> placed;
@@ -169,7 +174,7 @@ MeshShape mesh_of(const RunConfig& config, int64_t ranks) {
           static_cast<int>(p.cp), static_cast<int>(p.tp)};
 }
 
-LayoutDescription place_layout(const RunConfig& config, const ModelDescription& model,
+LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limits,
                                int64_t ranks, const Placement& placement) {
   const ParallelSection& p = config.parallel;
   LayoutDescription layout;
@@ -180,10 +185,10 @@ LayoutDescription place_layout(const RunConfig& config, const ModelDescription& 
   layout.ep = static_cast<int>(p.ep);
   layout.chunks = static_cast<int>(p.virtual_stages);
   if (p.pp > 1) layout.pipeline = p.pipeline;
-  layout.stages = place_layers(config, model);
-  layout.tied = model.tied && p.pp > 1;
+  layout.stages = place_layers(config, *limits.model);
+  layout.tied = limits.model->tied && p.pp > 1;
   layout.tensor = {p.tp, p.sequence && p.tp > 1};
-  layout.shared_key_heads = shared_key_heads(p.tp, ModelLimits(model));
+  layout.shared_key_heads = shared_key_heads(p.tp, limits);
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
   layout.weight_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   if (p.zero == 3 && layout.shards > 1) {
@@ -201,7 +206,7 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
   if (!broken.empty()) {
     refusal_of(broken.front(), config, limits, config.model.config).fail(config);
   }
-  return place_layout(config, model, ranks, placement);
+  return place_layout(config, limits, ranks, placement);
 }
 
 namespace {

@@ -70,8 +70,9 @@ struct LayoutDescription {
 /// Returns the axes on `ranks` ranks, a multiple of pp * cp * tp.
 MeshShape mesh_of(const RunConfig& config, int64_t ranks);
 
-/// Describes the layout of settings that break no rule (layout/rules.h).
-LayoutDescription place_layout(const RunConfig& config, const ModelDescription& model,
+struct ModelLimits;
+/// Describes the layout of settings that break no rule of the model (layout/rules.h).
+LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limits,
                                int64_t ranks, const Placement& placement);
 
 /// Describes the layout of a run. Throws ConfigError, which names the key and the

@@ -132,7 +132,7 @@ void check_features(int64_t tp, const ModelLimits& limits, Broken& broken) {
 void check_gathered(const RunConfig& config, const ModelLimits& limits, int64_t ranks,
                     const Placement& placement, Broken& broken) {
   if (config.memory.gathered_gb == 0.0 || config.parallel.zero != 3) return;
-  LayoutDescription layout = place_layout(config, *limits.model, ranks, placement);
+  LayoutDescription layout = place_layout(config, limits, ranks, placement);
   const int64_t budget = std::exchange(layout.gathered_budget, 0);
   for (int pp = 0; pp < layout.shape.pp && budget > 0; ++pp) {
     const int rank = rank_at(layout.shape, {.pp = pp});
