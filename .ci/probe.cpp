@@ -1,4 +1,4 @@
-// What .ci/run compiles to see how fast the machine is; nothing else uses it.
+// .ci/run compiles this file to see how fast the machine is. Nothing else uses it.
 #include <map>
 #include <regex>
 #include <string>

@@ -16,9 +16,10 @@
 #include "longhaul/system/process_title.h"
 #include "longhaul/system/standard_streams.h"
 
-// The program that people type. LibTorch takes a third of a second and 140 MB to load, so
-// the verbs that compute with it are in a second program beside this one, which this
-// process becomes for them: same number, same arguments.
+// The program that people type. LibTorch takes a third of a second and 140 MB to load. So
+// the verbs that compute with LibTorch are in a second program beside this one. This
+// process turns into the second program for them, with the same number and the same
+// arguments.
 
 namespace longhaul::apps {
 namespace {
@@ -42,7 +43,7 @@ void check_room_for_libtorch() {
   check_room_for_libtorch();
   const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
-  // Or it would be loaded twice, which takes 40 ms.
+  // Without these variables the program would be loaded twice, which takes 40 ms.
   for (const StartVariable& variable : kStartEnvironment) {
     if (!is_decided(variable, ::environ))
       ::putenv(const_cast<char*>(variable.assignment));

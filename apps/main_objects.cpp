@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr int kLowest = 19;  // of setpriority()
+constexpr int kLowest = 19;  // the lowest priority of setpriority()
 
 }  // namespace
 
@@ -32,7 +32,7 @@ int main(int count, char** arguments) {
   // Credentials are in this process's memory, and core files lie where others read them.
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  // What the starting process has open is none of this one's business.
+  // This process closes the descriptors that it has inherited from the starting process.
   ::close_range(longhaul::objects::kServiceMemory + 1, ~0U, 0);
   return longhaul::objects::serve_objects(longhaul::objects::kServiceSocket,
                                           longhaul::objects::kServiceMemory);

@@ -175,7 +175,7 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
   config.data.seq_len = positions;
   config.parallel = parallel;
   config.precision.compute = compute_type(call.dtype, model.config);
-  // As many micro batches as any schedule of the run's may ask for.
+  // The number of micro batches is the largest that any schedule of the run may ask for.
   const int64_t one_replica = parallel.tp * parallel.pp * parallel.cp;
   const int64_t replicas = std::max<int64_t>(1, world->size() / one_replica);
   config.batch.micro_size = micro_size;

@@ -112,7 +112,7 @@ void FailureReport::report(const Error& error) {
   if (meeting.speaks) say_(meeting.shared ? text : with_rank);
   if (!meeting.all_came) return;
   try {
-    // Whoever aborts first ends the others: not before all have spoken.
+    // The first rank that aborts ends the others. So all ranks speak before.
     ends_in_time(*group_->barrier());
   } catch (const Error&) {
     // As above.

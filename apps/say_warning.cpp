@@ -6,7 +6,8 @@
 #include "apps/program.h"
 #include "longhaul/system/terminal.h"
 
-// A file of its own: a tool of the tests has a verb without the program around it.
+// The function has a file of its own, because a tool of the tests has a verb without the
+// program around it.
 namespace longhaul::apps {
 
 void say_warning(const std::string& line) {

@@ -433,7 +433,8 @@ std::optional<std::string> setting_hint(const CLI::App& program,
     const CLI::Option* const known = verb.option(is_long ? word : word.substr(0, 2));
     if (known != nullptr && word != "-np") {
       const bool apart = is_long ? equals == std::string::npos : word.size() == 2;
-      if (apart && known->get_items_expected_max() > 0) ++i;  // and its value
+      // The next word is the option's value.
+      if (apart && known->get_items_expected_max() > 0) ++i;
       continue;
     }
     UnknownFlag flag{word, dictionary::word_name(word), ""};

@@ -8,11 +8,11 @@
 #include "apps/start_environment.h"
 
 // OpenMP's threads wait for each other at the end of every parallel loop. By default they
-// spin for milliseconds, and where another process wants the core (ranks beside each
-// other, another job), the one that works waits for the one that spins. The library reads
-// how long to spin when it is loaded, the C library how to get its memory when it starts,
-// so a program that was not started with that set (as `longhaul` starts it) starts itself
-// once more, before any library is initialised, which is what takes time.
+// spin for milliseconds. If another process wants the core (ranks beside each other,
+// another job), the working thread then waits for the spinning one. The library reads its
+// time of spinning when it is loaded, and the C library chooses its memory when it
+// starts. So a program that was started without these variables starts itself once more.
+// It does so before any library is initialised, since that takes time.
 
 namespace longhaul::apps {
 namespace {
@@ -23,7 +23,8 @@ constexpr size_t kMostVariables = 8192;
 /// Calls nothing but the kernel: the C library is not initialised yet. Where something is
 /// amiss, the program goes on as it is.
 void start_again_with_variables(int /*argc*/, char** argv, char** environment) {
-  // Started as an argument of the dynamic loader: its path is not the program's.
+  // If the dynamic loader got the program as an argument, the loader's path is not the
+  // path of the program.
   if (::getauxval(AT_BASE) == 0) return;
   std::array<const char*, kMostVariables + std::size(kStartEnvironment) + 1> variables{};
   size_t count = 0;

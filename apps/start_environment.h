@@ -13,8 +13,8 @@ struct StartVariable {
 };
 
 inline constexpr StartVariable kStartEnvironment[] = {
-    // How long OpenMP's threads spin before they sleep: some 50 to 200 microseconds, by
-    // CPU, as long as the single-threaded stretches of a step.
+    // OpenMP's threads spin this long before they sleep: 50 to 200 microseconds, by CPU.
+    // The single-threaded stretches of a step are as long.
     {"GOMP_SPINCOUNT=3000", {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}},
     // malloc asks for large pages where the kernel gives them on request: activations are
     // read a row of a few KB at a time, each in a page of its own.

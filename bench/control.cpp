@@ -241,7 +241,8 @@ class MeasuredFleet : public Fleet {
     const fs::path path = dir_ / "status_again.json";
     const system::Stopwatch watch;
     take_reports(status, newest_, {});
-    // A rank's row is longest while the rank waits. How many ranks wait now is chance.
+    // A rank's row is longest while the rank waits. Every rank waits here, so that the
+    // size does not depend on chance.
     for (run::RunStatus::Rank& rank : status.ranks) {
       rank.waits_for = "all_gather 1000000 of data, bucket 4";
       rank.waits_seconds = 1.0 / 3.0;

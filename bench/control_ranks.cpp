@@ -48,7 +48,8 @@ constexpr double kTickSeconds = 0.5;
       run::RankRecord::create(directories_of(dir, node).records(), rank, size.ranks());
   record.set_place(place(rank, size));
   int64_t number = 0;
-  // Further than the last start: a fault at the same step again would end the run.
+  // The steps lie beyond those of the last start, since a fault at the same step again
+  // would end the run.
   for (int64_t step = 1000 * start + 1; asked == 0; ++step) {
     for (const char* phase : {"forward", "backward", "gradients", "update"}) {
       record.set(phase, step);

@@ -48,7 +48,8 @@ class Report {
     if (name.find(filter_) == std::string::npos) return;
     body();
     std::vector<double> seconds;
-    std::vector<double> processor;  // of all threads; free of other processes' turns
+    // The time of all threads, without the turns of other processes.
+    std::vector<double> processor;
     for (int i = 0; i < rounds_; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       const std::clock_t ticks = std::clock();
@@ -198,7 +199,7 @@ void products(system::Isa isa, const Report& report) {
           isa);
     });
   }
-  // All of it in the caches: what the others are measured by.
+  // All operands lie in the caches. The other kernels are compared with this one.
   const auto a = values(96 * 256);
   std::vector<float> sums(96 * 512);
   const auto b = values(256 * 512);

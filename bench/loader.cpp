@@ -1,10 +1,11 @@
 // Reads a data source as training does and measures it:
 //   bench_loader PATH SEQ_LEN GLOBAL_SIZE SECONDS [unverified]
-// Prints one JSON object: tokens per second with and without the thread that reads ahead,
-// milliseconds until the first batch of step 1 and of step 1,000,001 of a run that goes
-// on from there, the milliseconds of opening the source, and the rates of the first pass
-// over it, which compares each block of a token store with its hash, and of the second.
-// With "unverified" no block is compared. bench_loader.py makes the data and calls it.
+// Prints one JSON object. It has tokens per second with and without the thread that reads
+// ahead, and the milliseconds of opening the source. It has the milliseconds to the
+// first batch of step 1 and of step 1,000,001 of a run that goes on from there. It has
+// the rates of the first pass, which compares each block of a token store with its hash,
+// and of the second. With "unverified" no block is compared. bench_loader.py makes the
+// data and calls it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
     const system::Stopwatch watch;
     const Source source = data::open_source(argv[1], seq_len, false, argc == 5);
     const double open_ms = watch.seconds() * 1e3;
-    // So that the page cache is warm in what follows.
+    // This pass also warms the page cache for the next one.
     const double first_pass = pass_rate(*source);
     const double second_pass = pass_rate(*source);
     const Json result = {

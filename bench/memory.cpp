@@ -1,9 +1,9 @@
-// What a few training steps hold in memory on every rank, for bench_memory.py.
+// Measures what a few training steps hold in memory on every rank, for bench_memory.py.
 //   bench_memory RUN.toml [--set KEY=VALUE]
-// Trains run.steps steps as `longhaul train` does, without a run directory; rank 0 prints
-// one JSON line per rank: bytes of flat buffers and optimizer state, the largest number
-// of bytes that live tensors took beside them in a step, and how much the resident set
-// has grown.
+// Trains run.steps steps as `longhaul train` does, without a run directory. Rank 0 prints
+// one JSON line per rank. It has the bytes of flat buffers and optimizer state, and the
+// most bytes that live tensors took beside them in a step. It also has the growth of the
+// resident set.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
-// Each fused operation against its composite form in LibTorch's operations, which the
-// tests hold it to: forward and backward in bf16 on the shapes of a 125M Llama (batch 2 x
-// 1024, hidden 768, feed forward 2048, 12 query and 4 key heads of 64, vocabulary 32000),
-// in turn, medians.
+// Compares each fused operation with its composite form in LibTorch's operations. Both
+// run forward and backward in bf16, in turn, and the medians count. The shapes are those
+// of a 125M Llama (batch 2 x 1024, hidden 768, feed forward 2048, 12 query and 4 key
+// heads of 64, vocabulary 32000).
 //   bench_operations [rounds [substring of the names]]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -139,7 +139,8 @@ void norms_and_activations(const Report& report) {
 }
 
 void attention(const Report& report) {
-  // LibTorch's products in bf16 crawl on some processors: both types.
+  // LibTorch's products in bf16 are very slow on some processors, so both types are
+  // measured.
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
     const auto make = [&](int64_t heads) {
       return at::randn({kSequences, kLength, heads, kHeadDim}).to(type);

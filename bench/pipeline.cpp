@@ -1,11 +1,11 @@
-// Bubbles of the pipeline schedules, measured with stages that sleep: no computing, so
-// that four stages need no four cores. A rank's forward takes one unit, its backward two,
-// of which weight gradients are one; with v stages per rank each takes 1/v of that.
+// Measures bubbles of the pipeline schedules with stages that sleep and do not compute,
+// so that four stages need no four cores. A rank's forward takes one unit, its backward
+// two, of which weight gradients are one; with v stages per rank each takes 1/v of that.
 //   bench_pipeline [unit in ms [steps]]          4 ranks as threads of one process
 //   mpirun -n P bench_pipeline [unit [steps]]    P ranks
-// Prints one JSON object a line; a step's time is from a barrier to its end on the
-// slowest rank, the median over the steps, and the bubble is what exceeds the work of a
-// rank.
+// Prints one JSON object a line. A step's time is from a barrier to its end on the
+// slowest rank, and the median over the steps counts. The bubble is the time beyond the
+// work of a rank.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// What a save costs a rank, as JSON: bench_save.py starts it beside its peers.
+// Measures what a save costs a rank, as JSON. bench_save.py starts it beside its peers.
 //   bench_save DIR MEGABYTES [ROUNDS]
 // One rank saves a state of one tensor per 16 MB, as a rank of a large run has them.
 

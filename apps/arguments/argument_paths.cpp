@@ -86,7 +86,7 @@ std::string problem_of_word(const std::string& verb, const std::string& option,
       }
       return refusal(word, meant);
     }
-    // What is read is looked for where it is opened.
+    // An input is looked for where it is opened.
     return names_output(option) ? problem_of_output(word) : "";
   }
   std::string meant = unexpanded(word);

@@ -42,7 +42,7 @@ TEST(LaunchGround, ADirectoryThatCannotBeWrittenIsRefusedWithWhatToDo) {
   EXPECT_EQ(refused_directory(scratch.path()), "");
   EXPECT_EQ(refused_directory(scratch / "new"), "");
   EXPECT_TRUE(fs::is_empty(scratch / "new"));
-  // Also for root, who may write anywhere else.
+  // The check also works for root, because root may write anywhere else.
   write_text_durable(scratch / "file", "x");
   EXPECT_EQ(
       refused_directory(scratch / "file/below"),

@@ -113,7 +113,7 @@ TEST(TakeText, OfALargeTextTheBeginningIsTakenUpToALineEnd) {
 TEST(TakeText, AHugeFileIsNotReadWhole) {
   const TestDirectory dir;
   write_file(dir / "huge.txt", repeated("some words of a book\n", 200'000));
-  // What is behind the beginning is a hole, and would be refused.
+  // The rest of the file is a hole, which would be refused.
   fs::resize_file(dir / "huge.txt", uint64_t{2} << 30);
   const TextSample sample = take_text(inputs_of(dir / "huge.txt"), 100'000);
   EXPECT_FALSE(sample.whole);

@@ -228,7 +228,7 @@ class TryChain {
     const system::Stopwatch watch;
     train_quietly(words, follow);
     const double rate = follow.sequences_per_s();
-    // How long a start and an end of the program take; generate and export take about as
+    // A start and an end of the program take this long. generate and export take about as
     // long.
     starting_ = std::max(0.0, watch.seconds() - follow.seconds_of_steps());
     fmt::print("  {:.0f} tokens a second\n", rate * static_cast<double>(kSequence));

@@ -5,8 +5,8 @@
 namespace longhaul::apps {
 
 std::string mpi_version() {
-  // Allowed before MPI_Init. "Open MPI v4.1.4, package: ..., ident: ..., ...": the head
-  // says it.
+  // The call is allowed before MPI_Init. Its text is "Open MPI v4.1.4, package: ...,
+  // ident: ...", and the version is in its head.
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);

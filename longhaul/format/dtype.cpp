@@ -53,7 +53,8 @@ uint16_t float_to_f16(float value) {
   // 65520 and more round to infinity.
   if (magnitude >= 0x477FF000U) return static_cast<uint16_t>(sign | 0x7C00U);
   if (magnitude < 0x38800000U) {
-    // Subnormal: adding 0.5 shifts the mantissa to units of 2^-24 and rounds to even.
+    // The result is subnormal. Adding 0.5 shifts the mantissa to units of 2^-24 and
+    // rounds to even.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
   }

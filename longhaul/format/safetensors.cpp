@@ -17,8 +17,7 @@
 namespace longhaul::format {
 namespace {
 
-// More dims and tensors than any model has. The limits bound the cost of a hostile
-// header.
+// No model has as many dims and tensors. The limits bound the cost of a hostile header.
 constexpr size_t kMaxRank = 16;
 constexpr size_t kMaxTensors = 1'000'000;
 constexpr int kHeaderDepth = 4;  // object, tensor, array, number

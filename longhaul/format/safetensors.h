@@ -13,10 +13,10 @@
 
 namespace longhaul::format {
 
-// The format (github.com/huggingface/safetensors): u64 little-endian length of the
-// header, the header as a JSON object {name: {dtype, shape, data_offsets: [begin, end]}},
-// the data. Offsets count from the end of the header; the tensors cover the data without
-// holes.
+// A file (github.com/huggingface/safetensors) begins with the length of its header, u64
+// little-endian. The header follows as a JSON object {name: {dtype, shape, data_offsets:
+// [begin, end]}}, and then the data. Offsets count from the end of the header. The
+// tensors cover the data without holes.
 
 /// The reference reader refuses larger headers too.
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;

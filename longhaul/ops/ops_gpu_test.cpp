@@ -1,4 +1,5 @@
-// Label gpu: each operation gives on a GPU what it gives on the CPU, fused and composite.
+// Tests that each operation gives on a GPU what it gives on the CPU, fused and composite.
+// The tests have the label gpu.
 #include <functional>
 
 #include "longhaul/ops/attention/attention.h"

@@ -106,7 +106,7 @@ TEST_P(RmsNormForms, OfAResidualWithoutAGraphAreTheSame) {
 }
 
 TEST_P(RmsNormForms, BeginWithTheNormAlone) {
-  // First values: 1 is of no effect, and 0 where 1 is added.
+  // The first values have no effect. They are 1, and 0 for a form that adds 1.
   const at::Tensor x = random({21, 50}), dy = random({21, 50});
   const bool adds_one = form() == RmsForm::OnePlusWeight;
   const auto first = bound(at::full({50}, adds_one ? 0.0 : 1.0, type()));

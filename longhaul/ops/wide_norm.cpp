@@ -84,7 +84,7 @@ struct WideNormsNode : Function<WideNormsNode> {
           .mul_(part.weight->weight())
           .to(x.scalar_type())
           .view(x.sizes())
-          .detach();  // its own tensor for autograd
+          .detach();  // autograd needs a tensor of its own
     };
     tensor_list out = {normed(q, 0), normed(k, 1), v.detach()};
     ctx->save_for_backward({q, k, inverse});

@@ -91,7 +91,7 @@ TEST_P(WideNorm, EqualsAutogradOverAllHeadsOfAToken) {
     const Heads out = wide_norm_heads({in[0], in[1], in[2]}, norms);
     const auto dx = torch::autograd::grad({out.q, out.k, out.v}, in, dy);
     const PlainResult want = plain(p);
-    const double tolerance = type() == at::kFloat ? 1e-6 : 4e-3;  // of one rounding
+    const double tolerance = type() == at::kFloat ? 1e-6 : 4e-3;  // one rounding
     expect_close(out.q, want.q, tolerance, "q");
     expect_close(out.k, want.k, tolerance, "k");
     expect_close(dx[0], want.dq, tolerance, "dq");

@@ -58,7 +58,7 @@ class AlignedMalloc final : public c10::Allocator {
 
 void tune_cpu_memory() {
   system::tune_malloc();
-  // Never destroyed: a tensor may outlive static objects.
+  // The allocator is never destroyed, since a tensor may outlive static objects.
   static auto* const memory = new AlignedMalloc;
   c10::SetCPUAllocator(memory, /*priority=*/1);
 }

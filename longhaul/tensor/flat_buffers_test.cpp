@@ -143,7 +143,7 @@ TEST(FlatBuffers, ReleasedUnitsHaveNoStorageAndAnAccessSaysSo) {
   flat.release_weights(bucket);
   flat.release_grads(bucket);
   EXPECT_THROW(parameter->weight(), Error);
-  // The same memory again, zeroed again.
+  // The bucket gets the same memory again, and it is zeroed again.
   flat.hold_grads(bucket);
   EXPECT_EQ(bucket.grads.data_ptr(), memory);
   EXPECT_EQ(parameter->grad().abs().sum().item<float>(), 0.0F);

@@ -9,7 +9,7 @@
 
 #include "tests/accelerator/loaded.h"
 
-// Compares operations on the device with the CPU's.
+// Compares operations on the device with those of the CPU.
 
 namespace longhaul::softdev_test {
 namespace {

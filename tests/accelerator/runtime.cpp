@@ -17,7 +17,7 @@
 #include "tests/accelerator/softdev.h"
 #include "tests/accelerator/streams.h"
 
-// What LibTorch needs of a device: memory, devices, streams and events.
+// Memory, devices, streams and events, which LibTorch needs of a device.
 
 namespace longhaul::softdev {
 namespace {

@@ -7,9 +7,9 @@
 // As on a GPU,
 // - the host cannot touch device memory (SIGSEGV), and fresh memory holds NaN, not zeros;
 // - only streams and events order work. Kernels run at once on the calling thread, and
-//   collectives later on a thread of their stream, but the device checks the order that
-//   the program asked for: two uses of the same bytes, one of them a write, are a race
-//   where neither a stream nor an event nor a wait of the host orders them;
+//   collectives later on a thread of their stream. The device checks the order that the
+//   program asked for. Two uses of the same bytes, one of them a write, are a race if
+//   neither a stream nor an event nor a wait of the host orders them;
 // - the bytes of a copy into pinned memory arrive only when somebody has waited for the
 //   copy: until then the memory holds 0xFF;
 // - operations between ranks run in each stream's order, and ranks that wait for each
@@ -31,10 +31,10 @@
 // - SOFTDEV_NO_COLLECTIVES: at 1 there are no operations between ranks, and the program
 //   goes through the host.
 // - SOFTDEV_FAULT: a mistake that the device makes once in the program's place, the Nth
-//   time that it can: forget_wait:N, of one event; host_read:N, of an operand;
-//   wrong_stream:N, of a collective; early_receive:N, ahead of the sends that it is
-//   grouped with; early_reuse:N, of a buffer that another stream uses; extra_wait:N, for
-//   the device.
+//   time that it can. The mistakes are forget_wait:N (of one event), host_read:N (of an
+//   operand), wrong_stream:N (of a collective) and extra_wait:N (for the device). Two
+//   more are early_receive:N (ahead of the sends that it is grouped with) and
+//   early_reuse:N (of a buffer that another stream uses).
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -65,7 +65,7 @@ Stream& new_stream(int device) {
   check_device(device);
   const std::lock_guard lock(state_mutex());
   auto& of_device = streams().of_device[static_cast<size_t>(device)];
-  // The ids of LibTorch: the first is that of the default stream.
+  // The ids are LibTorch's ids, and the first id is that of the default stream.
   const auto id = static_cast<int64_t>(of_device.size());
   auto* made = new Stream(streams().all.size(), device, id);
   streams().all.push_back(made);

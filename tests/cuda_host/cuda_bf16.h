@@ -1,7 +1,7 @@
 #pragma once
 
-// This header stands in for CUDA's own, as cuda_runtime.h beside it does: bf16 with
-// CUDA's names and roundings.
+// This header stands in for the header of CUDA, as cuda_runtime.h beside it does. It has
+// bf16 with CUDA's names and roundings.
 
 #include <bit>
 #include <cstdint>

@@ -6,10 +6,9 @@
 #include <source_location>
 
 // The threads of a block run one after another on one thread of the host. A thread runs
-// until it waits for other threads, and a warp until it waits for other warps. What a
-// thread does without waiting in between therefore never overlaps with other threads;
-// set_order() chooses which threads run first. A kernel whose results depend on this
-// order has a race.
+// until it waits for other threads, and a warp until it waits for other warps. So code of
+// a thread without a wait never overlaps with other threads. set_order() chooses which
+// threads run first. A kernel whose results depend on this order has a race.
 
 namespace longhaul::cuda_host {
 

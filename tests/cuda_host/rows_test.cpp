@@ -442,7 +442,8 @@ TEST_P(CudaKernels, CrossEntropyOfAPartOfTheVocabularyIsTheCpus) {
     const auto lse = random_values<float>(rows(), 2);
     std::vector<int64_t> targets;
     std::vector<float> scales;
-    for (int64_t r = 0; r < rows(); ++r) {  // here, before, after this part; none
+    // The target lies before, in or after this part, or there is none.
+    for (int64_t r = 0; r < rows(); ++r) {
       targets.push_back(r % 4 == 0   ? (r * 7 + width() - 1) % width()
                         : r % 4 == 1 ? -3
                                      : width());

@@ -1,4 +1,5 @@
-// What a unit's description says that its forward keeps is what a run holds, to the byte.
+// Tests that a run holds what a unit's description says that its forward keeps, to the
+// byte.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>

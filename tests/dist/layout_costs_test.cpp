@@ -1,5 +1,5 @@
-// What a layout's description says that each rank holds and sends in a step is what a run
-// holds and sends, to the byte.
+// Tests that a run holds and sends what a layout's description says of each rank and
+// step, to the byte.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
@@ -127,7 +127,8 @@ class WatchedStage : public parallel::PipelineStage {
     const int64_t before = CountedMemory::live();
     nn::Tensors dx = stage_.backward(chunk, micro_batch, grads);
     const StageSpec& spec = specs_.at(static_cast<size_t>(chunk));
-    // What waits for its weight gradient may hold the gradient that came from outside.
+    // A unit that waits for its weight gradient may hold the gradient that came from
+    // outside.
     const int64_t in = put_off_ && !spec.head ? boundary_ : 0;
     const int64_t change = CountedMemory::live() - before + in;
     const layout::ChunkBytes& bytes = chunks_.at(static_cast<size_t>(chunk));
@@ -241,7 +242,7 @@ TEST(LayoutCosts, OfDataParallelismAreThoseOfARun) {
                   zero == "0" ? "run.seed=1" : "parallel.shard_group=2"},
                  "qwen3"});
   }
-  // Room for every unit, and for some.
+  // The first room holds every unit, the second one only some.
   for (const std::string room : {"0.001", "0.00012"}) {
     check_costs({4, {"parallel.zero=3", "memory.gathered_gb=" + room}});
     check_costs({4, {"parallel.zero=3", "parallel.pp=2", "memory.gathered_gb=" + room}});
@@ -257,7 +258,7 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
     // Messages above and below those that go in one round.
     check_costs(
         {2, {"parallel.tp=2", key, "precision.compute=fp32", "data.seq_len=256"}});
-    // Key heads on two ranks each.
+    // Two ranks hold each key head.
     check_costs({4, {"parallel.tp=4", key}, "qwen2"});
     check_costs({4, {"parallel.tp=4", key, "precision.compute=fp32", "run.fused=false"}});
     check_costs({8, {"parallel.tp=4", key, "parallel.zero=3"}, "llama", true});
@@ -268,7 +269,7 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
 }
 
 TEST(LayoutCosts, OfGradientsThatTheFirstRankSendsAreThoseOfARun) {
-  // Down a tree, and, with all layers, in parts.
+  // The gradients go down a tree, and with all layers they go in parts.
   for (const std::string layers : {"1", "4"}) {
     for (const std::string tp : {"3", "6"}) {
       check_costs({std::stoi(tp),

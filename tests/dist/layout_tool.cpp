@@ -1,8 +1,8 @@
-// For the tests of layouts: trains a few steps as `longhaul train` does, with one thing
-// broken on purpose, so that the comparisons can be seen to fail.
+// Trains a few steps as `longhaul train` does, with one thing broken on purpose. So the
+// tests of layouts can show that their comparisons fail.
 //   longhaul_layout_tool RUN.toml STEPS [--set KEY=VALUE] [--fault NAME]
-// Rank 0 prints one JSON line per step; a checkpoint follows the first step. Without a
-// fault the curve is that of `longhaul train`. With init.weights the certificate is
+// Rank 0 prints one JSON line per step; a checkpoint follows the first step. If no fault
+// is given, the curve is that of `longhaul train`. With init.weights the certificate is
 // asked. Where a check of the copies is due (resilience.checksum_every), the ranks
 // compare what they hold alike.
 #include <ATen/ops/empty.h>
@@ -246,14 +246,14 @@ class Run {
 };
 
 const std::array<std::string, 23> kFaults = {
-    // of the step
+    // The next faults are faults of the step.
     "no_norm_sum", "no_first_gradient", "no_key_sum", "no_tied_sum", "no_replica_sum",
     "no_expert_sum", "experts_counted_twice", "dropped_micro_batch", "local_denominator",
     "chunk_order", "halved_gradient", "trained_padding",
     // of what is loaded
     "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
     "permuted_words", "permuted_tokens", "permuted_router", "swapped_experts",
-    // of the optimizer
+    // The next faults are faults of the optimizer.
     "rounded_masters", "random_masters", "stale_moments"};
 
 Arguments parse(int argc, char** argv) {

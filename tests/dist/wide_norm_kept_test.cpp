@@ -1,4 +1,4 @@
-// What a norm over all heads keeps is what its description says, to the byte, on every
+// Tests that a norm over all heads keeps what its description says, to the byte, on every
 // rank.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -119,7 +119,7 @@ TEST(WideNormKept, IsWhatItsDescriptionSaysOnEveryRank) {
       const ForwardForm form{fused, bytes};
       for (const bool flat : {false, true}) {
         expect_kept({form, 1, false, flat});
-        for (const int tp : {2, 4}) {  // of 4 two hold each key head
+        for (const int tp : {2, 4}) {  // with 4 ranks two ranks hold each key head
           for (const bool sequence : {false, true}) {
             expect_kept({form, tp, sequence, flat});
           }

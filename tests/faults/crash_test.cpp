@@ -21,8 +21,8 @@ size_t changes_of(const fs::path& record) {
   return count;
 }
 
-// Lets the run go on in this process, undisturbed: it saves the lost step or the next
-// one, and one more. Retention and leftovers must be in order at the end.
+// Lets the run go on in this process, undisturbed. The run saves the lost step or the
+// next one, and one more. Retention and leftovers must be in order at the end.
 void expect_goes_on(const fs::path& run_dir, int64_t after, int ranks) {
   std::vector<Said> said;
   const int attempt = run_tiny({run_dir, {after + 1, after + 2, after + 3}, ranks, 2},

@@ -56,7 +56,7 @@ bool verify_finds(const fs::path& step_dir) {
   }
 }
 
-// What comes of reading every tensor without verify(), as a start does.
+// The result of reading every tensor without verify(), as a start does.
 enum class Loaded { Refused, Right, Wrong };
 Loaded load(const fs::path& step_dir) {
   try {

@@ -6,17 +6,16 @@
 //   LONGHAUL_FAULT_HOST    only in processes of the machine of this name
 //   LONGHAUL_FAULT_RECORD  a file that receives every change, with its bytes
 //
-// Actions: kill (SIGKILL to the process; when=before|after), fail (error=ENOSPC), short
-// (half of the bytes), slow (ms=5), pause (makes PATH.reached, then waits until the file
-// gate=PATH exists), nosync (syncs are counted, not done: a process that is killed loses
-// nothing that it has written). Keys of all actions:
-// op=create|write|sync|rename|exclusive (a rename with flags)|link|unlink|mkdir|truncate|
-// close|read|map|share (a shared mapping)|change (the default: all but the four before),
-// path=PART of the path, n=NUMBER of the matching call (from 1; absent: every call),
-// forever=1 (call n and all after it). Where several rules match a call, the first one
-// counts; slow and nosync combine with any other.
-// Calls are made with syscall(2), so that nothing here depends on other libraries that
-// intercept them.
+// Actions are kill (SIGKILL to the process; when=before|after), fail (error=ENOSPC),
+// short (half of the bytes), slow (ms=5) and pause (makes PATH.reached, then waits until
+// the file gate=PATH exists). nosync counts syncs and does none. Keys of all actions:
+//   op=create|write|sync|rename|exclusive (a rename with flags)|link|unlink|mkdir|
+//   truncate|close|read|map|share (a shared mapping)|change (the default: all but the
+//   four before), path=PART of the path, n=NUMBER of the matching call (from 1; absent:
+//   every call), forever=1 (call n and all after it)
+// Where several rules match a call, the first one counts; slow and nosync combine with
+// any other. Calls are made with syscall(2), so that nothing here depends on other
+// libraries that intercept them.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -42,12 +41,12 @@
 namespace {
 
 enum Op : unsigned {
-  kCreate = 1,  // also when an existing file is cut at its opening
+  kCreate = 1,  // an existing file that is cut at its opening counts too
   kWrite = 2,
   kSync = 4,
   kRename = 8,
   kLink = 16,
-  kUnlink = 32,  // of files and of directories
+  kUnlink = 32,  // removes a file or a directory
   kMkdir = 64,
   kTruncate = 128,
   kClose = 256,

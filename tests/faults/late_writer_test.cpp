@@ -81,7 +81,7 @@ bool stand_still_before(size_t n, Wakes wakes, const FaultDir& dir) {
   const Ended ended = old.wait();
   EXPECT_EQ(ended.signal, 0);
   EXPECT_EQ(problem_of(run_dir, {{3, 2}, {4, 2}}), "") << ended.errors;
-  // What the old attempt has left behind does not disturb the next start either.
+  // The files that the old attempt has left do not disturb the next start either.
   const int next = run_tiny({run_dir, {5}, 2, 2}, [&](const SaveReport& report, int) {
     EXPECT_EQ(report.error, "");
   });

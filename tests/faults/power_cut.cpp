@@ -109,7 +109,7 @@ void PowerCut::add_operation(size_t index, std::map<uint64_t, size_t>& numbers) 
     if (operation.kind == "rename") names.push_back(name_of(operation.path, kNone));
     add_name(index, std::move(names));
   } else if (operation.kind == "sync") {
-    // The number of a directory is known as well, except the root's.
+    // The number of a directory is known as well, except that of the root.
     const auto found = numbers.find(operation.number);
     synced_[index] = operation.path == root_  ? 0
                      : found != numbers.end() ? found->second
@@ -200,7 +200,7 @@ Tree PowerCut::whole(size_t cut) const {
 void PowerCut::trees(size_t cut, int random, std::mt19937_64& generator,
                      const std::function<bool(const Tree&)>& visit) const {
   std::vector<size_t> pending;
-  std::vector<size_t> focus;  // what the omitted sync would have kept
+  std::vector<size_t> focus;  // changes that the omitted sync would have kept
   for (size_t e = 0; e < effects_.size() && effects_[e].operation < cut; ++e) {
     if (effects_[e].durable < cut) continue;
     pending.push_back(e);

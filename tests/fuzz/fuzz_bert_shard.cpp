@@ -44,9 +44,9 @@ void unfilter(const uint8_t* bytes, size_t size) {
 
 }  // namespace
 
-// Any bytes as a shard, as training reads it: an InputError, or a shard whose values are
-// in range. libhdf5 runs in a process of its own, with limits; what it does to that one
-// must not show here.
+// Takes any bytes as a shard, as training reads it. The result is an InputError, or a
+// shard whose values are in range. libhdf5 runs in a process of its own, with limits. A
+// crash of that process must not show here.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   static data::ShardReader reader;
   unfilter(bytes, size);

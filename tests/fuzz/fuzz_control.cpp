@@ -1,6 +1,7 @@
-// Any bytes on a control connection: as a peer that knows nothing, to either side of the
-// handshake; in the middle of an authentic stream; and as a change of an authentic
-// message. What comes out is an InputError or nothing, never a message that was not sent.
+// Takes any bytes on a control connection. They come from a peer that knows nothing, at
+// either side of the handshake. They come in the middle of an authentic stream, and as a
+// change of an authentic message. The result is an InputError or nothing, never a message
+// that was not sent.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
         try {
           read_all(directory.path(), verify);
         } catch (const InputError&) {
-          // Refused by name: what every other input gets.
+          // Every other input is refused by name.
         }
       }
     }

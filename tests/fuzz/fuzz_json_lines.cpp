@@ -4,9 +4,9 @@
 
 #include "longhaul/data/input/input_set.h"
 
-// Any bytes as a line of a JSON lines file, and as a text file: a document or a named
-// problem comes out, never a crash; a text is valid UTF-8 and not empty, ids are not
-// negative and each has its target bit.
+// Takes any bytes as a line of a JSON lines file, and as a text file. A document or a
+// named problem comes out, never a crash. A text is valid UTF-8 and not empty. Ids are
+// not negative, and each has its target bit.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul::data;
   const InputOptions options;

@@ -1,6 +1,6 @@
-// Any bytes as a torch file and as a bare pickle: either a clear InputError, or plain
-// data whose tensors lie in their storages, whose storages lie in the file, and which
-// survives the way through a pipe.
+// Takes any bytes as a torch file and as a bare pickle. The result is a clear InputError,
+// or plain data. The tensors of such data lie in their storages, the storages lie in the
+// file, and the data survive the way through a pipe.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

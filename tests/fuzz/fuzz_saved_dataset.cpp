@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
       read_all(directory.path(), length);
     } catch (const InputError&) {
-      // Refused by name: what every other input gets.
+      // Every other input is refused by name.
     }
   }
   return 0;

@@ -1,5 +1,5 @@
-// What a step does on a device that is not a CPU: nothing of forward, loss and backward
-// waits for it, and the numbers are those of the CPU.
+// Tests a step on a device that is not a CPU. Nothing of forward, loss and backward waits
+// for the device, and the numbers are those of the CPU.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -137,7 +137,7 @@ TEST(DevicePath, ABatchCrossesInOneCopyOfPinnedMemoryAndIsTheSame) {
   const int64_t copies = testing::copies_to_device;
   const nn::Batch there = session::batch_of(batch, 1, 2, kDevice);
   EXPECT_EQ(testing::copies_to_device - copies, 1);
-  EXPECT_EQ(testing::pinned_bytes, pinned);  // not kept
+  EXPECT_EQ(testing::pinned_bytes, pinned);  // the pinned memory is not kept
   EXPECT_EQ(waits.take(), kNone);
   const nn::Batch here = session::batch_of(batch, 1, 2, at::kCPU);
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {

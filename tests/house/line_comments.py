@@ -27,13 +27,13 @@ QUOTED = re.compile(r"`[^`]*`|\"[^\"]*\"|\([^)]*\)")
 AUXILIARY = re.compile(r"(?:is|are|was|were|has|have|had|does|do|did|may|must|can|cannot|could|will|"
                        r"would|should|shall|might|need|needs|stays?|lets?)", re.I)
 PLURALS = set("""accept add agree allow answer appear apply arrive ask be become begin behave belong
-    bind bring build call carry catch change check choose come compare compute contain copy cost
+    bind bound bring build call carry catch change check choose come compare compute contain copy cost
     count cover cut decide define delete depend die differ drop end enter fail fall fetch fill find
-    finish fit fold follow form free get give go grow hang happen hold ignore include install join
-    keep know leave lie limit link list load lock look lose make mark match mean meet merge mount
+    finish fit fold follow form free get give go grow hand hang happen hold ignore include install join
+    keep know leave lie limit link list load lock look lose make mark match matter mean meet merge mount
     move multiply name note notice open outlive overwrite panic pass pay point print put reach read
     refuse remove repeat replace report reserve return reuse round run save say search see send set
-    settle share show skip sleep sort spell stand start stop store sum survive take tell test throw
+    settle share show skip sleep sort speak spell stand start stop store sum survive take tell test throw
     touch train trust try use vary visit wait want watch work write zero""".split())
 PAST = set("began came ended failed found held knew left lost made met ran said saw sent stood told "
            "took went wrote".split())
@@ -57,7 +57,7 @@ OBJECTS = {"a", "an", "the", "its", "no", "their", "itself", "another"}
 OPENS_CLAUSE = ("that which who whose whom whoever whatever where wherever when whenever if because unless "
                 "until while whether").split()
 CLAUSE = re.compile(r"(?<!\bfor )(?<!\bof )(?<!\bin )(?<!\bto )(?<!\bby )(?<!\band )(?<!\bat )(?<!\bif )"
-                    rf"(?<!\ba )\b(?:{'|'.join(OPENS_CLAUSE)})\b(?! *[.,;:]|$)", re.I)
+                    rf"(?<!\ba )\b(?:{'|'.join(OPENS_CLAUSE)})\b(?! *[.,;:]| of\b|$)", re.I)
 AND_VERB = re.compile(rf"\band {AUXILIARY.pattern}\b")
 
 AS_SUBJECT = re.compile(r"^(?:What|Whatever|Who|Whoever|Whose|Whom|Which|Whichever|How|Why)\b(?!.*\?$)")
@@ -127,6 +127,8 @@ def is_verb(words, at, in_clause):
     if re.fullmatch(r"[a-z]+s", word) and not word.endswith(("ss", "us")):
         if before in BEFORE_NOUNS:
             return False
+        if at == 0 and behind not in {"", "of", "that", "with", "from", "per", "and", "in", "for"}:
+            return True
         return (word not in NO_VERBS or not behind or behind in OBJECTS
                 or bool(AUXILIARY.fullmatch(behind)) or (at > 1 and words[at - 2] in ONE))
     if word.endswith("ed") and in_clause:  # "which happened", but not "the files read"
@@ -169,7 +171,7 @@ def problem_of(sentence, first, code):
         return "continues a sentence that is not there"
     if short := SHORT.search(bare):
         return f"the abbreviation {short.group(1)}"
-    if not re.match(r"[A-Za-z]", bare) or len(bare.split()) < 2:
+    if not re.match(r"[A-Za-z]", bare) or len(bare.split()) < 2 or " = " in bare:
         return None
     lead, colon, rest = bare.partition(": ")
     if colon and not verbs_of(lead) and verbs_of(rest) and len(rest.split()) > 2:

@@ -1,5 +1,5 @@
-// longhaul_objects_tool COMMAND...: requests to an object store, one by one, for the
-// tests of objects/:
+// Sends requests to an object store, one by one, for the tests of objects/:
+//   longhaul_objects_tool COMMAND...
 //   look ADDRESS | list ADDRESS | fetch ADDRESS FILE | put FILE ADDRESS | text ADDRESS |
 //   remove ADDRESS | copy ADDRESS DIR MOST_BYTES | read ADDRESS THREADS BYTES TIMES
 // Prints what the store said, and last the counts of requests and retries.

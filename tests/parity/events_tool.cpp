@@ -1,6 +1,8 @@
-// longhaul_events_tool RUN STEPS ATTEMPT [FIRST]: writes the records of a start of a run,
-// up to STEPS from step FIRST (1), with figures that follow from step and attempt, for
-// the comparison with the tensorboard package.
+// Writes the records of a start of a run, for the comparison with the tensorboard
+// package:
+//   longhaul_events_tool RUN STEPS ATTEMPT [FIRST]
+// The records reach from step FIRST (1) to STEPS, and their figures follow from step and
+// attempt.
 #include <fmt/format.h>
 
 #include <cstdlib>

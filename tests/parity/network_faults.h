@@ -6,9 +6,9 @@
 
 #include "longhaul/families/network.h"
 
-// A network that is wrong in one way, for the comparison with transformers: the
-// description and the second evaluation of the certificate follow the same network, so
-// that nothing else would see such a mistake in a family.
+// A network that is wrong in one way, for the comparison with transformers. The
+// description and the second evaluation of the certificate follow the same network. So
+// nothing else would see such a mistake in a family.
 
 namespace longhaul::testing {
 

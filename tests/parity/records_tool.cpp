@@ -1,7 +1,8 @@
-// longhaul_records_tool [--field F] [--format NAME] [--delimiter C] [--parts BYTES]
-// [--rate] INPUT...: what the readers of inputs make of files, one JSON object a line;
-// with --rate how fast, on one thread. Driven by tests/parity/test_inputs.py and
-// bench/bench_inputs.py.
+// Prints what the readers of inputs make of files, one JSON object a line:
+//   longhaul_records_tool [--field F] [--format NAME] [--delimiter C] [--parts BYTES]
+//     [--rate] INPUT...
+// With --rate it tells how fast they are on one thread. tests/parity/test_inputs.py and
+// bench/bench_inputs.py call it.
 #include <fmt/format.h>
 
 #include <chrono>

@@ -13,9 +13,9 @@
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
-// What tests/parity/test_tokenizer.py drives. A file of texts: per text its length as
-// little-endian u32 and its bytes. A file of ids: per text a u32 count, the ids, then the
-// decoded text as a u32 length and bytes.
+// Serves tests/parity/test_tokenizer.py. A file of texts has for each text its length as
+// little-endian u32 and its bytes. A file of ids has for each text a u32 count and the
+// ids. The decoded text follows as a u32 length and bytes.
 namespace {
 
 using namespace longhaul;

@@ -16,7 +16,8 @@ inline std::vector<layout::ParameterShard> apply_shard_plan(
   for (const tensor::ParameterPtr& p : parameters) {
     shards.push_back(layout::plan_parameter(plan, {p->slice(), p->split()}, index));
   }
-  // After the loop, so that a plan that does not fit changes no parameter.
+  // The slices are set in a second loop. So a plan that does not fit changes no
+  // parameter.
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i]->set_slice(shards[i].slice);
   }

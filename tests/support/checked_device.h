@@ -199,7 +199,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex deviceCount() const override { return 1; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
   at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
-  // For at::manual_seed.
+  // at::manual_seed() calls this function.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }

@@ -255,7 +255,7 @@ void check_many_under_way(Communicator& c) {
     works.push_back(c.all_reduce(
         {b.data(), static_cast<int64_t>(b.size()), format::DType::F32}, ReduceOp::Sum));
   }
-  // Waits in another order than that of the calls, and twice.
+  // The waits come in another order than the calls, and one wait comes twice.
   for (int k = 19; k >= 0; --k) works[static_cast<size_t>(k)]->wait();
   while (!works[3]->test()) {
   }

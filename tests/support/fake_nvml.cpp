@@ -49,13 +49,13 @@ int nvmlDeviceGetMemoryInfo(void* /*device*/, Memory* memory) {
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(void* /*device*/, Utilization* now) {
-  if (says("no utilization")) return 3;  // not supported
+  if (says("no utilization")) return 3;  // the driver supports no utilization
   *now = {25, 10};
   return 0;
 }
 int nvmlDeviceGetTotalEccErrors(void* /*device*/, int type, int counter,
                                 unsigned long long* count) {
-  if (says("no ecc")) return 3;  // not supported
+  if (says("no ecc")) return 3;  // the driver supports no ECC
   *count = type == 1 && counter == 0 && says("ecc errors") ? 3 : 0;
   return 0;
 }

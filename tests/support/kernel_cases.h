@@ -48,7 +48,7 @@ std::vector<T> random_values(int64_t count, uint64_t seed, float size = 1.0F) {
   std::vector<T> out(static_cast<size_t>(count));
   uint64_t state = seed * 0x9E3779B97F4A7C15ULL + 1;
   for (T& value : out) {
-    double sum = -6.0;  // of 12 uniforms: near normal
+    double sum = -6.0;  // a sum of 12 uniform numbers is near normal
     for (int i = 0; i < 12; ++i) {
       state = state * 6364136223846793005ULL + 1442695040888963407ULL;
       sum += static_cast<double>(state >> 40) / (1 << 24);

@@ -32,7 +32,7 @@ class Hub {
 
   void post(const std::shared_ptr<Post>& post) {
     const std::lock_guard lock(mutex_);
-    if (aborted_by_ >= 0) return;  // the other end's memory may be gone
+    if (aborted_by_ >= 0) return;  // a peer that has aborted may have freed its memory
     for (auto it = open_.begin(); it != open_.end(); ++it) {
       Post& other = **it;
       if (other.is_send == post->is_send || other.from != post->from ||

@@ -18,7 +18,7 @@ struct NameOfOthers {
 /// The most common flags and keys of axolotl, the Hugging Face Trainer, torchtitan,
 /// Megatron-LM, nanotron, OLMo-core and LLMQ, and of trainers like them.
 inline constexpr NameOfOthers kNamesOfOthers[] = {
-    // The Hugging Face Trainer and axolotl.
+    // These names are those of the Hugging Face Trainer and of axolotl.
     {"run", "max_steps train_iters num_training_steps", 's', "run.steps", ""},
     {"run", "num_train_epochs num_epochs", 's', "run.epochs", ""},
     {"run", "output_dir out_dir", 's', "run.dir", ""},

@@ -1,7 +1,8 @@
 #pragma once
 
-// What Torch's headers and our kernels use of OpenMP, for clang-tidy: it comes without an
-// omp.h, and GCC's has attributes that it does not read.
+// The functions of OpenMP that Torch's headers and our kernels use, for clang-tidy.
+// clang-tidy comes without an omp.h, and GCC's omp.h has attributes that it does not
+// read.
 extern "C" {
 int omp_get_max_threads();
 int omp_get_num_threads();

@@ -23,8 +23,9 @@
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/linear/side_by_side.h"
 
-// Shapes: B sequences, S queries, K keys (P cached ones before the queries' own), Hq and
-// Hkv heads, G = Hq / Hkv, D head dim, n queries of a block, m keys that a block can see.
+// The shapes have B sequences, S queries, K keys (P cached ones before the queries' own)
+// and Hq and Hkv heads. G is Hq / Hkv, D the head dim, n the queries of a block, and m
+// the keys that a block can see.
 
 namespace longhaul::ops {
 namespace {

@@ -157,7 +157,7 @@ TEST(MaskedAttention, EqualsTheDenseFormAndItsGradients) {
 }
 
 TEST(MaskedAttention, DropsProbabilitiesFromTheResultAndNotFromItsNorm) {
-  // The dense form without dropout, or with another sequence's, is far off.
+  // The dense form is far off without dropout, or with the dropout of another sequence.
   const MaskCase c{at::kFloat, true, true, 0.1, {}};
   MaskedProblem p = masked_problem(c);
   const at::Tensor got = of_operation(p, true).out;

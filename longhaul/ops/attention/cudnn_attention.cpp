@@ -79,7 +79,8 @@ Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                             {"compute_log_sumexp", true},
                             {"return_debug_mask", false}},
                            q, k, scale);
-  // output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox_seed, philox_offset
+  // The results are output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox_seed,
+  // philox_offset.
   return {by_heads(results[0].toTensor()).contiguous(), results[1].toTensor(),
           results[6].toTensor(), results[7].toTensor()};
 }

@@ -4,10 +4,10 @@
 
 namespace longhaul::ops::library {
 
-// Attention by cuDNN, through LibTorch's operators for it: causal, bf16 or fp16, all
+// cuDNN computes attention through LibTorch's operators for it: causal, bf16 or fp16, all
 // queries with all keys. On an H200 it takes 0.5 to 0.6 of the time of LibTorch's flash
-// kernels (docs/benchmarks.md). cuDNN builds a plan for each size, which takes about as
-// long as a step, and adds gradients in no fixed order.
+// kernels (docs/benchmarks.md). For each size cuDNN builds a plan, which takes about as
+// long as a step. It adds gradients in no fixed order.
 
 /// Returns whether cuDNN takes such a call: if the device has the operators and LibTorch
 /// is not told to be deterministic. Short sequences and odd lengths, as prompts have, are

@@ -126,7 +126,8 @@ struct Run {
 std::vector<Run> runs_of(const AttentionPart& part) {
   const int64_t S = part.q.size(1), K = part.k.size(1);
   if (part.mask.document_end.defined()) return {{0, S, 0, K, false, {}}};
-  const int64_t offset = part.query_begin - part.key_begin;  // of query 0 among the keys
+  // The offset is the place of query 0 among the keys.
+  const int64_t offset = part.query_begin - part.key_begin;
   const int64_t window = part.mask.window;
   const auto first_key = [&](int64_t query) {
     return std::clamp<int64_t>(query + offset + 1 - std::min(window, kNoWindow), 0, K);

@@ -162,7 +162,7 @@ TEST_P(GroupedLinear, WritesGradientsThatAreUnsetAndAddsToOthers) {
     bool unset = true;
     together.for_each([&](tensor::Parameter& w) {
       if (!unset) return;
-      at::Tensor(w.grad()).fill_(7.0);  // of no meaning
+      at::Tensor(w.grad()).fill_(7.0);  // the value has no meaning
       w.unset_grad();
       unset = all;
     });

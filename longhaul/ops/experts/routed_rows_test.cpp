@@ -1,4 +1,5 @@
-// Rows on their way to experts: the kernels' results are the bits of the composite forms.
+// Tests that the kernels which carry rows to experts give the bits of the composite
+// forms.
 #include "longhaul/ops/experts/routed_rows.h"
 
 #include "longhaul/ops/gated_product.h"

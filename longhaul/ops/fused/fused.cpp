@@ -164,7 +164,7 @@ bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tens
   if (!grad.is_contiguous() || !is_bf16_matrix(x) || !is_bf16_matrix(dy)) return false;
   const bool wide = grad.scalar_type() == at::kFloat;
   const bool in_rows = x.stride(1) == 1 && dy.stride(1) == 1;
-  if (x.size(0) == 0) {  // of no tokens, which the kernels do not take
+  if (x.size(0) == 0) {  // the kernels do not take products of no tokens
     if (!add) grad.zero_();
     return true;
   }

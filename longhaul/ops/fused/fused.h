@@ -81,8 +81,8 @@ inline constexpr Operator<"cross_entropy_gradient", Out<"logits">, In<"targets">
 
 // Products of the rows of experts. The rows of expert e are [offsets[e], offsets[e + 1]),
 // where `offsets` is int32 [E + 1], and there may be none. The last dim of x, y and dy is
-// contiguous. These operators are not in kOperators, since the CPU's are grouped.h's, and
-// CUDA has the gradient's alone: the product there is LibTorch's.
+// contiguous. These operators are not in kOperators, since a CPU has those of grouped.h.
+// CUDA has the gradient alone, and its product is LibTorch's product.
 
 /// Computes y = x weights[e] for the rows of each expert, rounded once. x is [R, K], y
 /// [R, N], and weights [E, K, N] with contiguous rows or columns.

@@ -372,7 +372,7 @@ int addmms = 0, mms = 0;
 void addmm(const c10::OperatorHandle& op, Stack* stack) {
   const Given given{op, *stack};
   TORCH_CHECK(given["mat1"].toTensor().scalar_type() != at::kHalf,
-              "self and mat2 must have the same dtype");  // as some versions have it
+              "self and mat2 must have the same dtype");  // words of some versions
   ++addmms;
   const at::Tensor out = given["out"].toTensor();
   testing::host_view(out).addmm_(wide(given, "mat1"), wide(given, "mat2"));
@@ -438,7 +438,7 @@ TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
   EXPECT_FALSE(
       fused::supports(x, fused::embedding_gradient));     // index_add_ is repeatable
   EXPECT_FALSE(fused::supports(x, fused::gelu_forward));  // LibTorch's is one pass
-  EXPECT_FALSE(fused::supports(x, fused::rope, fused::gelu_backward));  // not both
+  EXPECT_FALSE(fused::supports(x, fused::rope, fused::gelu_backward));  // one alone
 }
 
 std::string schema_of(const char* name) {

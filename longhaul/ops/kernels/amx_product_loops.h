@@ -156,7 +156,7 @@ inline void put_turned_block(const Product& p, const float* sums, int64_t m, int
   for (int64_t half = 0; half < 2; ++half) {
     const int64_t first = n + half * kRegisterRows;
     const int64_t rows = smaller(kRegisterRows, p.N - first);
-    alignas(64) uint32_t pairs[kRegister];  // of neighbours in m, [m / 2][n]
+    alignas(64) uint32_t pairs[kRegister];  // pairs of neighbours in m, [m / 2][n]
     for (int64_t i = 0; i < kRegisterRows; ++i) {
       const float* x =
           sums + half * kRegister + i / 8 * 2 * kRegister + i % 8 * 2 * kRegisterWords;

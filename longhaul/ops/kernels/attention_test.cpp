@@ -390,7 +390,7 @@ TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
     p.fill();
     const auto queries = attention_strides(20, 1, 16);
     AttentionShape shape = p.shape();
-    shape.queries = 5;  // of 20 keys
+    shape.queries = 5;  // 5 queries beside 20 keys
     std::vector<T> out(5 * 16), dq(5 * 16), dk(20 * 16), dv(20 * 16);
     std::vector<float> lse(5);
     const AttentionInput<T> x{p.q.data(), queries};

@@ -7,11 +7,11 @@
 #include "longhaul/ops/kernels/arguments.h"
 #include "longhaul/system/isa.h"
 
-// The kernels of arguments.h as loops for a CPU: no Torch, no allocation of results.
-// Results depend on the instruction set but neither on the number of OpenMP threads nor
-// on the run. Every function may be called from any thread; it forks OpenMP threads. What
-// this header defines inline must be free of loops: files for single instruction sets
-// include it.
+// The kernels of arguments.h as loops for a CPU, without Torch and without allocation of
+// results. Results depend on the instruction set but neither on the number of OpenMP
+// threads nor on the run. Every function may be called from any thread; it forks OpenMP
+// threads. Inline functions of this header must be free of loops, because files for
+// single instruction sets include it.
 
 namespace longhaul::kernels {
 

@@ -4,7 +4,7 @@
 
 #include "longhaul/ops/kernels/arguments.h"
 
-struct CUstream_st;  // what cudaStream_t points to
+struct CUstream_st;  // the struct to which cudaStream_t points
 
 // This header runs the operations as CUDA kernels over raw pointers, with the mathematics
 // and the contracts of arguments.h. T is float or Bf16; sums and exponentials are fp32.

@@ -2,7 +2,7 @@
 
 #include "tests/support/kernel_cases.h"
 
-// The products of experts against one product for each expert: the bits are the same.
+// Tests that the products of experts give the bits of one product for each expert.
 
 namespace longhaul::kernels::testing {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
 // This header has the vectors of the instruction set that the including file is compiled
-// for. Only isa_*.cpp and the *_loops.h that isa_*.cpp include may include this header:
-// all names are file-local, so that no function built for a stronger set can replace a
+// for. Only isa_*.cpp and the *_loops.h that isa_*.cpp include may include this header.
+// All names are file-local, so that no function built for a stronger set can replace a
 // function of a weaker set at link time. Nothing here uses the standard library's
 // templates for the same reason.
 

@@ -137,7 +137,8 @@ template <Into kInto, int kVecs, typename E>
 void tile_columns(int64_t rows, Left<E> a, const E* b, int64_t b_stride, int64_t depth,
                   float* c, int64_t c_stride, const float* factor) {
   for (int64_t m = 0; m < rows;) {
-    // This avoids a short tile at the end: 8 rows are cut into 4 and 4, not 6 and 2.
+    // A short tile at the end is avoided, so that 8 rows are cut into 4 and 4, not 6 and
+    // 2.
     const int64_t left = rows - m;
     const int64_t n = left > kTileRows && left < 2 * kTileRows ? (left + 1) / 2
                                                                : smaller(left, kTileRows);

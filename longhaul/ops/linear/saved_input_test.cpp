@@ -1,4 +1,4 @@
-// What is not kept for the backward but made again there.
+// Tests inputs that are not kept for the backward but made again there.
 #include <c10/core/StorageImpl.h>
 
 #include "longhaul/ops/gated_product.h"

@@ -31,7 +31,7 @@ struct LocalAttention::Pair {
     ops::AttentionMask of_pair = mask;
     of_pair.document_start = bound(mask.document_start);
     of_pair.document_end = bound(mask.document_end);
-    of_pair.documents = {};  // these bounds are for whole sequences only
+    of_pair.documents = {};  // bounds of whole sequences do not fit a pair
     return {of_queries(q),
             of_keys(kv.keys),
             of_keys(kv.values),

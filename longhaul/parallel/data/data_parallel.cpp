@@ -66,7 +66,8 @@ void DataParallel::release(int unit) {
 }
 
 void DataParallel::share_weights() {
-  // In forward order: the weights that are needed first come first.
+  // The loop has the order of the forward. So the weights that are needed early are
+  // gathered early.
   for (size_t i = flat_.buckets().size(); i-- > 0;) {
     tensor::Bucket& bucket = flat_.buckets()[i];
     if (!bucket.weights_stay || groups_.shard_of(bucket).size() == 1) continue;

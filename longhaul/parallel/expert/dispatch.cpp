@@ -203,7 +203,7 @@ nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
 }
 
 at::Tensor TokenDispatch::back(const WayPtr& way, at::Tensor rows) const {
-  // One row each: the sum is a move. What was moved is freed before the exchange.
+  // Each sum has one row, so it is a move. The source rows are freed before the exchange.
   rows = ops::sum_rows(rows, way_of(way).sorted, true);
   return BackNode::apply(std::move(rows), std::static_pointer_cast<TokenWay>(way));
 }

@@ -381,7 +381,7 @@ struct Layers {
 /// everything is within rounding. The test's record says how many tokens would differ.
 TEST(ExpertParallel, WithTheChoicesOfOneRankIsWithinTheRoundingOfBf16) {
   const at::Tensor x = random(1), dy = random(2);
-  const double tolerance = 3 * ops::tolerance_of(at::kBFloat16);  // of three layers
+  const double tolerance = 3 * ops::tolerance_of(at::kBFloat16);  // three layers
   Layers one(1, 0);
   const at::Tensor want = one.run(x, dy);
   for (const bool tensor : {false, true}) {

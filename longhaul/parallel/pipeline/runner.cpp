@@ -127,8 +127,8 @@ class Exchange {
   /// Frees the memory of messages that were received at the other end.
   void sweep() {
     if (slots_) {
-      // A host that runs ahead of its device would keep all messages of a step. How many
-      // are kept must not depend on how far the device has come.
+      // A host that runs ahead of its device would keep all messages of a step. The
+      // number of messages that are kept must not depend on how far the device has come.
       while (parcels_->sent.size() > kSendsKept) {
         parcels_->sent.front().work->order();
         parcels_->sent.erase(parcels_->sent.begin());

@@ -55,7 +55,7 @@ struct EnterNode : ops::Function<EnterNode> {
     return x.detach();
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    // Others may hold this gradient, so that it is not changed in place.
+    // Other nodes may hold this gradient, so that it is not changed in place.
     at::Tensor dx = grads[0].clone(at::MemoryFormat::Contiguous);
     sum(*ops::saved<Communicator*>(ctx), dx);
     return {dx, Variable()};

@@ -103,7 +103,7 @@ TEST(TensorRegion, MovesTheTextbooksBytesPerLayer) {
         EXPECT_EQ(backward, (Counts{{"all_reduce", two}}));
       } else {
         EXPECT_EQ(forward, (Counts{{"all_gather", two}, {"reduce_scatter", two}}));
-        // Two gathers of gradients, and two of inputs that were not kept.
+        // The backward gathers two gradients, and two inputs that were not kept.
         EXPECT_EQ(backward, (Counts{{"all_gather", four}, {"reduce_scatter", two}}));
       }
     }
@@ -125,7 +125,7 @@ TEST(TensorRegion, DoesNotKeepGatheredRowsForTheBackward) {
     }
     EXPECT_TRUE(storage.expired());
     ops::backward(y, at::ones_like(y));
-    // All six rows: 3 of one and 3 of two.
+    // The sum has all six rows, 3 times one and 3 times two.
     EXPECT_TRUE(weight->grad().eq(9.0).all().item<bool>());
     EXPECT_TRUE(x.grad().eq(2 * 5.0).all().item<bool>()) << "both ranks' gradients";
   });
