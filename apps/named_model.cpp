@@ -160,7 +160,8 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
                             int64_t micro_size, World world) {
   check_device(call);
   if (positions > model.config.network.max_positions) {
-    // ConfigError, since no file is at fault: older checkpoints have no more positions.
+    // The error is a ConfigError, since no file is at fault. Older checkpoints of the
+    // model have no more positions either.
     throw ConfigError("model",
                       fmt::format("{} positions are needed, the model has {} "
                                   "(max_position_embeddings in {}); use a shorter length",

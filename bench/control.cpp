@@ -230,7 +230,8 @@ class MeasuredFleet : public Fleet {
     }
     killed_at_ = clock_.seconds();
     if (size_.played) return put_mark(dir_, "kill", ++played_start_);
-    // Another node each time, because a node with three faults in a row is left out.
+    // The fault is on another node each time, because a node with three faults in a row
+    // is left out.
     const int node = (7 * restarts_ + 3) % size_.nodes;
     const ObservedRank& victim = newest_.at(static_cast<size_t>(node))->ranks.front();
     ::kill(static_cast<pid_t>(victim.pid), SIGKILL);

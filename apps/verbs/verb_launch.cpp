@@ -160,7 +160,7 @@ int launch(const LaunchOptions& options) {
     require_mpirun(options);
     check_launch_ground(/*over_ssh=*/false);
     do_without_ssh();
-    // Open MPI hangs where it lacks them: mpirun needs 28 and 4 for each rank.
+    // mpirun needs 28 open files and 4 for each rank. Open MPI hangs if it gets fewer.
     system::need_open_files(kMpirunFiles + kRankFiles * static_cast<size_t>(ranks),
                             "launch", fmt::format("mpirun with {} ranks", ranks));
   }

@@ -166,7 +166,8 @@ Prepared prepare_run(const SubmitCommand& command) {
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);
   }
-  // A job that has waited for days must not end at once.
+  // Errors that would end the start are found now, before the job waits for days in the
+  // queue.
   const RunConfig& config = loaded.config;
   refuse_foreign_start(config);
   if (fs::exists(config.model.config)) {
@@ -201,7 +202,7 @@ Prepared prepare_run(const SubmitCommand& command) {
 }
 
 Prepared prepare_verb(const SubmitCommand& command) {
-  // A job that has waited for days must not end with what can be told now.
+  // Errors that can be found now are told before the job waits for days in the queue.
   if (const std::string problem = problem_of_outputs(command.words); !problem.empty()) {
     throw InputError("submit", problem);
   }

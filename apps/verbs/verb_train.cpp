@@ -60,7 +60,8 @@ void add_to_log(const fs::path& log, const std::string& line) {
 void attach_record(comm::Communicator& world) {
   const char* dir = std::getenv(kRecordDirectory);
   if (dir == nullptr) return;
-  // The agent that looks at the stack of a rank that hangs is not its parent.
+  // The agent looks at the stack of a rank that hangs. It is not the rank's parent, so
+  // the rank lets any process do that.
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   world.ledger().attach(std::make_shared<run::RankRecord>(
       run::RankRecord::create(dir, world.rank(), world.size())));

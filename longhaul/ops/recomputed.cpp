@@ -15,7 +15,7 @@ class Recomputation : public SavedInput {
  public:
   Recomputation(TensorFunction f, const std::vector<at::Tensor>& inputs)
       : f_(std::move(f)) {
-    // Detached, since the graph of the inputs refers to this object.
+    // The inputs are detached, since their graph refers to this object.
     for (const at::Tensor& x : inputs) inputs_.push_back(x.detach());
   }
 

@@ -33,8 +33,8 @@ double llama3_frequency(const RopeConfig& rope, double frequency) {
 double yarn_stretched(const RopeConfig& rope, int64_t index, int64_t rotated) {
   const auto features = static_cast<double>(rotated);
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
-  // The number of the pair, a real number, that makes so many turns within the original
-  // positions.
+  // Returns the number of the pair, as a real number, that makes so many turns within the
+  // original positions.
   const auto turning = [&](double turns) {
     return features * std::log(original / (turns * 2.0 * std::numbers::pi)) /
            (2.0 * std::log(rope.theta));

@@ -116,7 +116,7 @@ void Patience::check() {
   if (!failure.empty()) fail_group(failure);
   const double now = now_seconds();
   if (start_ < 0) start_ = now;
-  // Rarely, since a rank of a busy machine may just be late.
+  // The group looks rarely, since a rank of a busy machine may just be late.
   if (now - std::max(start_ + 0.9, looked_) < 0.6) return;
   looked_ = now;
   check_processes();

@@ -28,7 +28,7 @@ AUXILIARY = re.compile(r"(?:is|are|was|were|has|have|had|does|do|did|may|must|ca
                        r"would|should|shall|might|need|needs|stays?|lets?)", re.I)
 PLURALS = set("""accept add agree allow answer appear apply arrive ask be become begin behave belong
     bind bound bring build call carry catch change check choose come compare compute contain copy cost
-    count cover cut decide define delete depend die differ drop end enter fail fall fetch fill find
+    count cover cut decide decode define delete depend die differ drop end enter fail fall fetch fill find
     finish fit fold follow form free get give go grow hand hang happen hold ignore include install join
     keep know leave lie limit link list load lock look lose make mark match matter mean meet merge mount
     move multiply name note notice open outlive overwrite panic pass pay point print put reach read
@@ -54,6 +54,8 @@ BEFORE_BASES = BEFORE_NOUNS - {"all", "and", "both", "or", "some", "these", "tho
     "may must can cannot will would could should do does not".split())
 ONE = {"a", "an", "the", "this", "each", "every", "one", "its", "another", "no"}
 OBJECTS = {"a", "an", "the", "its", "no", "their", "itself", "another"}
+# What follows the main clause of a sentence.
+TAIL = re.compile(r", (?:so that|since|because) ")
 OPENS_CLAUSE = ("that which who whose whom whoever whatever where wherever when whenever if because unless "
                 "until while whether").split()
 CLAUSE = re.compile(r"(?<!\bfor )(?<!\bof )(?<!\bin )(?<!\bto )(?<!\bby )(?<!\band )(?<!\bat )(?<!\bif )"
@@ -177,7 +179,9 @@ def problem_of(sentence, first, code):
     if colon and not verbs_of(lead) and verbs_of(rest) and len(rest.split()) > 2:
         return "a colon behind words without a verb"
     named = first and DECLARES.match(re.sub(r"\s*//.*", "", code.strip())) and not NO_PHRASE.match(bare)
-    return "a sentence without a verb" if not named and lacks_verb(bare) else None
+    main = TAIL.split(bare)[0]
+    clipped = main != bare and not verbs_of(main) and not NO_PHRASE.match(main)
+    return "a sentence without a verb" if not named and (clipped or lacks_verb(bare)) else None
 
 
 def phrase_problem(text):

@@ -335,7 +335,8 @@ class LineComments(unittest.TestCase):
                 "Nor has a run without two steps.", "So NFS says that the file is gone.",
                 "Out of descriptors: the next sweep tries again.",
                 "Parts of other attempts are free: they are deleted first.",
-                "All ranks write to rank 0's.", "Reads the ckpt of the last step."):
+                "All ranks write to rank 0's.",
+                "Sorted by number, so that the order does not depend on addresses.", "Reads the ckpt of the last step."):
             self.assertEqual(1, len(self.problems(comment)), comment)
 
     def test_a_whole_sentence_passes(self):

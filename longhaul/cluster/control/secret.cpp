@@ -39,7 +39,8 @@ Secret Secret::from_text(std::string_view text) {
 }
 
 std::optional<Secret> Secret::read_line(int fd) {
-  // One byte more than the digits, so that a longer line is refused.
+  // The text has room for one byte more than the digits, so that a longer line is
+  // refused.
   std::array<char, 2 * 32 + 1> text{};
   size_t size = 0;
   while (size < text.size()) {

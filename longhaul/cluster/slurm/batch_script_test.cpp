@@ -304,7 +304,7 @@ TEST(BatchScript, TheSignalBeforeTheLimitSavesAndRequeues) {
 }
 
 TEST(BatchScript, AVerbWhoseTasksWereEndedNearTheLimitRequeues) {
-  // srun returns 143 where one task left with 75 and the other tasks were ended for that.
+  // srun returns 143 if one task left with 75 and Slurm ended the other tasks for that.
   const std::string ended =
       "trap 'sleep 0.2; exit 143' USR1; trap 'exit 75' TERM; touch $0.ready\n"
       "for i in $(seq 200); do sleep 0.05; done";

@@ -29,7 +29,7 @@ int run_on(const std::string& node, const std::vector<std::string>& words,
       "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kSupervisorStep),
       "--quiet"};
   command.insert(command.end(), words.begin(), words.end());
-  // With SIGKILL the supervisor outlives this process.
+  // The supervisor goes on even if SIGKILL ends this process.
   JobStep step = JobStep::start(command, {}, {}, SIGKILL);
   int passed = 0;
   while (true) {

@@ -150,7 +150,8 @@ double slurm_seconds(std::string_view text) {
 double time_limit_seconds(std::string_view text) {
   if (text == "UNLIMITED" || text == "INFINITE") return kForever;
   ClockTime time = read_time(text, "time limit");
-  // Behind days and in three parts the first part is hours, otherwise minutes.
+  // A time with days, or with three parts, begins with hours. Any other time begins with
+  // minutes.
   const bool hours_first = time.days || time.parts.size() == 3;
   const double first = hours_first ? 3600 : 60;
   time.parts.resize(3);

@@ -88,12 +88,13 @@ std::string requeue_without_excluded(const RequeueOptions& options,
   try {
     exclusion = plan(options, slurm);
   } catch (const std::exception& problem) {
-    // The requeue is worth more than the list.
+    // The job is requeued even if Slurm refuses the list of excluded nodes.
     exclusion.refusal = to_error(problem).what();
   }
   slurm.requeue(options.job);
   if (options.wait_seconds > 0.0) {
-    // Where Slurm goes on refusing, the job starts earlier and the next wait is longer.
+    // If Slurm goes on refusing, the job starts without the wait, and the next requeue
+    // waits longer.
     insist_shortly(options,
                    [&] { return slurm.start_later(options.job, options.wait_seconds); });
   }

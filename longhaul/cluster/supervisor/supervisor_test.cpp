@@ -58,7 +58,8 @@ TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsG
   resumed_.clear();
   EXPECT_EQ(run(), kExitSettings);
   EXPECT_EQ(resumed_, (std::vector<bool>{false, true, true}));
-  // The start itself judges, by its settings, a checkpoint in another place.
+  // The checkpoints lie in another place. Then the start itself judges them by its
+  // settings.
   record.checkpoints = (dir_ / "elsewhere").string();
   ++record.loads;
   record.write(dir_ / "later");

@@ -107,7 +107,7 @@ std::vector<ObservedRank> all_in_ep() {
 
 TEST(HangVerdict, RowsOfExpertsPointAtRanksOfTheSameStage) {
   auto ranks = all_in_ep();
-  // The second stage computes, and nobody waits for it there.
+  // The second stage computes, and no rank waits for the second stage.
   for (const size_t r : {4, 5, 6, 7}) in_no_collective(ranks[r], 7);
   in_no_collective(ranks[2], 7);
   EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{2});

@@ -101,7 +101,7 @@ Error store_error(const std::string& message, const Address& address,
             fmt::format("{}: cannot {} it: {}; {}", address.text(), doing, message,
                         known.advice)};
   }
-  // Another refusal (HTTP status 4xx), but for "too late" and "too many".
+  // Any other HTTP status 4xx is a refusal, but for 408 (too late) and 429 (too many).
   const bool refused = words.find("HTTP status 4") != std::string::npos &&
                        words.find("HTTP status 408") == std::string::npos &&
                        words.find("HTTP status 429") == std::string::npos;

@@ -409,8 +409,8 @@ class Scratch {
  public:
   explicit Scratch(int64_t count)
       : memory_(malloc(static_cast<size_t>(count) * sizeof(E) + kAlignment)) {
-    // An allocation does not fail while memory is overcommitted; there is no state to
-    // save here.
+    // An allocation does not fail while memory is overcommitted. If it fails, there is no
+    // state to save here.
     if (memory_ == nullptr) abort();
     const auto past = reinterpret_cast<uintptr_t>(memory_) % kAlignment;
     data_ = reinterpret_cast<E*>(static_cast<char*>(memory_) + (kAlignment - past));

@@ -174,7 +174,8 @@ TEST(JointLinearInput, HasTheSameGradientBitsWhereverTheWeightsLie) {
   at::manual_seed(6);
   const at::Tensor x = at::randn({70, kIn}).to(at::kBFloat16);
   const at::Tensor dy = at::randn({70, 32}).to(at::kBFloat16);
-  // One storage for each, in ascending order of their addresses.
+  // Each tensor has one storage, and the storages are in ascending order of their
+  // addresses.
   std::vector<at::Tensor> places(3);
   for (at::Tensor& place : places) place = at::empty({32, kIn}, x.options());
   std::ranges::sort(places, {}, [](const at::Tensor& t) {

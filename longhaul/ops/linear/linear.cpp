@@ -127,8 +127,8 @@ std::vector<std::vector<size_t>> products_of(const std::vector<Projection>& proj
     if (products.empty() || !joined(products.back().back(), i)) products.emplace_back();
     products.back().push_back(i);
   }
-  // Sorted by number, so that the order in which gradients of the input are added does
-  // not depend on addresses.
+  // The products are sorted by number. So the order in which gradients of the input are
+  // added does not depend on addresses.
   std::ranges::sort(products, {}, [](const auto& p) { return std::ranges::min(p); });
   return products;
 }

@@ -27,7 +27,8 @@ void WeightGradients::push(std::vector<tensor::ParameterPtr> weights, LinearInpu
 }
 
 void WeightGradients::push(Accumulate accumulate, LinearInput x, at::Tensor dy) {
-  // Detached, since the graph would keep tensors that the backward needs no more.
+  // The input is detached, since the graph would keep tensors that the backward no longer
+  // needs.
   if (!immediate_ && x.x.defined()) x.x = x.x.detach();
   call([this, accumulate = std::move(accumulate), x = std::move(x), dy = std::move(dy)] {
     accumulate(x.again ? x.again->take() : x.x, dy);
@@ -56,7 +57,8 @@ void accumulate_in_pieces(const at::Tensor& grad, const at::Tensor& x,
                           const at::Tensor& dy) {
   for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
     const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
-    // Made contiguous, or the product would transpose the part by a slow copy.
+    // The part is made contiguous. Otherwise the product would transpose it by a slow
+    // copy.
     const at::Tensor part = dy.narrow(1, from, rows).contiguous();
     grad.narrow(0, from, rows).add_(at::mm(part.t(), x));
   }
@@ -144,7 +146,8 @@ void accumulate_weight_gradient(const std::vector<tensor::ParameterPtr>& weights
   const at::NoGradGuard no_grad;
   const bool unset = std::ranges::all_of(
       weights, [](const tensor::ParameterPtr& weight) { return weight->grad_unset(); });
-  // Looked up only now, since some gradients have memory only while they are formed.
+  // The gradients are looked up only now, since some have memory only while they are
+  // formed.
   std::vector<at::Tensor> grads;
   for (const tensor::ParameterPtr& weight : weights) {
     grads.push_back(unset ? weight->grad_to_write() : weight->grad());
