@@ -87,7 +87,7 @@ objects::CopyRequests requests_for(Hashes hashes,
 std::shared_ptr<const fs::path> mirrored_checkpoint(
     const objects::Address& address, const objects::Access& objects,
     const std::function<void(const std::string&)>& tell, bool prove_anew) {
-  // Whoever may not list the bucket can still read an object of it.
+  // A user who may not list the bucket can still read an object of it.
   const bool is_object =
       !address.key.empty() && objects.store()->look(address).has_value();
   if (is_object) return nullptr;

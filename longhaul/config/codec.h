@@ -8,7 +8,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/field.h"
 
-// How each C++ type of a setting is read from a Value and written to a Value. A new type
+// A Codec reads a C++ type of a setting from a Value and writes it to a Value. A new type
 // is one more Codec; a new enum E is one more names_of(E), an array of the names of its
 // values in their order.
 

@@ -1,4 +1,4 @@
-// The reference: every key of every section is described here, once.
+// This file is the reference. Every key of every section is described here once.
 #include "longhaul/config/fields.h"
 
 #include "longhaul/config/rules.h"

@@ -8,8 +8,8 @@
 
 namespace longhaul {
 
-// Each returns the fields of a struct. The fields point into the struct, which must
-// outlive the fields.
+// Each function returns the fields of a struct. The fields point into the struct, which
+// must outlive the fields.
 config::Fields fields_of(RunSection& section);
 config::Fields fields_of(ModelSection& section);
 config::Fields fields_of(InitSection& section);
@@ -39,8 +39,8 @@ config::Fields fields_of(CaptureSettings& item);
 config::Fields fields_of(DebugFault& item);
 config::Fields fields_of(DebugDelay& item);
 
-// What is wrong with the fields of one inline table together, as it follows the table's
-// name in a message; an empty text if nothing is.
+// Each function returns what is wrong with the fields of one inline table together, as it
+// follows the table's name in a message; an empty text if nothing is.
 std::string problem_of(const ExpectedRate& item);
 std::string problem_of(const GoldenLoss& item);
 std::string problem_of(const GoldenLosses& item);

@@ -101,7 +101,7 @@ void apply_set(Table& root, const std::string& argument,
                const std::vector<std::string>& names) {
   const size_t equals = argument.find('=');
   if (const std::string problem = objects::secret_problem(argument); !problem.empty()) {
-    // What stands before the first = is the key, or a part of the address.
+    // The text before the first = is the key, or a part of the address.
     const std::string key = argument.substr(0, equals);
     fail_at(key.find(":/") == std::string::npos ? "--set " + key : "--set", problem);
   }

@@ -381,7 +381,7 @@ TEST(Rules, EndARunOfEpochsWhereItsDataEndsWhateverTheBatchWasBefore) {
   // Eight steps of 8, four of 6, and on with 8.
   EXPECT_EQ(total(6, 49, {8, 64.0}), 8 + 13);
   EXPECT_EQ(total(8, 49, {12, 88.0}), 12 + 7);
-  // What a run does not change is the same at each of its starts.
+  // The settings that a run does not change are the same at each of its starts.
   for (int64_t step = 0; step <= 18; ++step) {
     EXPECT_EQ(total(8, 49, {step, 8.0 * static_cast<double>(step)}), 18) << step;
   }

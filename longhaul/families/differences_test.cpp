@@ -104,7 +104,7 @@ TEST(ModelFields, OtherSpellingsOfTheSameModelAreTheSame) {
 
 TEST(ModelFields, AFieldThatIsNotReadOrChangesNothingIsNotNamed) {
   OrderedJson json = OrderedJson::parse(model_with("hidden_size", 128));
-  json["head_dim"] = 32;  // what hidden_size and the heads give
+  json["head_dim"] = 32;  // hidden_size and the heads give the same
   json["dtype"] = "float16";
   EXPECT_NE(refusal_of(json.dump())
                 .find("head_dim is absent, was 32; hidden_size is 64, "

@@ -171,7 +171,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   const StageSpec& spec = stage_at(layout, at, chunk);
   const format::TpRank rank = layout.tensor.rank(at.tp);
   ChunkBytes bytes;
-  std::optional<int64_t> kept_input;  // of the first unit
+  std::optional<int64_t> kept_input;  // the input of the first unit
   int64_t waiting_input = 0;          // the part that a deferred weight gradient needs
   for (const UnitDescription& unit : model.units) {
     if (!is_in_stage(unit, spec)) continue;
@@ -198,7 +198,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   bytes.forward[KeptKind::Batch] += targets;
   bytes.backward[KeptKind::Batch] += targets;
   if (!spec.embedding) {
-    // The stage's input, which came from the stage before, and its gradient.
+    // These are the stage's input, which came from the stage before, and its gradient.
     bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {

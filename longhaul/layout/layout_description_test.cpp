@@ -159,7 +159,7 @@ TEST(LayoutDescription, CopiesOnTensorRanksHaveEqualBuckets) {
   const RunConfig config =
       config_of({"parallel.tp=4", "parallel.sequence=false", "batch.global_size=8"});
   ModelDescription model = small(/*tied=*/false);
-  // Beside the norms, a vector that is split.
+  // The wide norm is a vector that is split.
   for (ParameterDescription& p : model.units[1].parameters) {
     if (p.name != "model.layers.0.mlp.up_proj.weight") continue;
     p.shape.resize(1);
@@ -270,7 +270,7 @@ TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
     }
   }
   EXPECT_GE(elements, model.num_parameters());
-  EXPECT_LT(watch.seconds(), 2.0);  // it takes 0.1 s on an idle machine
+  EXPECT_LT(watch.seconds(), 2.0);  // 0.1 s on an idle machine
   RecordProperty("milliseconds", static_cast<int>(1000 * watch.seconds()));
 }
 

@@ -159,7 +159,7 @@ TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
     return std::pair(watch.seconds(), resident_bytes() - before);
   };
   const auto [small_seconds, small_bytes] = measure({}, 512);
-  EXPECT_LT(small_seconds, 2.0);  // it takes 0.1 s on an idle machine
+  EXPECT_LT(small_seconds, 2.0);  // 0.1 s on an idle machine
   EXPECT_LT(small_bytes, 50 << 20);
   const auto [large_seconds, large_bytes] =
       measure({"parallel.pp=16", "parallel.cp=2", "batch.global_size=12800"}, 102400);

@@ -141,7 +141,7 @@ TEST(UnitPlan, GradientsOfAUnitAreReducedInAscendingMicroBatchesUnderEverySchedu
   const PipelinePlan late = make_pipeline_plan(PipelineKind::ZeroBubbleH1, 2, 1, 2);
   units.chunks = {{{2, 4, false, true}, -1, 0, 2}};
   units.gathered_bytes = {10, 10, 10};
-  // F0 B0 F1 B1 W0 W1: the head's gradients come in the forwards.
+  // In F0 B0 F1 B1 W0 W1 the head's gradients come in the forwards.
   EXPECT_EQ(gradients_of(plan_units(late, 1, units)), "2+ 2! 1+ 0+ 1! 0! ");
 }
 

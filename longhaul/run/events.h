@@ -11,9 +11,9 @@
 
 namespace longhaul::run {
 
-// What happened to a run: the lines of events.jsonl (run/files.h). Each line says its
-// kind and its time; whatever else somebody reads from it is a type here. Writers and
-// readers of an event share this file.
+// The lines of events.jsonl (run/files.h) say what happened to a run. Each line says its
+// kind and its time. Everything else that somebody reads from a line is a type here.
+// Writers and readers of an event share this file.
 
 /// What every event says.
 struct EventHead {

@@ -52,7 +52,7 @@ std::string step_directory_name(int64_t step) {
 std::optional<int64_t> step_of(const fs::path& step_dir) {
   const std::string name = step_dir.filename().string();
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  // One that was set aside has more behind its number.
+  // A checkpoint that was set aside has more behind its number.
   const auto step =
       whole_number<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
   // Other programs write step_5.

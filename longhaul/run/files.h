@@ -8,8 +8,8 @@
 
 namespace longhaul::run {
 
-// What lies in a run's directory (run.dir), by its name there. Whoever writes or reads
-// one of these has the name from here.
+// These are the names of what lies in a run's directory (run.dir). All code that writes
+// or reads one of the files takes its name from here.
 
 // Files of training, which rank 0 writes.
 inline constexpr const char* kConfigFile = "config.toml";

@@ -79,7 +79,7 @@ bool has_living_ranks(const fs::path& dir) {
     try {
       if (process_start(read_rank_record(entry->path()).pid) != 0) return true;
     } catch (const Error&) {
-      continue;  // of another version
+      continue;  // another version made the directory
     }
   }
   return false;
@@ -103,7 +103,7 @@ void remove_abandoned(const fs::path& memory, double now) noexcept {
       }
     }
   } catch (const std::exception&) {
-    return;  // there is no memory for a list of names
+    return;  // no memory is left for a list of names
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace longhaul::run {
 
-// What runs leave in a machine's memory, where only they themselves remove it:
-// directories of one user, one run and one job.
+// Runs leave directories in a machine's memory, each of one user, one run and one job.
+// Only the runs themselves remove the directories.
 
 inline constexpr const char* kNodeMemory = "/dev/shm";
 

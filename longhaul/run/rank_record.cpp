@@ -173,7 +173,8 @@ fs::path rank_record_path(const fs::path& dir, int rank) {
 RankRecord RankRecord::create(const fs::path& dir, int rank, int world) {
   fs::create_directories(dir);
   const fs::path path = rank_record_path(dir, rank);
-  // A new file in the place of the old: whoever still reads that one is not disturbed.
+  // A new file takes the place of the old one, so that a process that still reads the old
+  // file is not disturbed.
   const fs::path fresh = path.string() + ".new";
   const Layout content = first_content(rank, world);
   File file = File::create(fresh);
@@ -423,7 +424,8 @@ std::string to_string(const RankState& state, double now) {
   } else if (state.operations.empty()) {
     text += fmt::format("in no collective for {}", since(state.phase_since));
   } else {
-    // What it does for itself began when it last started or ended one.
+    // The work that a rank does for itself began when the rank last started or ended a
+    // call.
     const RecordedOperation& last = state.operations.back();
     text +=
         fmt::format("in no collective for {}, last {}{}", since(state.last_progress()),

@@ -13,10 +13,11 @@
 
 namespace longhaul::run {
 
-// What one rank is doing, in a small mapped file that another process can read while the
-// rank hangs and after it is gone, however it went: the kernel keeps what was written.
-// On one machine a reader sees it at once; over a network file system only when the
-// kernel writes it back, so supervisors give a directory of the machine itself.
+// A record says what one rank is doing, in a small mapped file that another process can
+// read while the rank hangs and after the rank is gone. However the rank ended, the
+// kernel keeps what was written. On one machine a reader sees it at once; over a network
+// file system only when the kernel writes it back, so supervisors give a directory of the
+// machine itself.
 
 /// A collective or a group of transfers, by name. The views need to live for a call only.
 struct OperationName {

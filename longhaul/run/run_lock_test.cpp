@@ -67,7 +67,7 @@ TEST(RunLock, AnAttemptThatDoesNotCountLeavesItsNumberAndTheHolderBefore) {
   EXPECT_EQ(uncounted(), 2);
   EXPECT_EQ(uncounted(), 2);
   Json after = read_json(dir / "run.lock");
-  // Who was cut off before must not take the lock for its own.
+  // A process that was cut off before must not take the lock for its own.
   EXPECT_NE(after.at("token"), before.at("token"));
   after["token"] = before["token"];
   EXPECT_EQ(after, before);
@@ -182,7 +182,8 @@ TEST(RunLock, TheNextStartOfItsSupervisorTakesOverFromALostNodeAtOnce) {
                InputError);  // another supervisor's
   options.supervisor = "job-123";
   options.start = 4;
-  EXPECT_THROW(RunLock::acquire(dir.path(), options), InputError);  // not a later one
+  EXPECT_THROW(RunLock::acquire(dir.path(), options),
+               InputError);  // no later start comes in
   options.start = 5;
   const RunLock lock = RunLock::acquire(dir.path(), options);
   EXPECT_EQ(lock.attempt(), 2);
@@ -272,7 +273,7 @@ TEST(RunLock, ATakeoverThatDiedHalfWayIsTakenOverToo) {
     const RunLock lock = RunLock::acquire(dir.path());
   }
   const Json released = read_json(dir / "run.lock");
-  // Who claimed its place has gone before it took it.
+  // The process that claimed its place has gone before it took the lock.
   pretend(dir.path(), {{"token", "gone"}, {"process_start", 1}});
   const std::string claim = "run.lock.next." + released.at("token").get<std::string>();
   fs::rename(dir / "run.lock", dir / claim);

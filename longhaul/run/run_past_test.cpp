@@ -76,7 +76,7 @@ TEST(RunPast, TheNewestIsMissingWhereItIsNeitherHereNorWhereItWasWritten) {
   write_file(dir / "old/step_00000003" / kManifestFile, "{}");
   EXPECT_FALSE(record.misses_newest(dir / "new"));
   EXPECT_FALSE(record.misses_newest(dir / "old"));
-  record.checkpoints.clear();  // of an older release, which did not say where
+  record.checkpoints.clear();  // an older release did not say where
   EXPECT_TRUE(record.misses_newest(dir / "new"));
   // Nothing is known of a place that does not answer.
   fs::create_symlink(dir / "loop", dir / "loop");
@@ -139,7 +139,7 @@ TEST(RunPast, ADirectoryOfCheckpointsKeepsTheNamesOfItsMirrorWhoeverWritesThere)
   const TestDirectory dir;
   write_file(dir / "of_run.json", std::string(R"({"run": ")") + kIdentity + R"("})");
   EXPECT_EQ(read_checkpoints_marker(dir.path()),
-            (CheckpointsMarker{kIdentity, 0, {}}));  // of an older release
+            (CheckpointsMarker{kIdentity, 0, {}}));  // an older release wrote it
   const std::string first = new_identity();
   const std::string second = new_identity();
   mark_checkpoints(dir.path(), {kIdentity, 3, {"", first}});

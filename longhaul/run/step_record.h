@@ -76,7 +76,8 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
              const PhaseMemory& memory = {});
 Json to_json(const ValidationRecord& record);
 
-// Names of figures in a line, for whoever shows the same figure elsewhere.
+// These are the names of figures in a line. Code that shows the same figure elsewhere
+// takes them from here.
 inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kTimeKey = "time";
 inline constexpr const char* kLossKey = "loss";

@@ -153,7 +153,8 @@ void TensorBoardWriter::summary(std::string_view tag, int64_t step,
 void TensorBoardWriter::flush() {
   flushed_ = std::chrono::steady_clock::now();
   if (buffer_.empty()) return;
-  // Somebody may have removed the directory. The run's own is not made again here.
+  // Somebody may have removed the directory. The directory of the run itself is not made
+  // again here.
   std::error_code ignored;
   fs::create_directory(file_.path().parent_path(), ignored);
   file_.append(std::exchange(buffer_, {}));

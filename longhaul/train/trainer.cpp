@@ -402,7 +402,7 @@ class Trainer {
       finish_log({});
       return {history_.step, TrainEnd::Done};
     }
-    // Whoever made the file STOP wants no new start, whatever signals come as well.
+    // A person who made the file STOP wants no new start, whatever signals come as well.
     if (requests_.stop) {
       finish_log({0, run::EndEvent::kByStopFile});
       return {history_.step, TrainEnd::Stopped};

@@ -106,8 +106,8 @@ Translation translated(const Case& one, const fs::path& dir) {
 bool may_differ(const std::string& key, const std::string& recipe) {
   static const std::set<std::string> kSections{"model", "init",    "checkpoint",
                                                "log",   "profile", "validation"};
-  // Their scripts cut the layers into stages of equal numbers without a flag that says
-  // so.
+  // The scripts of those systems cut the layers into stages of equal numbers without a
+  // flag that says so.
   static const std::set<std::string> kKeys{"run.dir", "data.train", "data.validation",
                                            "parallel.partition"};
   // E's published launch ends after 100 steps; its recipes have the script's length.

@@ -193,7 +193,7 @@ void put_megatron_experts(const Job& job) {
 void put_smp_experts(const Job& job) {
   Draft& draft = job.draft();
   job.put("parallel.ep", job.whole("expert_parallel_degree"));
-  // SageMaker's experts are Megatron-LM's, with weights of their own where none is given.
+  // SageMaker takes its experts from Megatron-LM, with other weights where none is given.
   const auto weight_of = [&](const std::string& name) {
     Known<double> weight = job.real(name, 0.001);
     if (!weight.given) weight.from = name + ", their default";

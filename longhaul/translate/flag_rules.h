@@ -4,9 +4,9 @@
 
 namespace longhaul::translate {
 
-// Each function translates the settings of one system whose OtherWord::carry is Rule, and
-// adds the system's defaults that differ from longhaul's. The draft already has the
-// copied values.
+// Each function translates the settings of one system that OtherWord::carry marks as
+// Rule. It adds the defaults of that system that differ from the defaults of longhaul.
+// The draft already has the copied values.
 
 void translate_nxd_pipeline(const Job& job);
 void translate_nxd_zero(const Job& job);

@@ -1,4 +1,5 @@
-// axolotl: full training of all weights; adapters have no form here.
+// These rules translate axolotl's full training of all weights. Adapters have no form
+// here.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -333,7 +333,7 @@ void put_megatron_sharding(const Job& job) {
   Draft& draft = job.draft();
   const Known<bool> sharded = job.on("use_distributed_optimizer", false);
   const Known<bool> torch_fsdp = job.on("use_torch_fsdp2", false);
-  const Known<bool> older = job.on("use_custom_fsdp");  // its name before
+  const Known<bool> older = job.on("use_custom_fsdp");  // the older name
   Known<bool> fsdp = job.on("use_megatron_fsdp", false);
   if (older.given) fsdp = older;
   if (!torch_fsdp.value || !fsdp.value) {

@@ -171,7 +171,7 @@ bool is_command_line(const std::string& given) {
 
 Source read_source(const std::string& given, std::optional<int64_t> ranks) {
   check_text(given, "--flags");
-  std::error_code ignored;  // of a text too long for a path
+  std::error_code ignored;  // a text may be too long for a path
   if (is_command_line(given) && !fs::exists(given, ignored)) {
     return read_commands(given, "--flags", {}, ranks);
   }
@@ -281,7 +281,7 @@ class Translator {
       word = dictionary::find_word(source_.system, dictionary::word_name(said.name));
     }
     if (word == nullptr) return unknown(said);
-    if (said.null) return;  // as if it were not given
+    if (said.null) return;  // counts as not given
 
     if (word->carry == Carry::Copy) {
       copy(said, *word);

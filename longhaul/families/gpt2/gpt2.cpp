@@ -166,7 +166,7 @@ const Family& gpt2_family() {
       // The usual names of four of these.
       "hidden_size max_position_embeddings num_attention_heads "
       "num_hidden_layers "
-      // Fields of other heads than a language model's.
+      // These fields belong to other heads than that of a language model.
       "summary_activation summary_first_dropout summary_proj_to_labels "
       "summary_type summary_use_proj tie_word_embeddings",
       "n_ctx n_inner summary_activation",

@@ -154,7 +154,8 @@ const Family& gpt_neox_family() {
       "original_max_position_embeddings partial_rotary_factor rope_parameters "
       "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
       "use_parallel_residual "
-      // Fields of other heads than a language model's, and of encoders.
+      // These fields belong to other heads than that of a language model, and to
+      // encoders.
       "classifier_dropout is_decoder",
       "head_dim original_max_position_embeddings partial_rotary_factor "
       "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct",

@@ -61,7 +61,7 @@ TEST(ExpectedThroughput, OfAShortRunIsJudgedAtItsEnd) {
   Expectations one(asked_rate(100.0, 1));
   EXPECT_TRUE(one.look(judged_step(1, 10.0), false).empty());  // only warmed up
   Expectations only(asked_rate(100.0, 1));
-  EXPECT_EQ(only.look(judged_step(1, 10.0), true).size(), 1U);  // there is no other step
+  EXPECT_EQ(only.look(judged_step(1, 10.0), true).size(), 1U);  // no other step follows
 }
 
 TEST(ExpectedThroughput, ThatOnlyWarnsIsToldOnceForSoManySteps) {

@@ -108,8 +108,8 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
     }
     return "";
   };
-  // What another version wrote is not damaged: no older checkpoint is to be taken
-  // instead.
+  // A file that another version wrote is not damaged, and no older checkpoint is to be
+  // taken instead.
   EXPECT_THROW(History::from_json(newer), ConfigError);
   EXPECT_THROW(History::from_json(older), ConfigError);
   Json more = example().to_json();

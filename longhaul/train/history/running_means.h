@@ -28,7 +28,8 @@ class RunningMeans {
   int64_t timed_steps() const;
   /// Returns the mean of the losses in nats; NaN where no loss is finite.
   double loss() const;
-  // Each returns the sum over the steps divided by their seconds; NaN of no step.
+  // Each function returns the sum over the steps divided by their seconds; NaN of no
+  // step.
   double seqs_per_s() const { return rate(&Step::sequences); }
   double tokens_per_s() const { return rate(&Step::tokens); }
   /// Returns the mean of the steps' seconds; NaN of no step.

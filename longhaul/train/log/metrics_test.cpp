@@ -225,7 +225,7 @@ TEST_F(Results, HaveTheRatesTheMemoryAndWhatWasValidated) {
 }
 
 TEST_F(Results, AreBroughtUpToWhatTheSupervisorDidAfterwards) {
-  settle_time_to_train(dir_.path());  // there is no results.json yet
+  settle_time_to_train(dir_.path());  // results.json is not there yet
   write({step_of(1, 1, 60.0, 1060.0)});
   EXPECT_DOUBLE_EQ(value(results(), "Time to train"), 1.0);
   File::open_append(dir_ / "events.jsonl")

@@ -72,7 +72,7 @@ TEST_F(OtherResults, OfThePipelineScriptHaveItsEightParameters) {
 }
 
 TEST_F(OtherResults, OfThePipelineScriptHaveTheFourFinalMetrics) {
-  // The first window ends with step 10. Those of steps 11 to 13 have 20, 20 and 24
+  // The first window ends with step 10. The windows of steps 11 to 13 have 20, 20 and 24
   // seconds.
   EXPECT_EQ(
       metrics(ResultsForm::Nxd),

@@ -194,7 +194,8 @@ void RunLog::start(const TrainingSession& session, const History& history,
                                        session.mesh().coordinates());
   const std::string hosts =
       fmt::format("{}", fmt::join(session.world().gather_strings(mine), ", "));
-  // Written only now: a start that is refused must not replace the settings of the run.
+  // The settings are written only now, because a start that is refused must not replace
+  // the settings of the run.
   bool idle = false;
   comm::on_rank_zero(session.world(), [&] {
     idle = first_step_ >= last_step_ && is_done(config_.run.dir);
@@ -393,8 +394,8 @@ void RunLog::fail(const Error& error) noexcept {
     if (held_) begin_events();
     event(run::FailureEvent{attempt_, error.what()});
   } catch (...) {
-    // Most likely the disk is full, or the run is another start's: standard error still
-    // gets the message.
+    // Most likely the disk is full, or the run belongs to another start. Standard error
+    // still gets the message.
   }
 }
 

@@ -22,7 +22,7 @@ constexpr int kFailedStarts = 2;
 std::vector<fs::path> agree_on_paths(const session::Session& session,
                                      const std::function<std::vector<fs::path>()>& find) {
   const std::string text = comm::on_rank_zero(session.world(), [&] {
-    // No JSON: a path may hold any byte but NUL.
+    // The text is no JSON, because a path may hold any byte but NUL.
     std::string paths;
     for (const fs::path& path : find()) paths += path.string() + '\0';
     return paths;

@@ -271,7 +271,7 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
           complete);
       return *step;
     } catch (const InputError& error) {
-      // What the store refuses says nothing about the checkpoint.
+      // A refusal of the store says nothing about the checkpoint.
       if (i + 1 == found.steps.size() || error.area() == "objects") throw;
       run.log().warning(fmt::format(
           "CHECKPOINT DAMAGED in the mirror: {}; going back to the one before it",
@@ -346,7 +346,7 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
     const bool has_history = fs::exists(config.run.dir / run::kMetricsFile);
     bool missing = looks && (!known || !has_history);
     std::string of_run;
-    // What is wrong with the directory is told where the run goes on from it.
+    // The load tells what is wrong with the directory, where the run goes on from it.
     Failure::of([&] {
       if (const auto marker = run::read_checkpoints_marker(dir)) {
         past.attempt = marker->attempt;
@@ -362,7 +362,8 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
                                  checkpoint::MirrorListing(*store).highest_attempt()});
         if (owner && (of_run.empty() || of_run == owner->run)) past.run = owner->run;
       } catch (const Error& error) {
-        // Without its history the run would write another one over the mirror's.
+        // Without its history the run would write another history over that of the
+        // mirror.
         const bool was_here = past.attempt > 0 && !has_history;
         if (was_here || (!known && !checkpoint::has_committed(dir))) {
           raise_unreachable(config, error);

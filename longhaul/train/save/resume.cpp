@@ -478,7 +478,7 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
   } else if (home == Home::Gone) {
     refuse_gone(session, start);
   } else if (paths.empty()) {
-    total_steps(session, history);  // it throws before anything large is read
+    total_steps(session, history);  // throws before anything large is read
     optim::refuse_unmatched(session.config(), session.groups());
     if (asked != ResumeFrom::Kind::Never) {
       refuse_unknown_past(session, start);

@@ -390,7 +390,7 @@ void RunCheckpoints::end_mirror() {
     mirror_->send_run_files();
     const system::Stopwatch watch;
     const auto goes_on = [&] {
-      // Whoever sent a signal does not wait for an export.
+      // A sender of a signal does not wait for an export.
       const bool signalled = longhaul::system::raised_signal().number != 0;
       return mirror_->busy() || (!signalled && mirror_->copies_exports());
     };
