@@ -166,8 +166,9 @@ const Experts* experts_of(const Block& block) {
 int64_t most_experts(const Network& network) {
   int64_t most = 0;
   for (const Block& block : network.blocks) {
-    if (const Experts* layer = experts_of(block))
-      most = std::max(most, layer->router.out);
+    if (const Experts* layer = experts_of(block)) {
+      most = std::max<int64_t>(most, std::ssize(layer->experts));
+    }
   }
   return most;
 }
