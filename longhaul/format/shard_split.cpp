@@ -44,7 +44,7 @@ ShardRange even_part(int64_t count, int64_t parts, int64_t index) {
 
 ShardRange part_of(const std::optional<ShardSplit>& split, int64_t size,
                    const TpRank& rank) {
-  LH_CHECK(rank.index >= 0 && rank.index < rank.of, "shard split", "rank {} of tp {}",
+  LH_CHECK(rank.index >= 0 && rank.index < rank.of, "shard plan", "rank {} of tp {}",
            rank.index, rank.of);
   if (!split || split->unit == ShardUnit::None || rank.of == 1) return {0, size};
   if (!split->by_heads()) return even_part(size, rank.of, rank.index);
@@ -52,7 +52,7 @@ ShardRange part_of(const std::optional<ShardSplit>& split, int64_t size,
   const bool of_queries = split->unit == ShardUnit::QueryHeads;
   const int64_t count = of_queries ? heads.query : heads.key;
   LH_CHECK(heads.key > 0 && heads.query % heads.key == 0 && size % count == 0,
-           "shard split", "{} elements of {} query heads and {} key heads", size,
+           "shard plan", "{} elements of {} query heads and {} key heads", size,
            heads.query, heads.key);
   const ShardRange mine =
       of_queries ? query_heads_of(heads, rank) : key_heads_of(heads, rank);
