@@ -84,7 +84,9 @@ TEST(Mixtral, EachLayerIsAskedForItsOwnExperts) {
   families::Network network = parse_mixtral().network;
   EXPECT_EQ(families::most_experts(network), 8);
   network.blocks[0].pop_back();  // leaves the attention
-  std::get<families::Experts>(network.blocks[1][1].branches[0].core).router.out = 16;
+  auto& second = std::get<families::Experts>(network.blocks[1][1].branches[0].core);
+  second.router.out = 16;
+  second.experts.resize(16, second.experts.front());
   EXPECT_EQ(families::experts_of(network.blocks[0]), nullptr);
   EXPECT_EQ(families::experts_of(network.blocks[1])->router.out, 16);
   EXPECT_EQ(families::experts_of(network.blocks[2])->router.out, 8);
