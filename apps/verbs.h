@@ -6,8 +6,9 @@
 
 namespace longhaul::apps {
 
-/// What a verb hands back to main, and what it reads and writes addresses by: an error
-/// that main says names the addresses of copies.
+/// What a verb hands back to main: its exit code, and the access by which it has read and
+/// written objects. With this access main names the addresses of objects in an error, in
+/// place of the paths of their local copies.
 struct Outcome {
   int exit_code = 0;
   objects::Access objects;

@@ -27,8 +27,8 @@ namespace {
 constexpr uint64_t kMostCopied = uint64_t{64} << 20;
 constexpr std::string_view kMakeDirectory = "mkdir";
 
-/// Returns whether an error passes by itself, or by a hand on the file system, also
-/// before a run's first step.
+/// Returns whether an error may pass by itself, or once a person has freed space or
+/// mended the file system. That also holds for an error before a run's first step.
 bool is_temporary(int error) {
   constexpr std::array kPassing = {
       ENOSPC,    EDQUOT,       ESTALE,   EIO,         EREMOTEIO,    ETIMEDOUT,

@@ -49,8 +49,8 @@ class OperationNumbers {
 /// Every backend keeps one entry for each operation. `ledger` outlives the entry.
 class OperationEntry {
  public:
-  /// Counts the operation as under way, and writes it into the record where there is one
-  /// and nobody polls.
+  /// Counts the operation as under way. Writes it into the record where there is one,
+  /// except while a Polling lives, to which the operation then belongs.
   OperationEntry(Ledger& ledger, OperationId id);
 
   const OperationId& id() const { return id_; }

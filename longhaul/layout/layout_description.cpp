@@ -24,8 +24,8 @@ std::vector<StageSpec> place_layers(const RunConfig& config,
     if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
     if (unit.kind == UnitKind::Head) costs.head = cost;
   }
-  // Each layer counts as much as all do on average, so that a run goes on with the cut
-  // with which it began.
+  // Every layer gets the average cost of the layers, as in earlier versions. With its own
+  // cost for each layer, a run that goes on could get another cut than it began with.
   const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
   std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
   const auto cut = p.partition.empty() ? partition_layers(costs, p.pp * p.virtual_stages)

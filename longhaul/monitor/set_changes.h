@@ -26,7 +26,8 @@ struct SetChange {
   std::string describe() const;
 };
 
-/// Returns the changes of all sets: old domains first, each kind by name.
+/// Returns the changes of all validation sets: first the sets of old domains, then the
+/// other sets, each of the two groups in the order of names.
 std::vector<SetChange> set_changes(const RunFiles& run);
 
 Json to_json(const std::vector<SetChange>& changes);

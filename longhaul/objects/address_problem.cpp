@@ -14,7 +14,8 @@ namespace {
 
 /// Schemes of object stores; Hadoop's programs write s3a and s3n.
 constexpr std::string_view kOfStores = "s3 S3 s3a S3A s3n S3N";
-/// What the options of an address begin with that opens an object to whoever has it.
+/// The options of a signed address begin with this text. Such an address opens an object
+/// to everybody who has the address.
 constexpr std::string_view kOfSignedAddress = "X-Amz-";
 
 /// An address within a text.

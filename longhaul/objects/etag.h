@@ -22,12 +22,13 @@ class EtagProof {
   /// Returns whether the ETag says anything that the bytes can be compared with: it looks
   /// like an MD5, or like that of parts of a usual size.
   bool compares() const { return !sums_.empty(); }
-  /// Returns whether the object was sent at once, so that nothing of its ETag is guessed.
+  /// Returns whether the ETag names no parts: the object was sent at once, and no size of
+  /// parts has to be guessed.
   bool is_plain() const { return parts_ == 0; }
 
   void update(std::span<const std::byte> bytes);
-  /// Ends the bytes. Returns whether they are those of the ETag, or it says nothing. The
-  /// other functions but digest() are not called any more.
+  /// Ends the bytes. Returns whether the ETag is that of these bytes, or says nothing of
+  /// them. The other functions but digest() are not called any more.
   bool fits();
   /// Returns what the bytes have for an ETag, after fits(): equal for equal bytes.
   const std::string& digest() const { return digest_; }

@@ -400,8 +400,9 @@ std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& t
   const bool replaces = !goes_on && std::ranges::any_of(there, replaced);
   const auto kept = std::ranges::find_if(there, [&](const Address& one) {
     if (!replaces) return !replaced(one);
-    // A file that makes a directory below the address whole is not replaced. And no
-    // client can delete an object whose key is no path.
+    // Some objects stay even where the upload replaces others. No client can delete an
+    // object whose key is no path. And a file of OutputUse::last in a directory below the
+    // address shows that the directory is a whole output of its own.
     return !is_path(one.key) || (is_deeper(one, address) && is_among(use_.last, one.key));
   });
   return kept == there.end() ? std::nullopt : std::optional(*kept);

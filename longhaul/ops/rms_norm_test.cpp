@@ -106,7 +106,8 @@ TEST_P(RmsNormForms, OfAResidualWithoutAGraphAreTheSame) {
 }
 
 TEST_P(RmsNormForms, BeginWithTheNormAlone) {
-  // The first values have no effect. They are 1, and 0 for a form that adds 1.
+  // The weights begin with 1, or with 0 in the form that adds 1 to the weight. With these
+  // values every form is the norm alone.
   const at::Tensor x = random({21, 50}), dy = random({21, 50});
   const bool adds_one = form() == RmsForm::OnePlusWeight;
   const auto first = bound(at::full({50}, adds_one ? 0.0 : 1.0, type()));

@@ -13,8 +13,9 @@
 namespace longhaul::system {
 namespace {
 
-/// Asks Linux, once for the whole process, for the state that tiles are: without it their
-/// first use ends the process. LibTorch asks for itself, which does no harm.
+/// Asks Linux, once for the whole process, for permission to use tiles, the registers of
+/// AMX: without permission the first use of a tile ends the process. LibTorch asks for
+/// the permission as well, which does no harm.
 bool linux_grants_tiles() {
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr int kTileData = 18;               // XFEATURE_XTILEDATA

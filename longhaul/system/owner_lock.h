@@ -47,9 +47,9 @@ struct OwnerLockOptions {
   int64_t start = 0;
   /// The attempt's number is at least this: whoever counted before is not known here.
   int least_attempt = 1;
-  /// Where this is given, a holder that can be judged by its lease alone is watched, at
-  /// most until the lease has run out, and refused only when it renews the lease. The
-  /// function is told once, before the watch.
+  /// Where this is given, acquire() watches a holder that can be judged by its lease
+  /// alone, at most until the lease has run out. Only a holder that renews the lease
+  /// meanwhile keeps the lock. The function is called once, before the watch.
   std::function<void(const std::string& line)> on_watch = {};
   /// Whether a living holder of the same Slurm job is waited for on this machine too, not
   /// only on another one.

@@ -7,15 +7,15 @@ namespace longhaul::system {
 
 /// Makes the standard streams of this process safe; main() calls it before anything else.
 /// A closed descriptor from 0 to 2 is opened on /dev/null, so that no file of a run gets
-/// its number. A reader that has gone ends nobody (SIGPIPE is ignored), and neither does
-/// a file that reaches the limit of `ulimit -f` (SIGXFSZ): its write fails. What `stderr`
-/// cannot write is dropped. What `stdout` cannot write fails as usual, until
-/// let_output_fail() is called. What is dropped includes what a reader that is there does
-/// not take within a second.
+/// the number of a standard stream. Signals of a failed write are ignored, so that the
+/// write fails and the process lives: SIGPIPE where the reader has gone, and SIGXFSZ
+/// where a file has reached the limit of `ulimit -f`. `stderr` drops what it cannot
+/// write, and what its reader does not take within a second. `stdout` waits and fails as
+/// usual until let_output_fail() is called.
 void guard_standard_streams();
 
-/// Drops, from now on, what `stdout` cannot write, or what nobody takes within a second:
-/// it tells of work whose result lies in files, and the work goes on.
+/// Drops, from now on, what `stdout` cannot write, and what nobody takes within a second.
+/// Call it for work whose result lies in files: the work then goes on without a reader.
 void let_output_fail();
 
 /// Returns the errno of the first write of `stdout` that failed, or 0.

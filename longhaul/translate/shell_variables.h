@@ -41,13 +41,14 @@ class ShellVariables {
   /// Lets a value depend on variables that count as unset.
   void depend(const std::string& name, const std::set<std::string>& unset);
 
-  /// Returns a variable's value, be it unset or unknown.
+  /// Returns a variable's value. ShellValue says how the value shows that the variable is
+  /// unset, or that its value is unknown.
   ShellValue get(const std::string& name);
   /// Returns whether a variable is set.
   Truth is_set(const std::string& name);
 
-  /// Begins a branch of a condition, for which alone the values count that are set from
-  /// here on. end_branch takes them back and returns them.
+  /// Begins a branch of a condition. Values that are set from here on hold in this branch
+  /// alone: end_branch() returns them, and gives the variables their former values back.
   void begin_branch() { before_.emplace_back(); }
   Changes end_branch();
   /// Sets what several branches leave, one of which is taken. Where the branches differ

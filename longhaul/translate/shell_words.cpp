@@ -160,7 +160,8 @@ class Splitter {
     return true;
   }
 
-  /// Reads the patterns of `case`, up to the ")" behind them.
+  /// Takes one step through the patterns of a `case`. The ")" behind the patterns ends
+  /// them.
   void pattern_step() {
     const char c = peek();
     if (c == '|' || c == '(' || c == ')' || c == '\n' || c == ';') {

@@ -14,9 +14,9 @@ namespace longhaul {
 /// names the file, the field and what was found. The object must outlive it.
 class JsonFields {
  public:
-  /// Opens an object of `what`, the file or what stands in it. `advice` says what to do,
-  /// at the end of each message; it may be empty. Throws InputError where `object` is no
-  /// object.
+  /// Opens `object`. Each message begins with `what`, which names the file or the part of
+  /// the file that holds the object. Each message ends with `advice`, which says what to
+  /// do and may be empty. Throws InputError where `object` is no object.
   JsonFields(const Json& object, std::string area, std::string what,
              std::string advice = {});
   /// Returns an object inside this one, with the names of this one in messages.

@@ -288,8 +288,9 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   return done;
 }
 
-/// Makes the mirror this start's, with a new name or with the one that it has: another
-/// run may have begun anew there, or the run goes on elsewhere.
+/// Makes sure that this start is the one that writes the mirror: gives the mirror a new
+/// name, or proves that the mirror still has this start's last name. Throws where another
+/// run has taken the mirror, or a start of this run in another directory.
 void MirrorThread::claim(Name name) {
   if (options_.lock != nullptr) options_.lock->check();
   claimed_ = false;

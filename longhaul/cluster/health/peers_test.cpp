@@ -38,7 +38,7 @@ TEST(Peers, OfTwoNodesThatLostEachOtherOneIsLeftOut) {
   EXPECT_EQ(found.sick[0].cause,
             "peers: n2 and n3 do not reach each other (tried from n2 to n3, n3 to n2)");
   EXPECT_TRUE(found.shared.empty());
-  // The other node is well, and a run that needs a node may have it.
+  // n2 passes the check, so that a run that needs a node may use n2.
   EXPECT_TRUE(reports[1].ok());
   EXPECT_FALSE(reports[2].ok());
 }

@@ -139,13 +139,14 @@ bool Supervisor::State::launcher_hangs() const {
          unix_time() - passed_at > options.start_patience_seconds;
 }
 
-/// Ends a launcher without workers; what does not obey is killed with the step.
+/// Ends a launcher that has no workers. A launcher that does not end within
+/// kLauncherEndSeconds is killed later, by the destructor of `step`.
 void Supervisor::State::end_launcher(JobStep& step) {
   step.signal(SIGTERM);
   const system::Stopwatch watch;
   while (!step.poll() && watch.seconds() < kLauncherEndSeconds) {
     fleet.wait(kShortLookSeconds);
-    // A worker may have begun meanwhile.
+    // The launcher may start a worker before it ends.
     fleet.signal(SIGKILL, {});
   }
   if (launcher.clean_up) launcher.clean_up();

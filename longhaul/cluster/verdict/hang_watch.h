@@ -58,7 +58,8 @@ class HangWatch {
   void learn_phases(const RankList& ranks);
 
   HangLimits limits_;
-  /// Pauses that ended by themselves, and whole saves and validations.
+  /// For each kind of work: the longest pause that ended by itself, and for saves, waits
+  /// for saves and validations also the longest time from begin to end.
   std::array<double, kWorkKinds> longest_{};
   bool saw_steps_ = false;  ///< ranks have gone from one step to the next
   int64_t steps_before_ = 0;

@@ -21,7 +21,7 @@ std::optional<std::vector<RawMember>> split_members(std::string_view text);
 
 /// Where the first value of a JSON text ends.
 struct FirstValue {
-  size_t end = 0;      ///< behind the value, or where the text stops to be JSON
+  size_t end = 0;      ///< behind the value, or where the text stops being JSON
   bool valid = false;  ///< the text is JSON up to `end`
   bool cut = false;    ///< the text ends inside the value
 };

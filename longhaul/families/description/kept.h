@@ -138,10 +138,12 @@ struct UnitForward {
                          const format::TpRank& rank) const;
 };
 
-/// The number of logits that exist at once on a CPU.
+/// The most logits that exist at once on a CPU. Only a chunk of kFewestLogitsRows rows
+/// may have more.
 inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
-/// Bytes of logits that exist at once on another device. There a product should have
-/// thousands of rows, and the head's fp32 gradient should be read and written seldom.
+/// The most bytes of logits that exist at once on another device, with the same
+/// exception. There a product should have thousands of rows, and the head's fp32 gradient
+/// should be read and written seldom.
 inline constexpr int64_t kDeviceLogitsBytes = int64_t{1} << 30;
 /// The fewest rows of a chunk, however large the vocabulary is. The head's weights and
 /// their gradient pass through memory once a chunk, which took as long as the products of

@@ -16,8 +16,8 @@ struct LanguageHead {
   bool operator==(const LanguageHead&) const = default;
 };
 
-/// Adds the head over x to the unit's description, and what it is tied to to the
-/// model's.
+/// Adds the head over x to the description of the unit. For a tied head, the description
+/// of the model also gets the names of the two tables that are one (`model.tied`).
 void add_head(UnitMaker& unit, const LanguageHead& head, const Feature& x,
               const Table& tokens, ModelDescription& model);
 

@@ -12,7 +12,8 @@ namespace longhaul::monitor {
 
 /// One of several runs on a page.
 struct ReportRun {
-  std::string name;  ///< the directory's, with as many before it as tell the runs apart
+  /// The last names of the directory's path, as many as tell this run from the others.
+  std::string name;
   std::unique_ptr<RunFiles> files;
   RunView view;
 };

@@ -36,11 +36,11 @@ class S3Clients {
 
   /// Returns the client for an object or a bucket.
   Named client(const Address& address);
-  /// Returns the client that removes an object. Arrow's makes an object for the directory
-  /// in which it has removed one, which nobody asked for, and which a store that keeps
-  /// files takes for a file. So the client takes the directory for the bucket, which has
-  /// the same addresses: a bucket is not made again. Where a client would not take the
-  /// directory's name for that of a bucket, this is client().
+  /// Returns the client that removes an object. After a removal Arrow makes an object for
+  /// the directory of the removed object. Nobody has asked for that object, and a store
+  /// that keeps files takes it for a file. But Arrow does not make a bucket again. So
+  /// this client takes the directory for a bucket, which leads to the same addresses.
+  /// Where the directory's name cannot stand for a bucket's, the result is client().
   Named remover(const Address& address);
   /// Makes all clients anew: their credentials may have been renewed.
   void forget();

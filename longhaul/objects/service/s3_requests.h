@@ -46,7 +46,7 @@ class S3Requests {
     return request([&] { return clients.client(address); },
                    [&](const S3Clients::Named& named) { return work(*named.client); });
   }
-  /// Does one request likewise, by a client that `choose` gives.
+  /// Does one request in the same way, with the client that `choose` returns.
   template <typename Choose, typename Work>
     requires std::is_invocable_v<Choose>
   auto request(Choose choose, Work work) {
@@ -59,10 +59,11 @@ class S3Requests {
     return result;
   }
 
-  /// Does work again, for the patience, while it fails for a passing reason, which
-  /// credentials that have expired are: others may have come to where they come from.
-  /// Arrow's client does not ask again where the text of an answer is cut off. Work that
-  /// may have taken the patience by then is done once more in any case.
+  /// Does work again, as long as the patience lasts, while it fails with a Temporary
+  /// error. Expired credentials are such an error, since their source may have new ones
+  /// by now. Arrow's client itself does not ask again where the text of an answer is cut
+  /// off. Work whose first try may have used up the patience is tried once more in any
+  /// case.
   template <typename Work>
   auto with_patience(Work work,
                      Patience::Clock::time_point since = Patience::Clock::now(),

@@ -114,8 +114,8 @@ Call whole(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 }
 
 /// A run of the queries of a part and a run of the keys that these queries see. Each
-/// query sees at least one key, and which keys are hidden follows from the ends of both
-/// runs, as the kernels have it.
+/// query sees at least one key. The kernels count from the ends of both runs: there the
+/// last query stands at the last key, for the causal mask and for `left`.
 struct Run {
   int64_t query, queries;
   int64_t key, keys;

@@ -130,7 +130,8 @@ struct Widths {
   std::vector<int64_t> of;
   int products;  ///< of a forward
 };
-// 24 rows of 64 end before the next weight begins.
+// A weight of 24 rows of kFeatures elements is no multiple of kFlatAlign. A gap follows
+// it, so that the next weight is not in the same product.
 const std::vector<Widths> kWidths = {
     {{32, 32}, 1}, {{48}, 1}, {{24, 24}, 2}, {{24, 40}, 2}, {{16, 24, 16}, 2}};
 

@@ -66,7 +66,8 @@ at::Tensor document_starts(int64_t batch, int64_t seq) {
   return start;
 }
 
-/// Returns the ends of those documents, or of whole sequences with padding.
+/// Returns the ends of the documents of document_starts(), or of whole sequences with
+/// padding.
 at::Tensor document_ends(const Case& c) {
   at::Tensor end = at::full({c.batch, c.seq}, c.seq, at::kInt);
   for (int64_t b = 0; b < c.batch; ++b) {

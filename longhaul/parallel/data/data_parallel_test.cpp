@@ -169,8 +169,8 @@ TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
   }
 }
 
-/// Returns the plan of two micro batches through two units, which are held from forward
-/// to backward.
+/// Returns the plan of two micro batches through two units. The gathered weights of a
+/// unit are held from its forward to its backward.
 layout::UnitPlan plan_of(const Case& c) {
   using Kind = layout::PipelineAction::Kind;
   layout::UnitPlan plan;

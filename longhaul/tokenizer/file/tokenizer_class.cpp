@@ -209,7 +209,8 @@ struct Class {
   /// Keys of tokenizer_config.json for tokens, with the tokens that stand for absent
   /// keys.
   std::vector<std::pair<const char*, const char*>> tokens;
-  /// Keys of the tokens around a text; {} if the file decides.
+  /// Keys, from `tokens`, of the tokens that the class puts around a text; absent where
+  /// tokenizer.json decides. An empty list means that no token stands around a text.
   std::optional<std::vector<const char*>> around;
 };
 

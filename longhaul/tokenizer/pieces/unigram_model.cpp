@@ -58,8 +58,8 @@ void UnigramModel::offer(Best& target, double score, size_t start, uint32_t id) 
 }
 
 /// Restarts the sums from zero, as SentencePiece does when a sum in single precision gets
-/// too large to tell pieces apart. The place decides which of two paths SentencePiece
-/// takes.
+/// too large to tell pieces apart. The position of the restart matters: it changes how
+/// sums are rounded, and so which of two paths with nearly equal scores is taken.
 void UnigramModel::begin_anew(std::vector<Best>& best, size_t pos, size_t reached) {
   const auto so_far = static_cast<float>(best[pos].score);
   for (size_t end = pos; end <= reached; ++end) {

@@ -14,7 +14,8 @@ constexpr double kNoticeable = 1.01;
 /// but only this many times and for this share of the run's time.
 constexpr int kMeasurements = 8;
 constexpr double kShareOfTime = 0.005;
-/// A measurement with less of its processors' time is not trusted, and repeated sooner.
+/// A measurement is trusted where the process had at least this share of its processors'
+/// time. Until one is trusted, measurements may take the larger share of the run's time.
 constexpr double kTrusted = 0.8;
 constexpr double kUntrustedShareOfTime = 0.02;
 

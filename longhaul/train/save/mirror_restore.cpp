@@ -136,7 +136,8 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
         fmt::format(", and this run ({}) has begun without them", record.run));
   }
   if (!owner && !has_begun) {
-    // Somebody has deleted the name of the mirror's writer: its newest checkpoint has it.
+    // Somebody has deleted the file that says which run writes the mirror. The newest
+    // whole checkpoint of the mirror also names its run.
     const checkpoint::MirrorListing listing(store);
     for (const int64_t step : listing.steps()) {
       const auto whole = listing.read(step);

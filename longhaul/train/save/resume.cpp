@@ -81,8 +81,8 @@ std::string first_of(const std::set<std::string>& names) {
 }
 
 /// Returns the counts of updates by parameter. `saved` are the checkpoint's settings,
-/// null for imports. Where a state has no counts, its settings say which parameters were
-/// frozen.
+/// null for imports. A checkpoint of an older program has no counts. Then `saved` says
+/// which parameters were frozen, and the next update of these counts as their first.
 optim::UpdateCounts counts_from(const session::Session& session, const History& history,
                                 const RunConfig* saved) {
   optim::UpdateCounts counts =
