@@ -10,6 +10,15 @@ if(LONGHAUL_TORCH)
 endif()
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+if(LONGHAUL_PCH)
+  # A precompiled header is for one level of optimisation.
+  foreach(name IN ITEMS longhaul_plain_pch longhaul_hot_pch)
+    longhaul_precompiled(${name}
+      <algorithm> <chrono> <filesystem> <fmt/format.h> <functional> <map> <memory>
+      <nlohmann/json.hpp> <optional> <string> <thread> <variant> <vector>)
+  endforeach()
+  target_compile_options(longhaul_hot_pch PRIVATE $<$<CONFIG:Release>:-O3>)
+endif()
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -56,13 +65,10 @@ if(LONGHAUL_TORCH)
     -Wl,-rpath,${LONGHAUL_TORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
 
   if(LONGHAUL_PCH)
-    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/pch.cpp CONTENT "")
-    add_library(longhaul_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
-    target_link_libraries(longhaul_pch PRIVATE longhaul_torch fmt::fmt)
-    target_compile_options(longhaul_pch PRIVATE ${LONGHAUL_WARNINGS})
-    target_precompile_headers(longhaul_pch PRIVATE
+    longhaul_precompiled(longhaul_pch
       <string> <vector> <memory> <functional> <optional> <map> <fmt/format.h>
       <ATen/core/Tensor.h> <ATen/Functions.h> <torch/csrc/autograd/custom_function.h>)
+    target_link_libraries(longhaul_pch PRIVATE longhaul_torch)
   endif()
 endif()
 

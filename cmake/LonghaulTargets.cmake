@@ -1,6 +1,6 @@
 # Headers are most of what a unit costs, so files of a target are compiled together: names in
 # unnamed namespaces must differ within a folder. Files with options of their own stay alone.
-set(LONGHAUL_JOINED_FILES 8)
+set(LONGHAUL_JOINED_FILES 16)
 function(longhaul_join target)
   if(LONGHAUL_JOIN)
     set_target_properties(${target} PROPERTIES
@@ -46,7 +46,29 @@ function(longhaul_library name)
     if(LONGHAUL_PCH AND NOT ARG_HOT)  # which is for one level of optimisation
       target_precompile_headers(${target} REUSE_FROM longhaul_pch)
     endif()
+  elseif(LONGHAUL_PCH)
+    if(ARG_HOT)
+      target_precompile_headers(${target} REUSE_FROM longhaul_hot_pch)
+    else()
+      target_precompile_headers(${target} REUSE_FROM longhaul_plain_pch)
+    endif()
   endif()
+endfunction()
+
+# longhaul_options(options files...): options of files beside those of their target. Such files
+# are compiled alone, without a precompiled header.
+function(longhaul_options options)
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_OPTIONS "${options}" SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
+# longhaul_precompiled(name headers...): a precompiled header, which libraries reuse.
+function(longhaul_precompiled name)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cpp CONTENT "")
+  add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE fmt::fmt)
+  target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
+  target_precompile_headers(${name} PRIVATE ${ARGN})
 endfunction()
 
 # longhaul_places(WAITS TEST...)
