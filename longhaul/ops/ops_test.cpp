@@ -322,9 +322,9 @@ TEST_P(Ops, GatedProductMatchesAutograd) {
 
 /// Returns attention with a whole score matrix, in the dtype of its inputs.
 at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionMask& mask) {
+                           const AttentionProblem& mask) {
   const at::Tensor& start = mask.document_start;
-  const int64_t window = mask.window;
+  const int64_t window = mask.reach();
   const int64_t S = q.size(1), K = k.size(1), group = q.size(2) / k.size(2);
   const auto heads = [](const at::Tensor& x) { return x.transpose(1, 2); };
   const at::Tensor keys = heads(k).repeat_interleave(group, 1);
@@ -345,7 +345,7 @@ at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 struct AttentionCase {
   int64_t batch, queries, cached, query_heads, key_heads, dim;
   bool documents;
-  int64_t window = kNoWindow;
+  std::optional<int64_t> window = {};
   std::optional<double> scale = {};
 };
 
@@ -358,8 +358,7 @@ void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
   const at::Tensor k = random(c.cached + c.queries, c.key_heads);
   const at::Tensor v = random(c.cached + c.queries, c.key_heads);
   const at::Tensor dy = random(c.queries, c.query_heads);
-  AttentionMask mask{{}, c.window};
-  mask.scale = c.scale;
+  AttentionProblem mask{{c.scale, c.window}};
   if (c.documents) {
     at::Tensor& start = mask.document_start;
     start = at::zeros({c.batch, c.queries}, at::kInt);
@@ -368,7 +367,7 @@ void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
     }
   }
   const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
-  const at::Tensor y = attention(mq, mk, mv, mask, fused);
+  const at::Tensor y = attention(mq, {mk, mv}, mask, fused);
   backward(y, dy);
   const auto wide = [](const at::Tensor& x) { return leaf(x.to(at::kDouble)); };
   const at::Tensor wq = wide(q), wk = wide(k), wv = wide(v);

@@ -18,7 +18,7 @@ constexpr int64_t kKeyHeads = 2;
 
 struct MaskedProblem {
   at::Tensor q, k, v, dout;
-  AttentionMask mask;
+  AttentionProblem mask;
 };
 
 struct MaskedResult {
@@ -37,7 +37,7 @@ struct MaskCase {
 /// Sets documents of different lengths. The first sequence has four documents, one of a
 /// single token. With `later` the second sequence has one document, padding, and a query
 /// that sees no key.
-void set_documents(AttentionMask& mask, bool later) {
+void set_documents(AttentionProblem& mask, bool later) {
   at::Tensor start = at::zeros({kBatch, kLength}, at::kInt);
   at::Tensor end = at::full({kBatch, kLength}, kLength, at::kInt);
   const std::vector<int64_t> cuts{0, 41, 42, 190, kLength};
@@ -69,7 +69,7 @@ MaskedProblem masked_problem(const MaskCase& c) {
   return p;
 }
 
-at::Tensor hidden_keys(const AttentionMask& mask) {
+at::Tensor hidden_keys(const AttentionProblem& mask) {
   const at::Tensor keys = at::arange(kLength).view({1, 1, 1, kLength});
   const auto of_queries = [](const at::Tensor& x) {
     return x.view({kBatch, 1, kLength, 1});
@@ -81,7 +81,7 @@ at::Tensor hidden_keys(const AttentionMask& mask) {
 
 /// Returns the attention by softmax, dropout and product, with all probabilities at once.
 at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionMask& mask) {
+                           const AttentionProblem& mask) {
   const int64_t group = q.size(2) / k.size(2);
   const auto by_head = [](const at::Tensor& x) { return x.permute({0, 2, 1, 3}); };
   const at::Tensor keys = by_head(k).repeat_interleave(group, 1);
@@ -116,7 +116,7 @@ MaskedResult dense(const MaskedProblem& p) {
 MaskedResult of_operation(const MaskedProblem& p, bool fused) {
   return masked_run(p, p.q.scalar_type(),
                     [&](const auto& q, const auto& k, const auto& v) {
-                      return attention(q, k, v, p.mask, fused);
+                      return attention(q, {k, v}, p.mask, fused);
                     });
 }
 
@@ -187,11 +187,15 @@ MaskedResult masked_parts(const MaskedProblem& p, bool fused) {
   };
   for (const Run& queries : {Run{0, 131}, Run{131, kLength}}) {
     const auto part = [&](const Run& keys) {
-      AttentionMask mask = p.mask;
+      AttentionProblem mask = p.mask;
       mask.document_start = queries.bound(mask.document_start);
       mask.document_end = queries.bound(mask.document_end);
-      return AttentionPart{queries.of(p.q), keys.of(p.k), keys.of(p.v), mask,
-                           queries.begin,   keys.begin,   fused};
+      return AttentionPart{queries.of(p.q),
+                           {keys.of(p.k), keys.of(p.v)},
+                           mask,
+                           queries.begin,
+                           keys.begin,
+                           fused};
     };
     const std::vector<Run> runs{{65, 130}, {0, 65}, {130, 203}, {203, 206}, {206, 300}};
     at::Tensor out = queries.of(r.out);
@@ -201,8 +205,8 @@ MaskedResult masked_parts(const MaskedProblem& p, bool fused) {
     const at::Tensor rounded = out.to(p.q.scalar_type());
     at::Tensor dq = queries.of(r.dq);
     for (const Run& keys : runs) {
-      at::Tensor dk = keys.of(r.dk), dv = keys.of(r.dv);
-      attention_part_backward(part(keys), queries.of(p.dout), rounded, lse, dq, dk, dv);
+      attention_part_backward(part(keys), queries.of(p.dout), rounded, lse, dq,
+                              {keys.of(r.dk), keys.of(r.dv)});
     }
   }
   return r;
@@ -270,15 +274,15 @@ TEST(MaskedAttention, RefusesWhatContradictsItself) {
   const auto refuses = [&](const auto& change) {
     MaskedProblem p = masked_problem(c);
     change(p.mask);
-    EXPECT_THROW(attention(p.q, p.k, p.v, p.mask, true), Error);
+    EXPECT_THROW(attention(p.q, {p.k, p.v}, p.mask, true), Error);
   };
-  refuses([](AttentionMask& m) { m.window = 8; });
-  refuses([](AttentionMask& m) { m.document_end = m.document_end.slice(1, 1); });
-  refuses([](AttentionMask& m) { m.dropout.sequences.reset(); });
-  refuses([](AttentionMask& m) { m.dropout.probability = 1.0; });
+  refuses([](AttentionProblem& m) { m.window = 8; });
+  refuses([](AttentionProblem& m) { m.document_end = m.document_end.slice(1, 1); });
+  refuses([](AttentionProblem& m) { m.dropout.sequences.reset(); });
+  refuses([](AttentionProblem& m) { m.dropout.probability = 1.0; });
   for (const double scale : {0.0, -0.125, 1e-60, 1e60, std::nan("")}) {
     SCOPED_TRACE(scale);
-    refuses([&](AttentionMask& m) { m.scale = scale; });
+    refuses([&](AttentionProblem& m) { m.scale = scale; });
   }
 }
 
