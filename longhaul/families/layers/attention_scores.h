@@ -14,6 +14,9 @@ struct AttentionScores {
   std::optional<double> scale = {};
   /// Positions that a token sees at most, its own included and last; absent: all.
   std::optional<int64_t> window = {};
+  /// If above 0, scaled scores s become score_cap * tanh(s / score_cap) before the
+  /// softmax.
+  double score_cap = 0.0;
   bool operator==(const AttentionScores&) const = default;
 
   /// Returns the factor for heads of `head_dim` features, in the precision T of the

@@ -37,6 +37,8 @@ void check(const AttentionPart& part) {
   LH_CHECK(std::isfinite(of_scores) && of_scores > 0.0F, "attention",
            "the scale of attention scores is {}; it must be finite and above 0 in fp32",
            problem.scale.value_or(0.0));
+  LH_CHECK(std::isfinite(problem.score_cap) && problem.score_cap >= 0.0, "attention",
+           "attention scores are capped at {}", problem.score_cap);
   const Dropout& dropout = problem.dropout;
   LH_CHECK(!dropout.drops() ||
                (dropout.probability < 1.0 && dropout.sequences.defined() &&

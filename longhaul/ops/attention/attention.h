@@ -8,7 +8,8 @@
 
 namespace longhaul::ops {
 
-/// Returns grouped-query attention, softmax(scale q k^T) v, with the softmax in fp32. `q`
+/// Returns grouped-query attention, softmax(scale q k^T) v, with the softmax in fp32, and
+/// with capped scores before it where the problem has a cap (AttentionScores). `q`
 /// is [B, S, Hq, D], `kept` are keys k [B, P + S, Hkv, D] and values v [B, P + S, Hkv,
 /// V], where P is the number of cached positions. Hq is a multiple of Hkv, and
 /// consecutive query heads share a key head. The result [B, S, Hq, V] is contiguous.

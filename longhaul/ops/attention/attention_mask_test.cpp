@@ -1,5 +1,5 @@
-// Attention that sees later keys, and dropout of its probabilities, against the naive
-// dense form in fp64 with the gradients of autograd.
+// Attention that sees later keys, dropout of its probabilities and capped scores, against
+// the naive dense form in fp64 with the gradients of autograd.
 #include <cmath>
 #include <optional>
 
@@ -31,6 +31,7 @@ struct MaskCase {
   bool later;  ///< keys are seen
   double dropout;
   std::optional<double> scale;  ///< of the scores
+  double cap = 0.0;             ///< of the scores
   int64_t dim = 64;
 };
 
@@ -66,6 +67,7 @@ MaskedProblem masked_problem(const MaskCase& c) {
   p.mask.dropout.sequences = at::tensor({3L, (1L << 40) + 17}, at::kLong);
   p.mask.dropout.first_head = 12;
   p.mask.scale = c.scale;
+  p.mask.score_cap = c.cap;
   return p;
 }
 
@@ -87,9 +89,11 @@ at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   const at::Tensor keys = by_head(k).repeat_interleave(group, 1);
   const at::Tensor values = by_head(v).repeat_interleave(group, 1);
   const at::Tensor hidden = hidden_keys(mask);
-  const at::Tensor scores =
-      at::matmul(by_head(q), keys.transpose(-1, -2)) *
-      mask.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  at::Tensor scores =
+      at::matmul(by_head(q), keys.transpose(-1, -2)) * mask.scale_of<double>(q.size(3));
+  if (mask.score_cap > 0.0) {
+    scores = at::tanh(scores / mask.score_cap) * mask.score_cap;
+  }
   at::Tensor p =
       at::softmax(scores.masked_fill(hidden, -1e30), -1).masked_fill(hidden, 0.0);
   if (mask.dropout.drops()) {
@@ -134,14 +138,22 @@ void for_all_masks(const Body& body) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool fused : {false, true}) {
       for (const bool later : {false, true}) {
-        using Scale = std::optional<double>;
-        for (const auto& [dropout, scale] :
-             {std::pair{0.0, Scale()}, {0.0, 0.31}, {0.1, Scale()}, {0.6, 0.015625}}) {
+        struct Scores {
+          double dropout;
+          std::optional<double> scale;
+          double cap;
+        };
+        for (const auto& [dropout, scale, cap] : {Scores{0.0, {}, 0.0},
+                                                  {0.0, 0.31, 0.0},
+                                                  {0.1, {}, 0.0},
+                                                  {0.6, 0.015625, 0.0},
+                                                  {0.0, {}, 0.8},
+                                                  {0.1, 0.31, 1.5}}) {
           SCOPED_TRACE(fmt::format(
-              "{}, {}, {}, dropout {}, scale {}", type == at::kFloat ? "fp32" : "bf16",
-              fused ? "fused" : "composite", later ? "later keys too" : "causal", dropout,
-              scale.value_or(0.0)));
-          body(MaskCase{type, fused, later, dropout, scale});
+              "{}, {}, {}, dropout {}, scale {}, cap {}",
+              type == at::kFloat ? "fp32" : "bf16", fused ? "fused" : "composite",
+              later ? "later keys too" : "causal", dropout, scale.value_or(0.0), cap));
+          body(MaskCase{type, fused, later, dropout, scale, cap});
         }
       }
     }
@@ -269,6 +281,29 @@ TEST(MaskedAttention, HasTheSameBitsWithoutAScaleAndWithItsOwn) {
   });
 }
 
+TEST(MaskedAttention, WithCappedScoresIsFarFromThatWithoutACap) {
+  MaskedProblem p = masked_problem({at::kFloat, true, true, 0.0, {}, 0.8});
+  const at::Tensor capped = of_operation(p, true).out;
+  p.mask.score_cap = 0.0;
+  const at::Tensor plain = of_operation(p, true).out;
+  EXPECT_GT(((capped - plain).norm() / plain.norm()).item<double>(), 0.05);
+}
+
+TEST(MaskedAttention, TakesValuesOfAnotherWidthThanKeys) {
+  for (const bool fused : {false, true}) {
+    MaskedProblem p = masked_problem({at::kFloat, fused, true, 0.1, {}});
+    p.v = p.v.narrow(3, 0, 24).contiguous();
+    p.dout = p.dout.narrow(3, 0, 24).contiguous();
+    expect_same(of_operation(p, fused), dense(p), 2 * tolerance_of(at::kFloat));
+  }
+}
+
+TEST(MaskedAttention, OfACpuIsOurOwnUnlessItsScoresAreCapped) {
+  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, at::kCPU), "own");
+  EXPECT_EQ(describe_attention({.score_cap = 50.0}, 64, at::kBFloat16, at::kCPU),
+            "operations of LibTorch");
+}
+
 TEST(MaskedAttention, RefusesWhatContradictsItself) {
   const MaskCase c{at::kFloat, true, true, 0.1, {}};
   const auto refuses = [&](const auto& change) {
@@ -280,6 +315,8 @@ TEST(MaskedAttention, RefusesWhatContradictsItself) {
   refuses([](AttentionProblem& m) { m.document_end = m.document_end.slice(1, 1); });
   refuses([](AttentionProblem& m) { m.dropout.sequences.reset(); });
   refuses([](AttentionProblem& m) { m.dropout.probability = 1.0; });
+  refuses([](AttentionProblem& m) { m.score_cap = -1.0; });
+  refuses([](AttentionProblem& m) { m.score_cap = std::nan(""); });
   for (const double scale : {0.0, -0.125, 1e-60, 1e60, std::nan("")}) {
     SCOPED_TRACE(scale);
     refuses([&](AttentionProblem& m) { m.scale = scale; });

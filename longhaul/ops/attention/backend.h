@@ -48,7 +48,7 @@ extern const AttentionBackend kCudnn;
 /// LibTorch's own flash kernels (Dao, "FlashAttention-2") on devices that have these
 /// kernels. They take bf16 and fp16, head dims that are multiples of 8 up to 256, and
 /// grouped heads without copies of keys and values. They take neither dropout nor
-/// documents whose bounds the host does not know.
+/// capped scores nor documents whose bounds the host does not know.
 extern const AttentionBackend kFlash;
 /// Returns why the device lacks the flash kernels; empty if it has them.
 std::string flash_obstacle(at::Device device);

@@ -59,12 +59,20 @@ struct Block {
     return lse.view({q.size(0), q.size(1), q.size(2), lse.size(2)}).narrow(3, from, n);
   }
 
-  /// Returns the masked scores, fp32 [B, Hkv, G, n, m].
+  /// Returns the scores, capped and masked, fp32 [B, Hkv, G, n, m].
   at::Tensor scores() const {
-    return at::matmul(q, k.transpose(-1, -2))
-        .to(at::kFloat)
-        .mul_(part.problem.scale_of<double>(q.size(4)))
-        .masked_fill_(hidden(), kMinusInfinity);
+    const double cap = part.problem.score_cap;
+    at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(at::kFloat);
+    scores.mul_(part.problem.scale_of<double>(q.size(4)));
+    if (cap > 0.0) scores.div_(cap).tanh_().mul_(cap);
+    return scores.masked_fill_(hidden(), kMinusInfinity);
+  }
+
+  /// Turns the gradient of capped scores into that of the scores, in place.
+  void through_cap(const at::Tensor& capped, at::Tensor& gradient) const {
+    const double cap = part.problem.score_cap;
+    // Hidden scores have no gradient. The clamp makes them finite.
+    if (cap > 0.0) gradient.mul_(1.0 - capped.clamp_min(-cap).div_(cap).square_());
   }
 
   /// Returns which keys a query does not see, [n, m] or [B, 1, 1, n, m].
@@ -149,8 +157,9 @@ void part_backward(const AttentionPart& part, const at::Tensor& dout,
       factors = b.factors();
       dp = dp * factors;
     }
-    const at::Tensor ds =
-        (p * (dp - delta)).mul_(part.problem.scale_of<double>(b.q.size(4))).to(type);
+    at::Tensor ds = (p * (dp - delta)).mul_(part.problem.scale_of<double>(b.q.size(4)));
+    b.through_cap(scores, ds);
+    ds = ds.to(type);
     if (factors.defined()) p.mul_(factors);
     b.rows(dq).add_(at::matmul(ds, b.k));
     // The gradients of a key head add up over the query heads of its group.

@@ -36,7 +36,8 @@ bool flash_takes(const AttentionPart& part) {
   return !q.is_cpu() &&
          (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
          D % 8 == 0 && D <= 256 && part.v().size(3) == D && !problem.dropout.drops() &&
-         (!documents || (part.whole && known)) && flash_obstacle(q.device()).empty();
+         problem.score_cap == 0.0 && (!documents || (part.whole && known)) &&
+         flash_obstacle(q.device()).empty();
 }
 
 /// The arguments of one call of a kernel: tensors are [B, S, H, D], or [T, H, D] with

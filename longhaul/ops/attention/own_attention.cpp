@@ -75,7 +75,8 @@ void run_kernel(const AttentionPart& part, const at::Tensor& dout, const at::Ten
 bool own_takes(const AttentionPart& part) {
   const at::Tensor& q = part.q;
   return q.is_cpu() && fused::has_element_type(q) &&
-         kernels::attention_supported(q.size(3)) && part.v().size(3) == q.size(3);
+         kernels::attention_supported(q.size(3)) && part.v().size(3) == q.size(3) &&
+         part.problem.score_cap == 0.0;
 }
 
 Attended own_forward(const AttentionPart& part) {

@@ -176,7 +176,9 @@ TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
   unknown.documents = {};
   AttentionProblem drops;
   drops.dropout = {0.1, 3, at::arange(2).to(kDevice), {}, 0};
-  for (const AttentionProblem& mask : {unknown, drops})
+  AttentionProblem capped;
+  capped.score_cap = 2.0;
+  for (const AttentionProblem& mask : {unknown, drops, capped})
     attended({"", 4, 4, 20, 20, mask}, true);
   EXPECT_EQ(forwards, 0);
   EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),

@@ -28,6 +28,7 @@ struct Case {
   bool later = false;  ///< queries also see later keys
   double dropout = 0.0;
   std::optional<double> scale = {};  ///< scale of the scores
+  double cap = 0.0;                  ///< cap of the scores
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
@@ -47,9 +48,10 @@ struct Problem {
   std::optional<int64_t> window;
   ops::Dropout dropout;
   std::optional<double> scale;
+  double cap;
 
   ops::AttentionProblem mask() const {
-    return {{scale, window}, start, end, {}, dropout};
+    return {{scale, window, cap}, start, end, {}, dropout};
   }
 };
 
@@ -98,7 +100,8 @@ Problem problem_of(const Case& c) {
             {},
             c.window,
             {},
-            c.scale};
+            c.scale,
+            c.cap};
   if (c.documents) p.start = document_starts(c.batch, c.seq);
   if (c.later) p.end = document_ends(c);
   p.dropout.probability = c.dropout;
@@ -140,9 +143,9 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
     const auto cut = [&](const at::Tensor& x) {
       return x.defined() ? take(layout, x, group.rank()) : x;
     };
-    const Problem local{cut(whole.q),    cut(whole.k),     cut(whole.v),
-                        cut(whole.dout), cut(whole.start), cut(whole.end),
-                        c.window,        whole.dropout,    c.scale};
+    const Problem local{cut(whole.q),     cut(whole.k),   cut(whole.v), cut(whole.dout),
+                        cut(whole.start), cut(whole.end), c.window,     whole.dropout,
+                        c.scale,          c.cap};
     const Result r = run(local, make_attention_core(kind, group), c.fused);
     put_positions(layout, r.out, group.rank(), all.out);
     put_positions(layout, r.dq, group.rank(), all.dq);
@@ -230,6 +233,8 @@ TEST_P(Context, EqualsAttentionOnOneRankWithAScaleOfItsOwn) {
   for (const bool fused : {false, true}) {
     Case c{3, 2, 144, 4, 2, 32, true, at::kFloat, fused, 37};
     c.scale = 0.5;
+    expect_twins(c);
+    c.cap = 0.7;
     expect_twins(c);
     c.dropout = 0.2;
     expect_twins(c);
