@@ -103,7 +103,7 @@ std::optional<int64_t> left_of(std::optional<int64_t> window) {
 }
 
 /// Returns the call for all keys at once.
-FlashCall whole(const AttentionPart& part) {
+FlashCall whole_call(const AttentionPart& part) {
   const AttentionProblem& problem = part.problem;
   FlashCall call{part.q,           part.k(),
                  part.v(),         problem.scale_of<double>(part.q.size(3)),
@@ -184,14 +184,14 @@ void merge(const Attended& fresh, at::Tensor& out, at::Tensor& lse) {
 }
 
 Attended flash_forward(const AttentionPart& part) {
-  Attended result = run_forward(whole(part));
+  Attended result = run_forward(whole_call(part));
   result.out = result.out.contiguous().view(part.q.sizes());
   return result;
 }
 
 AttentionGradients flash_backward(const AttentionPart& part, const at::Tensor& dout,
                                   const Attended& forward) {
-  const FlashCall call = whole(part);
+  const FlashCall call = whole_call(part);
   Attended of_call = forward;
   of_call.out = forward.out.view(call.q.sizes());
   const AttentionGradients flat =
