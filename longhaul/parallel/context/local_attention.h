@@ -47,9 +47,8 @@ class LocalAttention {
   void forward(int source, const KeptPositions& of_source, AttentionSums& sums,
                const std::function<void()>& between) const;
   /// Adds to dq [B, S, Hq, D] and to the gradients of what `source` has kept, all fp32.
-  `out` (in the dtype of q) and `lse` are the results over the keys of all
-      /// ranks.
-      void backward(int source, const KeptPositions& of_source, const at::Tensor& dout,
+  /// `out` (in the dtype of q) and `lse` are the results over the keys of all ranks.
+  void backward(int source, const KeptPositions& of_source, const at::Tensor& dout,
                     const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                     const KeptPositions& gradients,
                     const std::function<void()>& between) const;
