@@ -49,7 +49,7 @@ void check(const AttentionPart& part) {
            dropout.probability, q.size(0));
 }
 
-/// All keys; the last S keys belong to the queries.
+/// Returns all keys as one part; the last S keys belong to the queries.
 AttentionPart all_keys(const at::Tensor& q, const KeptPositions& kept,
                        const AttentionProblem& problem, bool fused) {
   return {q, kept, problem, kept[0].size(1) - q.size(1), 0, fused, /*whole=*/true};

@@ -23,11 +23,11 @@ using AttentionGradients = std::vector<at::Tensor>;
 struct AttentionBackend {
   const char* name;  ///< for the log and the numerics fingerprint
   bool (*takes)(const AttentionPart& part);
-  // Of a part that is whole.
+  // These two take parts that are whole.
   Attended (*forward)(const AttentionPart& part);
   AttentionGradients (*backward)(const AttentionPart& part, const at::Tensor& dout,
                                  const Attended& forward);
-  // Of any other part: see attention.h. Null where no such part is taken.
+  // These two take all other parts (attention.h). They are null where none is taken.
   void (*part_forward)(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
   void (*part_backward)(const AttentionPart& part, const at::Tensor& dout,
                         const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
