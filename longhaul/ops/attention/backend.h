@@ -22,12 +22,14 @@ using AttentionGradients = std::vector<at::Tensor>;
 /// the first of these that takes the part.
 struct AttentionBackend {
   const char* name;  ///< for the log and the numerics fingerprint
+  /// Returns whether the backend computes this part.
   bool (*takes)(const AttentionPart& part);
-  // These two take parts that are whole.
+  // forward() and backward() compute parts that are whole.
   Attended (*forward)(const AttentionPart& part);
   AttentionGradients (*backward)(const AttentionPart& part, const at::Tensor& dout,
                                  const Attended& forward);
-  // These two take all other parts (attention.h). They are null where none is taken.
+  // part_forward() and part_backward() compute all other parts, as attention.h says. Both
+  // are null in a backend that takes no such part.
   void (*part_forward)(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
   void (*part_backward)(const AttentionPart& part, const at::Tensor& dout,
                         const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
