@@ -6,6 +6,7 @@
 #include "longhaul/ops/kernels/attention_backward_loops.h"
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/ops/kernels/dropout_loops.h"
+#include "longhaul/ops/kernels/grouped_loops.h"
 #include "longhaul/ops/kernels/loss_loops.h"
 #include "longhaul/ops/kernels/norm_loops.h"
 #include "longhaul/ops/kernels/pointwise_loops.h"
@@ -29,6 +30,20 @@ constexpr TypedKernels<T> typed_kernels() {
            {attention_forward_loop<E, T, Results::GoOn>},
            {attention_backward_loop<E, T, Results::GoOn>},
            {loop}}};
+}
+
+/// Returns all kernels; E is what the attention's products read of bf16, and kProduct is
+/// the instruction set's product.
+template <typename E, void (*kProduct)(const Product&)>
+constexpr KernelTable all_kernels(
+    decltype(KernelTable::weight_gradient) weight_gradient = nullptr) {
+  return {
+      typed_kernels<float, float>(),
+      typed_kernels<Bf16, E>(),
+      {{kProduct}, {grouped_product_loop<kProduct>}, {grouped_gradient_loop<kProduct>}},
+      convert_loop<float, Bf16>,
+      convert_loop<Bf16, float>,
+      weight_gradient};
 }
 
 }  // namespace
