@@ -76,6 +76,7 @@ const Family& gemma3_family() {
                   .head_dim = 256,
                   .tie_word_embeddings = true,
                   .pad_token_id = 0},
+       .tokenizer = "GemmaTokenizer",
        .activation = "hidden_activation",
        .activations = {"gelu_pytorch_tanh", "gelu_new"},
        .kinds_of_layers = true,
