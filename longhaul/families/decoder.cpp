@@ -12,14 +12,14 @@ namespace longhaul::families {
 namespace {
 
 /// Checks the fields that must hold the one value that the program computes with.
-void check_neutral(const ConfigFields& fields, bool kinds_of_layers) {
+void check_neutral(const ConfigFields& fields, const DecoderFields& family) {
   const auto partial = fields.number("partial_rotary_factor");
-  if (partial.value_or(1.0) != 1.0) {
+  if (partial.value_or(1.0) != 1.0 && !family.parts_of_heads) {
     fields.fail("partial_rotary_factor", "= {} is not available yet; only 1.0 is",
                 *partial);
   }
   const OrderedJson* types = fields.find("layer_types");
-  if (types == nullptr || !types->is_array() || kinds_of_layers) return;
+  if (types == nullptr || !types->is_array() || family.kinds_of_layers) return;
   for (const OrderedJson& type : *types) {
     if (type == "full_attention") continue;
     fields.fail("layer_types", "{} is not available yet; only \"full_attention\" is",
@@ -110,7 +110,7 @@ constexpr const char* kNullable =
 void read_decoder(const DecoderFields& family, const ConfigFields& fields,
                   ModelConfig& config) {
   check_activation(fields, family.activation, family.activations);
-  check_neutral(fields, family.kinds_of_layers);
+  check_neutral(fields, family);
   DecoderSettings settings;
   const AbsentFields& absent = family.absent;
   read_sizes(fields, absent, settings);
@@ -119,14 +119,18 @@ void read_decoder(const DecoderFields& family, const ConfigFields& fields,
   settings.tie_word_embeddings =
       fields.boolean("tie_word_embeddings").value_or(absent.tie_word_embeddings);
   settings.padding_row = read_padding_row(fields, config, absent.pad_token_id);
-  const RopeConfig rope =
-      family.rotation ? family.rotation(fields) : read_rope(fields, absent.rope_theta);
+  const Rotation rotation =
+      family.parts_of_heads ? read_part_rope(fields, settings.head_dim)
+      : family.rotation
+          ? Rotation{family.rotation(fields), settings.head_dim}
+          : Rotation{read_rope(fields, absent.rope_theta), settings.head_dim};
   const double dropout = fields.dropout("attention_dropout", 0.0);
   config.network = decoder_network(
-      settings, rope, config.vocab_size,
+      settings, rotation.rope, config.vocab_size,
       fields.required_integer("max_position_embeddings", 1, kMaxPositions));
   for (const DecoderLayer& layer : layers_of(config.network)) {
     layer.attention.dropout = dropout;
+    layer.attention.rotation->features = rotation.features;
   }
   family.change(fields, config.network);
 }
@@ -142,7 +146,9 @@ Family decoder_family(const std::string& model_type, const std::string& about,
           fmt::format("{} {}", kNullable, of.nullable),
           [of](const ConfigFields& fields, ModelConfig& config) {
             read_decoder(of, fields, config);
-          }};
+          },
+          describe,
+          of.tokenizer};
 }
 
 Network decoder_network(const DecoderSettings& s, const RopeConfig& rope,

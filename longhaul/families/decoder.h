@@ -51,6 +51,7 @@ struct DecoderFields {
   /// Names of fields that may be null beside those of every decoder (see Family).
   std::string nullable = {};
   AbsentFields absent = {};
+  std::string tokenizer = {};  ///< see Family
   /// The field of the feed-forward's activation, and the values that are built; the usual
   /// value first, which an absent field stands for.
   std::string activation = "hidden_act";
@@ -58,6 +59,8 @@ struct DecoderFields {
   /// layer_types may name kinds of layers, and rope_parameters has an object for each
   /// kind.
   bool kinds_of_layers = false;
+  /// partial_rotary_factor may be below 1.
+  bool parts_of_heads = false;
   /// Returns the rotation of every layer of Llama's network; empty: read_rope.
   std::function<RopeConfig(const ConfigFields& fields)> rotation = {};
   /// Reads and checks the fields that are the family's own, and changes Llama's network

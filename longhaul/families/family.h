@@ -11,6 +11,10 @@
 
 namespace longhaul::families {
 
+/// A tokenizer's class that reads tokenizer.json. Where it is registered, it does so even
+/// if the files name another class.
+inline constexpr const char* kReadsTokenizerFile = "TokenizersBackend";
+
 /// A family of models: how its config.json is read, and which network the file stands
 /// for. There is one object of each family, in the folder of the family's name. Lists of
 /// names have spaces between the names.
@@ -28,6 +32,8 @@ struct Family {
   std::function<void(const ConfigFields& fields, ModelConfig& config)> read;
   /// Returns what a network of `read` consists of.
   std::function<ModelDescription(const Network& network)> describe = families::describe;
+  /// The class of tokenizers that transformers registers for the model_type; empty: none.
+  std::string tokenizer = {};
 };
 
 const std::vector<const Family*>& all_families();

@@ -306,6 +306,21 @@ std::string rope_type_name(RopeConfig::Kind kind) {
   return kind == RopeConfig::Kind::Linear ? "linear" : "default";
 }
 
+int64_t rotated_features(const ConfigFields& fields, const std::string& name, double part,
+                         int64_t head_dim) {
+  if (part <= 0.0 || part > 1.0) {
+    fields.fail(name, "= {} must be above 0 and at most 1", part);
+  }
+  const auto features = static_cast<int64_t>(static_cast<double>(head_dim) * part);
+  if (features < 2 || features % 2 != 0) {
+    fields.fail(name,
+                "= {} of heads of {} gives {} features; the number of features must be "
+                "even",
+                part, head_dim, features);
+  }
+  return features;
+}
+
 RopeConfig read_rope(const ConfigFields& fields, double absent_theta) {
   RopeConfig rope;
   const OrderedJson* parameters = rope_object(fields, "rope_parameters");
@@ -342,6 +357,35 @@ RopeConfig read_rope(const ConfigFields& fields, double absent_theta) {
   }
   rope.theta = theta.value_or(absent_theta);
   return rope;
+}
+
+Rotation read_part_rope(const ConfigFields& fields, int64_t head_dim) {
+  constexpr const char* kPart = "partial_rotary_factor";
+  OrderedJson usual = fields.object();
+  const auto outside = fields.number(kPart);
+  std::optional<double> taken;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const OrderedJson* object = rope_object(fields, key);
+    if (object == nullptr) continue;
+    const ConfigFields inner(*object, fields.file(), std::string(key) + ".");
+    const auto inside = inner.number(kPart);
+    const double value = inside ? *inside : outside.value_or(1.0);
+    if (taken.value_or(value) != value || outside.value_or(value) != value) {
+      inner.fail(kPart, "({}) disagrees with another place ({}); keep one of them", value,
+                 taken ? *taken : *outside);
+    }
+    if (object->contains(kPart) && !inside) {
+      inner.fail(kPart, "is null, which transformers refuses; give it a number");
+    }
+    taken = value;
+    usual[key].erase(kPart);
+  }
+  if (!taken && !outside && fields.object().contains(kPart)) {
+    fields.fail(kPart, "is null, which transformers refuses; give it a number");
+  }
+  const double part = taken ? *taken : outside.value_or(1.0);
+  return {read_rope(ConfigFields(usual, fields.file())),
+          rotated_features(fields, kPart, part, head_dim)};
 }
 
 RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,

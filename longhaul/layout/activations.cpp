@@ -89,7 +89,7 @@ int64_t logits_bytes(const Passes& passes, const UnitDescription& head,
   const int64_t agreed = rank.of > 1 ? vocabulary / rank.of + 1 : vocabulary;
   return logits_rows(passes.tokens.rows(head.forward.logits_of), agreed,
                      passes.logits_elements) *
-         columns * passes.form.compute_bytes;
+         head.forward.logits_copies * columns * passes.form.compute_bytes;
 }
 
 KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {

@@ -15,7 +15,8 @@ class LanguageHead : public Head {
                const tensor::ParameterPtr& tokens)
       : norm_(parameters, form.norm),
         weight_(form.tied ? tokens : parameters.take(form.name + ".weight")),
-        divisor_(form.logits_divisor) {}
+        divisor_(form.logits_divisor),
+        cap_(form.logits_cap) {}
 
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {
@@ -23,7 +24,7 @@ class LanguageHead : public Head {
   }
   at::Tensor loss(const nn::Tensors& hidden,
                   const nn::ForwardContext& context) const override {
-    return nn::loss_head(hidden[0], weight_, context, divisor_);
+    return nn::loss_head(hidden[0], weight_, context, divisor_, cap_);
   }
   at::Tensor target_rows(const nn::Tensors& hidden,
                          const nn::ForwardContext& context) const override {
@@ -31,14 +32,16 @@ class LanguageHead : public Head {
                                                    nn::rows_with_target(context.batch));
   }
   at::Tensor logits(const at::Tensor& hidden) const override {
-    const at::Tensor logits = ops::linear_product(hidden, weight_->weight());
-    return divisor_ == 1.0 ? logits : logits / divisor_;
+    at::Tensor logits = ops::linear_product(hidden, weight_->weight());
+    if (divisor_ != 1.0) logits = logits / divisor_;
+    return cap_ == 0.0 ? logits : (logits / cap_).tanh() * cap_;
   }
 
  private:
   nn::Norm norm_;
   tensor::ParameterPtr weight_;
   double divisor_;
+  double cap_;  // 0: none
 };
 
 }  // namespace

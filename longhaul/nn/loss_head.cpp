@@ -29,12 +29,14 @@ at::Tensor counted(const ops::LossHeadResult& result, size_t term,
 }  // namespace
 
 at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weight,
-                     const ForwardContext& context, double logits_divisor) {
+                     const ForwardContext& context, double logits_divisor,
+                     double logits_cap) {
   // The head forms its gradients at once, so that the backward does not need its input.
   const at::Tensor rows =
       context.region == nullptr ? hidden : context.region->enter(hidden).x;
   ops::LossHeadOptions options = head_options(0, context);
   options.logits_divisor = logits_divisor;
+  options.logits_cap = logits_cap;
   return counted(ops::loss_head(rows, weight, context.batch.targets.at(0), options), 0,
                  context);
 }

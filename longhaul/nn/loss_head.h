@@ -8,10 +8,11 @@ namespace longhaul::nn {
 /// Returns the first term of the loss by ops::loss_head with the weight of the head,
 /// whose vocabulary may be split. `hidden` is [T, H] or this rank's part of T; the loss
 /// is the same on every rank of a SplitRegion. Adds the sum of the term to
-/// context.losses. The logits are divided by `logits_divisor`. Collective if there is a
-/// region.
+/// context.losses. The logits are divided by `logits_divisor` and capped at `logits_cap`
+/// (ops::LossHeadOptions). Collective if there is a region.
 at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weight,
-                     const ForwardContext& context, double logits_divisor = 1.0);
+                     const ForwardContext& context, double logits_divisor = 1.0,
+                     double logits_cap = 0.0);
 
 /// Returns any term of the loss in the same way, with a bias, for rows [R, H] that have
 /// already entered the region. `targets` is int64 [R].

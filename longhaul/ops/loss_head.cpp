@@ -9,6 +9,7 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/tanh_backward.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ struct LocalTargets {
 };
 
 /// Returns the scale of the gradient of the head's product, which is divided to give the
-/// logits.
+/// logits. The slope of a cap comes to it afterwards.
 double gradient_scale(const LossHeadOptions& options) {
   return options.scale / options.logits_divisor;
 }
@@ -190,10 +191,16 @@ HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
     at::Tensor logits = linear_product(
         part, weight->weight(), options.bias ? options.bias->weight() : at::Tensor());
     if (options.logits_divisor != 1.0) logits.div_(options.logits_divisor);
+    at::Tensor bounded;  // between -1 and 1
+    if (options.logits_cap != 0.0) {
+      bounded = logits.div_(options.logits_cap).tanh_();
+      logits = bounded * options.logits_cap;
+    }
     const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
     totals.cross_entropy.add_(sum_of(loss.cross_entropy));
     totals.squared_lse.add_(sum_of(loss.squared_lse));
     if (!want_gradient) continue;
+    if (bounded.defined()) at::tanh_backward_out(logits, logits, bounded);
     at::Tensor dpart = totals.dh.narrow(0, from, n);
     product_out(dpart, logits, weight->weight());
     if (!weight->frozen()) accumulate_weight_gradient({weight}, part, logits);
@@ -262,6 +269,9 @@ LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight
   LH_CHECK(options.logits_divisor > 0.0, "loss_head",
            "the logits are divided by {}, which must be positive",
            options.logits_divisor);
+  LH_CHECK(options.logits_cap >= 0.0, "loss_head",
+           "the logits are capped at {}, which must be positive, or 0 for no cap",
+           options.logits_cap);
   LH_ASSERT(!at::GradMode::is_enabled() || h.requires_grad(),
             "the head's input is not part of a graph");
   return result_of(h, options, [&](bool want_gradient) {
@@ -274,7 +284,8 @@ LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets
   LH_CHECK(logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0) &&
                targets.scalar_type() == at::kLong,
            "loss_head", "{} rows of logits, {} targets", logits.size(0), targets.numel());
-  LH_ASSERT(options.logits_divisor == 1.0, "these logits are final");
+  LH_ASSERT(options.logits_divisor == 1.0 && options.logits_cap == 0.0,
+            "these logits are final");
   return result_of(logits, options, [&](bool want_gradient) {
     return totals_of(logits, targets, options, want_gradient);
   });

@@ -30,6 +30,11 @@ struct LossHeadOptions {
   /// and rounded to the compute dtype once more, as the code of a model does. The loss
   /// and the z-loss are those of the quotients.
   double logits_divisor = 1.0;
+  /// The quotients x become cap * tanh(x / cap), rounded at each step as the code of a
+  /// model does (`final_logit_softcapping` of Gemma 2); 0: they stay. The loss and the
+  /// z-loss are those of the results, which exist beside tanh(x / cap) until the chunk's
+  /// gradient is formed.
+  double logits_cap = 0.0;
 };
 
 struct LossHeadResult {
@@ -40,12 +45,12 @@ struct LossHeadResult {
   at::Tensor cross_entropy_sum;
 };
 
-/// Computes the cross-entropy of logits = (h W^T + b) / divisor without ever holding all
-/// logits: rows are taken in chunks. `h` is [T, K] in the compute dtype, W is [V, K], and
-/// `targets` is int64 [T], where a negative target means that there is none. In grad mode
-/// the gradients of each chunk are formed while its logits are in cache: dW and db are
-/// added to the accumulators at once, and dh is kept for the backward. So the loss has to
-/// be the root of the backward, with gradient 1.
+/// Computes the cross-entropy of logits = (h W^T + b) / divisor, which may be capped,
+/// without ever holding all logits: rows are taken in chunks. `h` is [T, K] in the
+/// compute dtype, W is [V, K], and `targets` is int64 [T], where a negative target means
+/// that there is none. In grad mode the gradients of each chunk are formed while its
+/// logits are in cache: dW and db are added to the accumulators at once, and dh is kept
+/// for the backward. So the loss has to be the root of the backward, with gradient 1.
 ///
 /// With a part of the vocabulary, every rank has the loss over all parts, and dh is the
 /// share of this part: the sum over parts is the gradient. Per chunk only the

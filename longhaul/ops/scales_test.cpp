@@ -72,16 +72,18 @@ TEST(Scaled, IsRoundedOnceAndKeepsNothing) {
 }
 
 class ScaledLossHead
-    : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, double>> {};
+    : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, double, double>> {
+};
 
 INSTANTIATE_TEST_SUITE_P(All, ScaledLossHead,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Bool(),
-                                            ::testing::Values(0.0, 1e-2)));
+                                            ::testing::Values(0.0, 1e-2),
+                                            ::testing::Values(0.0, 0.7)));
 
-/// With a bias and a z-loss.
-TEST_P(ScaledLossHead, IsTheCrossEntropyOfTheQuotients) {
-  const auto [type, fused, z_loss] = GetParam();
+/// With a bias and a z-loss; the cap bends most of the quotients.
+TEST_P(ScaledLossHead, IsTheCrossEntropyOfTheQuotientsThatMayBeCapped) {
+  const auto [type, fused, z_loss, cap] = GetParam();
   at::manual_seed(2);
   const int64_t T = 150, K = 24, V = 101;
   const at::Tensor h = at::randn({T, K}).to(type), w = at::randn({V, K}).to(type),
@@ -91,13 +93,15 @@ TEST_P(ScaledLossHead, IsTheCrossEntropyOfTheQuotients) {
   LossHeadOptions options{1.0 / 130.0, z_loss, fused};
   options.bias = bound(b);
   options.logits_divisor = 6.0;
+  options.logits_cap = cap;
   const auto weight = bound(w);
   const at::Tensor mine = leaf(h);
   const auto result = loss_head(mine, weight, targets, options);
   torch::autograd::backward({result.loss}, {});
   const auto wide = [](const at::Tensor& x) { return leaf(x.to(at::kDouble)); };
   const at::Tensor wide_h = wide(h), wide_w = wide(w), wide_b = wide(b);
-  const at::Tensor logits = at::linear(wide_h, wide_w, wide_b) / 6.0;
+  at::Tensor logits = at::linear(wide_h, wide_w, wide_b) / 6.0;
+  if (cap != 0.0) logits = at::tanh(logits / cap) * cap;
   const at::Tensor lse = at::logsumexp(logits, {1});
   const at::Tensor ce = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
   const at::Tensor loss =
@@ -157,13 +161,21 @@ TEST(ScaledLossHeadBits, AreTheOldOnesWhereTheDivisorIsOne) {
   EXPECT_TRUE(at::equal(dw, dw_of_quotients * 8.0));
 }
 
-TEST(ScaledLossHeadBits, RefusesADivisorThatDividesByNothing) {
+TEST(ScaledLossHeadBits, RefusesADivisorThatDividesByNothingAndANegativeCap) {
   LossHeadOptions options;
   for (const double divisor : {0.0, -1.0, std::nan("")}) {
     options.logits_divisor = divisor;
     EXPECT_ANY_THROW(loss_head(leaf(at::ones({3, 4})), bound(at::ones({5, 4})),
                                at::zeros({3}, at::kLong), options));
   }
+  options.logits_divisor = 1.0;
+  options.logits_cap = -1.0;
+  EXPECT_ANY_THROW(loss_head(leaf(at::ones({3, 4})), bound(at::ones({5, 4})),
+                             at::zeros({3}, at::kLong), options));
+  options.logits_cap = 1.0;
+  EXPECT_ANY_THROW(
+      cross_entropy(leaf(at::ones({3, 4})), at::zeros({3}, at::kLong), options));
+  options.logits_cap = 0.0;
   options.logits_divisor = 2.0;
   EXPECT_ANY_THROW(
       cross_entropy(leaf(at::ones({3, 4})), at::zeros({3}, at::kLong), options));

@@ -74,19 +74,19 @@ TEST(SplitEmbedding, APaddingRowIsLookedUpAndHasNoGradient) {
   }
 }
 
-class SplitLossHead
-    : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, double, double>> {
-};
+class SplitLossHead : public ::testing::TestWithParam<
+                          std::tuple<at::ScalarType, bool, double, double, double>> {};
 
 INSTANTIATE_TEST_SUITE_P(All, SplitLossHead,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Bool(),
                                             ::testing::Values(0.0, 1e-2),
-                                            ::testing::Values(1.0, 6.0)));
+                                            ::testing::Values(1.0, 6.0),
+                                            ::testing::Values(0.0, 3.0)));
 
 /// The parts one after the other: their statistics first, then the loss with all of them.
 TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
-  const auto [type, fused, z_loss, divisor] = GetParam();
+  const auto [type, fused, z_loss, divisor, cap] = GetParam();
   at::manual_seed(3);
   const at::Tensor h = at::randn({50, 24}).to(type), w = at::randn({101, 24}).to(type),
                    b = at::randn({101}).to(type);
@@ -94,6 +94,7 @@ TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
   targets.narrow(0, 10, 7).fill_(-100);
   LossHeadOptions options{1.0 / 43.0, z_loss, fused};
   options.logits_divisor = divisor;
+  options.logits_cap = cap;
   const auto whole = bound(w), whole_bias = bound(b);
   options.bias = whole_bias;
   const at::Tensor in = leaf(h);

@@ -66,6 +66,8 @@ def as_transformers(config, tensors):
         return as_gpt_neox(tensors, config.num_attention_heads)
     if config.model_type in ("mixtral", "qwen3_moe"):
         return with_experts_together(tensors)
+    if fused := TABLE[config.model_type].get("fused"):
+        return with_parts_together(tensors, fused)
     if config.model_type != "gpt2":
         return dict(tensors)
     found = {}
@@ -98,6 +100,16 @@ def as_gpt_neox(tensors, heads):
                              ("embed_out", "lm_head")):
             key = key.replace(here, theirs)
         found[key] = value
+    return found
+
+
+def with_parts_together(tensors, fused):
+    """Those of `fused` lie one behind the other in a tensor there."""
+    found = dict(tensors)
+    for together, (first, *_) in fused.items():
+        for key in [key for key in tensors if f".{first}." in key]:
+            found[key.replace(first, together)] = torch.cat(
+                [found.pop(key.replace(first, part)) for part in fused[together]])
     return found
 
 

@@ -33,6 +33,26 @@ inline std::vector<families::FeedForward*> feed_forwards_of(families::Block& blo
   return all;
 }
 
+/// Plants the fault in the embedding or in the head, as plant_fault does in blocks.
+inline bool plant_outside_of_blocks(families::Network& network,
+                                    const std::string& fault) {
+  bool planted = false;
+  auto* head = std::get_if<families::LanguageHead>(&network.head);
+  if (fault == "no_scale_of_embedding" && network.embedding.scale != 1.0) {
+    network.embedding.scale = 1.0;
+    planted = true;
+  }
+  if (fault == "no_divisor_of_logits" && head != nullptr && head->logits_divisor != 1.0) {
+    head->logits_divisor = 1.0;
+    planted = true;
+  }
+  if (fault == "no_cap_of_logits" && head != nullptr && head->logits_cap != 0.0) {
+    head->logits_cap = 0.0;
+    planted = true;
+  }
+  return planted;
+}
+
 /// Plants the fault in each block, or in the first block. Returns false if the network
 /// has nothing that the fault could change; its numbers then stay as they are.
 inline bool plant_fault(families::Network& network, const std::string& fault) {
@@ -90,6 +110,10 @@ inline bool plant_fault(families::Network& network, const std::string& fault) {
       attention->scale.reset();
       planted = true;
     }
+    if (fault == "no_cap_of_scores" && attention->score_cap != 0.0) {
+      attention->score_cap = 0.0;
+      planted = true;
+    }
     if (fault == "no_scale_of_branches" && last.scale != 1.0) {
       last.scale = 1.0;
       planted = true;
@@ -100,16 +124,7 @@ inline bool plant_fault(families::Network& network, const std::string& fault) {
       attention->rotation = core_of<families::Attention>(network.blocks[0])->rotation;
     }
   }
-  auto* head = std::get_if<families::LanguageHead>(&network.head);
-  if (fault == "no_scale_of_embedding" && network.embedding.scale != 1.0) {
-    network.embedding.scale = 1.0;
-    planted = true;
-  }
-  if (fault == "no_divisor_of_logits" && head != nullptr && head->logits_divisor != 1.0) {
-    head->logits_divisor = 1.0;
-    planted = true;
-  }
-  return planted;
+  return plant_outside_of_blocks(network, fault) || planted;
 }
 
 }  // namespace longhaul::testing

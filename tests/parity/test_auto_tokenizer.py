@@ -5,6 +5,7 @@ difference is a warning, and where there is none there is no warning.
 """
 import json
 import os
+import pathlib
 import subprocess
 
 import pytest
@@ -204,8 +205,7 @@ def test_a_token_that_is_only_a_piece_of_the_vocabulary_or_has_other_rules_is_li
     assert auto("a <s>b").input_ids != tokenizer.encode("a <s>b").ids
 
 
-MODEL_TYPES = [None, "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt2", "gpt_neox",
-               "bert", "gemma3_text", "olmo2", "olmo3", "granite", "smollm3"]
+MODEL_TYPES = [None, *json.loads((pathlib.Path(__file__).resolve().parents[1] / "families.json").read_text())]
 CLASSES = [None, "PreTrainedTokenizerFast", "LlamaTokenizerFast", "GPT2TokenizerFast", "Qwen2Tokenizer",
            "GPTNeoXTokenizerFast", "BertTokenizerFast"]
 MORE_CLASSES = ["LlamaTokenizer", "CodeLlamaTokenizer", "CodeGenTokenizer", "RobertaTokenizerFast",

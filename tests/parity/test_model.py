@@ -135,6 +135,7 @@ def test_a_planted_fault_in_another_family_is_seen(run, tmp_path, name, fault):
 NETWORK_FAULTS = ["dropped_norm", "swapped_branches", "wrong_interleave", "wrong_activation",
                   "half_rotated", "no_window", "no_scale_of_scores", "no_scale_of_branches",
                   "one_rotation", "no_scale_of_embedding", "no_divisor_of_logits",
+                  "no_cap_of_scores", "no_cap_of_logits",
                   "other_weights_of_experts", "one_expert_less", "swapped_gates"]
 
 

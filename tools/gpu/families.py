@@ -49,6 +49,14 @@ FAMILIES = {
                  "hidden_act": "gelu", "layer_norm_eps": 1e-5, "use_parallel_residual": True,
                  "tie_word_embeddings": False, "initializer_range": 0.05,
                  "attention_dropout": 0.0, "hidden_dropout": 0.0}}
+TABLE = json.loads((pathlib.Path(__file__).resolve().parents[2] / "tests/families.json").read_text())
+for model_type, family in TABLE.items():  # other decoders, as in the tests of layouts
+    if family["decoder"] and model_type not in [model["model_type"] for model in FAMILIES.values()]:
+        own = family["layouts"]
+        base = {key: value for key, value in MODEL.items() if key not in own.get("without", ())}
+        FAMILIES[model_type] = {**base, "architectures": [family["architecture"]], "head_dim": 16,
+                                "model_type": model_type, "num_hidden_layers": 4, "pad_token_id": 0,
+                                **own["config"]}
 DOCUMENTS = "data.document_mask=true"
 # name, family, settings
 CASES = [(f"{family} {compute}", family, [f'precision.compute="{compute}"'])

@@ -147,7 +147,9 @@ const Family& bert_family() {
       // Fields of other heads, and of how a result is computed.
       "chunk_size_feed_forward classifier_dropout",
       "classifier_dropout pad_token_id position_embedding_type",
-      read_bert};
+      read_bert,
+      describe,
+      "BertTokenizer"};
   return family;
 }
 

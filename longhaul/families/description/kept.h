@@ -127,6 +127,7 @@ struct UnitForward {
   int64_t routed = 0;  ///< experts that each token is sent to; 0: the unit has none
   int64_t routes = 0;  ///< experts among which the unit's router chooses
   int64_t logits = 0;  ///< width of the head's result
+  int64_t logits_copies = 1;  ///< tensors of that width that exist at once for a chunk
   KeptRows logits_of = KeptRows::Tokens;
 
   /// Returns the bytes that are kept from a forward to its backward pass. `whole_block`:

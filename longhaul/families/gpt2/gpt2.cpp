@@ -170,7 +170,9 @@ const Family& gpt2_family() {
       "summary_activation summary_first_dropout summary_proj_to_labels "
       "summary_type summary_use_proj tie_word_embeddings",
       "n_ctx n_inner summary_activation",
-      read_gpt2};
+      read_gpt2,
+      describe,
+      "GPT2Tokenizer"};
   return family;
 }
 

@@ -161,7 +161,9 @@ const Family& gpt_neox_family() {
       "classifier_dropout is_decoder",
       "head_dim original_max_position_embeddings partial_rotary_factor "
       "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct",
-      read_gpt_neox};
+      read_gpt_neox,
+      describe,
+      "GPTNeoXTokenizer"};
   return family;
 }
 

@@ -114,18 +114,8 @@ NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   }
   NeoxRotation rotation;
   rotation.rope = read_rope(ConfigFields(usual, fields.file()));
-  if (part <= 0.0 || part > 1.0) {
-    fields.fail("rotary_pct",
-                "(partial_rotary_factor) = {} must be above 0 and at most 1", part);
-  }
-  // Rounded down, as transformers does.
-  rotation.features = static_cast<int64_t>(static_cast<double>(head_dim) * part);
-  if (rotation.features < 2 || rotation.features % 2 != 0) {
-    fields.fail("rotary_pct",
-                "(partial_rotary_factor) = {} of heads of {} gives {} features; the "
-                "number of features must be even",
-                part, head_dim, rotation.features);
-  }
+  rotation.features =
+      rotated_features(fields, "rotary_pct (partial_rotary_factor)", part, head_dim);
   return rotation;
 }
 

@@ -37,6 +37,7 @@ const Family& granite_family() {
       {.more = "attention_bias attention_multiplier embedding_multiplier logits_scaling "
                "mlp_bias residual_multiplier",
        .nullable = "num_key_value_heads",
+       .tokenizer = kReadsTokenizerFile,
        .change = change_granite});
   return family;
 }

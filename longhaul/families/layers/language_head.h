@@ -7,12 +7,14 @@
 namespace longhaul::families {
 
 /// The head that predicts each position's next token:
-/// logits = projection(norm(x)) / logits_divisor.
+/// x = projection(norm(x)) / logits_divisor, and logits = cap * tanh(x / cap) if there is
+/// a cap.
 struct LanguageHead {
   Norm norm;
   std::string name;   ///< name of the projection
   bool tied = false;  ///< the projection is the embedding's table of tokens
   double logits_divisor = 1.0;
+  double logits_cap = 0.0;  ///< 0: none
   bool operator==(const LanguageHead&) const = default;
 };
 

@@ -4,6 +4,15 @@
 
 namespace longhaul::families {
 
+void store_together(const std::string& name, std::initializer_list<Linear*> parts) {
+  int64_t rows = 0, first = 0;
+  for (const Linear* part : parts) rows += part->out;
+  for (Linear* part : parts) {
+    part->stored = StoredForm{name, false, rows, first, part->out, part->out};
+    first += part->out;
+  }
+}
+
 Feature add_linear(UnitMaker& unit, const Linear& layer, const Feature& x,
                    format::ShardSplit split) {
   const auto stored_as = [&](const char* end, bool transposed) {

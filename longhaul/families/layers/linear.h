@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,9 @@ struct Linear {
   std::optional<double> stddev = {};
   bool operator==(const Linear&) const = default;
 };
+
+/// Says that files hold the projections one behind the other, as the rows of one tensor.
+void store_together(const std::string& name, std::initializer_list<Linear*> parts);
 
 /// Adds the layer's result for x to the unit's description. `split` is that of the
 /// weight: by rows (dim 0), or by columns at the end of a region with split features.

@@ -125,6 +125,8 @@ class UnitMaker {
   void loss_head(const std::string& name, int64_t vocabulary, const Feature& x);
   /// Adds an output projection with the matrix of the embedding, and its loss.
   void tied_loss_head(int64_t vocabulary, const Feature& x);
+  /// Says that the loss is that of the bounded logits, which takes them a second time.
+  void caps_logits() { unit_.forward.logits_copies = 2; }
   /// Adds the loss of logits that were computed before (ops::cross_entropy).
   void cross_entropy(const Feature& logits);
 

@@ -29,6 +29,7 @@ const Family& mistral_family() {
       "mistral", "Mistral 7B and models of the same form", "MistralForCausalLM",
       {.more = "sliding_window",
        .nullable = "head_dim sliding_window",
+       .tokenizer = kReadsTokenizerFile,
        .change = change_mistral});
   return family;
 }

@@ -38,6 +38,7 @@ const Family& mixtral_family() {
       {.more = fmt::format("{} router_jitter_noise sliding_window", kExpertFields),
        .nullable = "head_dim sliding_window",
        .absent = {.num_key_value_heads = 8, .rope_theta = 1e6},
+       .tokenizer = kReadsTokenizerFile,
        .change = change_mixtral});
   return family;
 }

@@ -88,6 +88,7 @@ const Family& olmo2_family() {
                                               {.more = "attention_bias",
                                                .nullable = "num_key_value_heads",
                                                .absent = {.pad_token_id = 1},
+                                               .tokenizer = kReadsTokenizerFile,
                                                .change = change_olmo2});
   return family;
 }
@@ -99,6 +100,7 @@ const Family& olmo3_family() {
                      {.more = "attention_bias sliding_window",
                       .nullable = "num_key_value_heads sliding_window",
                       .absent = {.pad_token_id = 1},
+                      .tokenizer = kReadsTokenizerFile,
                       .kinds_of_layers = true,
                       .rotation = read_full_olmo3,
                       .change = change_olmo3});

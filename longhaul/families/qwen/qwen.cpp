@@ -32,6 +32,7 @@ Family qwen(int version) {
                           : "num_key_value_heads sliding_window",
        .absent = {.num_key_value_heads = 32,
                   .head_dim = second ? std::nullopt : std::optional<int64_t>(128)},
+       .tokenizer = "Qwen2Tokenizer",
        .change = [version](const ConfigFields& fields, Network& network) {
          change_qwen(version, fields, network);
        }});

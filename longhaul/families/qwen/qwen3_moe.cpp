@@ -58,6 +58,7 @@ const Family& qwen3_moe_family() {
            kExpertFields),
        .nullable = "max_window_layers mlp_only_layers sliding_window",
        .absent = {.num_key_value_heads = 4},
+       .tokenizer = "Qwen2Tokenizer",
        .change = change_qwen3_moe});
   return family;
 }

@@ -6,9 +6,12 @@ namespace longhaul::models::source {
 
 at::Tensor evaluate(const SourceFiles& files, const families::LanguageHead& head,
                     const at::Tensor& x, const families::Table& tokens) {
-  return files.product(evaluate(files, head.norm, x),
-                       (head.tied ? tokens.name : head.name) + ".weight", tokens.rows) /
-         head.logits_divisor;
+  const at::Tensor logits =
+      files.product(evaluate(files, head.norm, x),
+                    (head.tied ? tokens.name : head.name) + ".weight", tokens.rows) /
+      head.logits_divisor;
+  return head.logits_cap == 0.0 ? logits
+                                : at::tanh(logits / head.logits_cap) * head.logits_cap;
 }
 
 }  // namespace longhaul::models::source

@@ -3,24 +3,29 @@
 #include <algorithm>
 #include <utility>
 
+#include "longhaul/families/family.h"
 #include "longhaul/tokenizer/split/split.h"
 
 namespace longhaul::tokenizer {
 namespace {
 
-/// A model_type and its class in transformers 5.23; the class is empty if it reads the
-/// file.
+/// A model_type that is no family of this program, and its class in transformers 5.23.
 constexpr std::pair<std::string_view, std::string_view> kOfModel[] = {
-    {"bert", "BertTokenizer"},        {"gpt2", "GPT2Tokenizer"},
-    {"gpt_neox", "GPTNeoXTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
-    {"qwen2", "Qwen2Tokenizer"},      {"qwen3", "Qwen2Tokenizer"},
-    {"qwen3_moe", "Qwen2Tokenizer"},  {"xlm-roberta", "XLMRobertaTokenizer"},
-    {"xmod", "XLMRobertaTokenizer"},  {"camembert", "CamembertTokenizer"},
-    {"mbart", "MBartTokenizer"},      {"mbart50", "MBart50Tokenizer"},
-    {"nllb", "NllbTokenizer"},        {"nllb-moe", "NllbTokenizer"},
-    {"m2m_100", "M2M100Tokenizer"},   {"plbart", "PLBartTokenizer"},
-    {"pegasus", "PegasusTokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"}, {"xmod", "XLMRobertaTokenizer"},
+    {"camembert", "CamembertTokenizer"},    {"mbart", "MBartTokenizer"},
+    {"mbart50", "MBart50Tokenizer"},        {"nllb", "NllbTokenizer"},
+    {"nllb-moe", "NllbTokenizer"},          {"m2m_100", "M2M100Tokenizer"},
+    {"plbart", "PLBartTokenizer"},          {"pegasus", "PegasusTokenizer"},
 };
+
+/// Returns the class that transformers registers for a model_type; empty: none.
+std::string registered_class(std::string_view model_type) {
+  if (const auto* family = families::find_family(model_type)) return family->tokenizer;
+  for (const auto& [type, name] : kOfModel) {
+    if (type == model_type) return std::string(name);
+  }
+  return {};
+}
 
 /// Names, without "Tokenizer", of classes that put tokens of their own before the pieces
 /// of a SentencePiece model, or take the ids from another file.
@@ -315,18 +320,13 @@ bool has_byte_level(const Json& root) {
 std::string auto_tokenizer_class(std::string named, std::string_view model_type,
                                  const Json& root) {
   if (named.ends_with("Fast")) named.resize(named.size() - 4);
-  const auto* const of_model = std::ranges::find(
-      kOfModel, model_type, &std::pair<std::string_view, std::string_view>::first);
-  const std::string registered(of_model == std::end(kOfModel) ? "" : of_model->second);
+  const std::string registered = registered_class(model_type);
   // Files of this type are known to name wrong classes.
   if (model_type == "qwen2") return registered;
   // The class registered for these types reads the file, even if the file names another
   // class. For Mistral the registered class belongs to Mistral's own library and takes
   // other files.
-  for (const std::string_view reads :
-       {"mistral", "mixtral", "olmo2", "olmo3", "granite"}) {
-    if (model_type == reads) return {};
-  }
+  if (registered == families::kReadsTokenizerFile) return {};
   if (named == "LlamaTokenizer" && has_byte_level(root)) return {};
   if (named.empty()) return registered;
   return find_class(named) != nullptr || is_class_with_own_rules(named) ? named : "";
