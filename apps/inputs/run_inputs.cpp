@@ -46,12 +46,6 @@ std::vector<std::string> unlooked_addresses(const RunConfig& config) {
   return lines;
 }
 
-void refuse_foreign_start(const RunConfig& config) {
-  if (config.checkpoint.mirror) return;
-  if (checkpoint::has_committed(checkpoint_dir(config))) return;
-  checkpoint::refuse_foreign(config);
-}
-
 void check_first_weights(const RunConfig& config, const ModelConfig& model) {
   const fs::path& weights = config.init.weights;
   // An address is never there: train fetches it and looks.
@@ -75,7 +69,7 @@ void check_before_start(const RunConfig& config, int ranks) {
   }
   checkpoint::refuse_dangling(config.run.dir);
   checkpoint::refuse_dangling(checkpoint_dir(config));
-  refuse_foreign_start(config);
+  checkpoint::refuse_foreign_start(config);
   // A whole model is not fetched for a check: train fetches it and looks.
   if (objects::is_address(config.model.config)) return;
   const ModelConfig model =

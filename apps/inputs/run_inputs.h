@@ -16,11 +16,6 @@ std::vector<std::string> missing_inputs(const RunConfig& config);
 /// at by train". No store is asked.
 std::vector<std::string> unlooked_addresses(const RunConfig& config);
 
-/// Throws InputError where a run would begin beside the checkpoint of another program
-/// (checkpoint/foreign_forms.h). A run with checkpoints of its own or a mirror is not
-/// looked at: train knows which of these it takes.
-void refuse_foreign_start(const RunConfig& config);
-
 /// Throws InputError where the weights that a run begins with are here and are not those
 /// of its model (checkpoint/hf/model_check.h). A run that goes on from a checkpoint is
 /// not looked at.

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/new_file.h"
+#include "apps/pages/shared_files.h"
 #include "apps/program.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -18,11 +19,12 @@ void import_flags(const FlagsCall& call) {
   if (!call.out.empty()) refuse_existing(call.out, "file");
   const translate::Translation made = translate::translate(
       call.flags, call.ranks > 0 ? std::optional(call.ranks) : std::nullopt);
+  const std::string text = with_own_model_here(made.text, "flags");
   const bool writes = !call.out.empty() && made.refused.empty();
   if (writes) {
-    write_new(call.out, made.text, "file");
+    write_new(call.out, text, "file");
   } else {
-    fmt::print("{}", made.text);
+    fmt::print("{}", text);
   }
   for (const std::string& line : made.unknown) {
     say_warning(fmt::format("unknown setting, left out: {}", line));

@@ -17,6 +17,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
@@ -140,7 +141,7 @@ void check_groups(const RunConfig& config, const ModelDescription& model,
 /// it is here.
 std::optional<ModelConfig> check_inputs(const RunConfig& config,
                                         std::vector<std::string>& warnings) {
-  refuse_foreign_start(config);
+  checkpoint::refuse_foreign_start(config);
   for (const auto& lines : {missing_inputs(config), unlooked_addresses(config)}) {
     warnings.insert(warnings.end(), lines.begin(), lines.end());
   }

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "apps/new_file.h"
@@ -13,15 +12,12 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
 namespace {
 
 constexpr const char* kArea = "recipe";
-/// How a recipe begins to name a model configuration that comes along with it.
-constexpr std::string_view kOwnModel = "config = \"recipes/";
 
 fs::path recipes_dir() { return shared_files("recipes", kArea); }
 
@@ -75,35 +71,9 @@ std::string read_recipe(const fs::path& dir, std::string name) {
   return read_text(dir / (name + ".toml"));
 }
 
-/// Returns the model directory that a recipe's text takes from those that come along,
-/// relative to their directory: "models/llama2-7b"; empty where the text names a
-/// download.
-std::string own_model(const std::string& text) {
-  const size_t at = text.find(kOwnModel);
-  if (at == std::string::npos) return "";
-  const size_t begin = at + kOwnModel.size();
-  return text.substr(begin, text.find('"', begin) - begin);
-}
-
-/// Returns the text with another path for its own model.
-std::string with_model(const std::string& text, const std::string& model,
-                       const fs::path& path) {
-  const std::string old = fmt::format("\"recipes/{}\"", model);
-  std::string changed = text;
-  // A JSON string is a TOML string too.
-  changed.replace(changed.find(old), old.size(), json_text(Json(path.string())));
-  return changed;
-}
-
 /// Prints a recipe whose own model is there where it is printed.
 void show_recipe(const std::string& name) {
-  const fs::path dir = recipes_dir();
-  std::string text = read_recipe(dir, name);
-  const std::string model = own_model(text);
-  if (!model.empty() && !fs::exists(fs::path("recipes") / model)) {
-    text = with_model(text, model, dir / model);
-  }
-  fmt::print("{}", text);
+  fmt::print("{}", with_own_model_here(read_recipe(recipes_dir(), name), kArea));
 }
 
 /// Refuses a path at which there is anything but a file with this text.
@@ -130,7 +100,7 @@ void write_recipe(const std::string& name, const fs::path& out) {
   std::string config;
   if (!model.empty()) {
     config = read_text(dir / model / "config.json");
-    text = with_model(text, model, copy);
+    text = with_own_model(text, model, copy);
     check_free(copy / "config.json", config);
   }
   check_free(out, text);

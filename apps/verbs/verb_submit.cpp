@@ -24,6 +24,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
@@ -169,7 +170,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   // Errors that would end the start are found now, before the job waits for days in the
   // queue.
   const RunConfig& config = loaded.config;
-  refuse_foreign_start(config);
+  checkpoint::refuse_foreign_start(config);
   if (fs::exists(config.model.config)) {
     check_first_weights(config,
                         load_model_config(config.model.config, config.model.override_));

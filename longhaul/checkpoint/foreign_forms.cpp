@@ -344,4 +344,9 @@ void refuse_foreign(const RunConfig& config) {
                   foreign_advice(*found, config.model.config)));
 }
 
+void refuse_foreign_start(const RunConfig& config) {
+  if (config.checkpoint.mirror || has_committed(checkpoint_dir(config))) return;
+  refuse_foreign(config);
+}
+
 }  // namespace longhaul::checkpoint

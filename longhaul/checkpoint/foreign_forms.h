@@ -50,4 +50,8 @@ std::string foreign_advice(const ForeignCheckpoint& found,
 /// checkpoint.resume = "never" begins beside it.
 void refuse_foreign(const RunConfig& config);
 
+/// Throws likewise before a start has looked for checkpoints. A run with checkpoints of
+/// its own or a mirror is not looked at: which of these it takes is known later.
+void refuse_foreign_start(const RunConfig& config);
+
 }  // namespace longhaul::checkpoint

@@ -72,12 +72,13 @@ enum class LayoutRule {
   ExpertGroups,  ///< dp * cp; ep
   Batch,         ///< batch.global_size; batch.micro_size * dp
   // Here a setting does not fit the model (layout/rules.h).
-  MaxPositions,  ///< data.seq_len; the model's positions
-  NoExperts,     ///< ep; 1, since the model has no experts
-  Experts,       ///< experts of a layer; ep
-  Pooled,        ///< experts.balance = "pooled" without one pass that sees all
-  ModelBytes,    ///< parameters, whose bytes cannot be counted
-  StepBytes,     ///< batch.global_size, for which bytes cannot be counted
+  MaxPositions,   ///< data.seq_len; the model's positions
+  NoExperts,      ///< ep; 1, since the model has no experts
+  Experts,        ///< experts of a layer; ep
+  Pooled,         ///< experts.balance = "pooled" without one pass that sees all
+  PooledExperts,  ///< fewest experts of a layer; those of another, with "pooled"
+  ModelBytes,     ///< parameters, whose bytes cannot be counted
+  StepBytes,      ///< batch.global_size, for which bytes cannot be counted
   // Here the number of ranks does not fit the model (layout/rules.h).
   ShardGroup,       ///< dp * cp; parallel.shard_group
   Machines,         ///< the fewest ranks of dp x cp on a machine; the most

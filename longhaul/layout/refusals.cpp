@@ -37,6 +37,12 @@ Refusal refusal_of_model(const BrokenRule& r, const RunConfig& config,
                  "tokens, which one pass has only with parallel.pp, cp and ep = 1, "
                  "batch.micro_size = batch.global_size and no full recomputation; use "
                  "\"sequence\" or \"global\"");
+    case Said::PooledExperts:
+      return say("experts.balance",
+                 "experts.balance = \"pooled\" adds up the loads of all layers expert by "
+                 "expert, and a layer of {} has {} experts, another one {}; use "
+                 "\"sequence\" or \"global\"",
+                 file, r.number, r.limit);
     case Said::ModelBytes:
       return say("model.config",
                  "{}: a model of {:.3g} parameters, whose bytes cannot be counted; "

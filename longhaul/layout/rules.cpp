@@ -32,9 +32,10 @@ void check_experts(const RunConfig& config, const ModelLimits& limits, Broken& b
   const bool in_one_pass = p.pp == 1 && p.cp == 1 && p.ep == 1 &&
                            config.batch.global_size == config.batch.micro_size &&
                            config.memory.recompute != RecomputeKind::Full;
-  if (config.experts.balance == BalanceKind::Pooled && !in_one_pass) {
-    broken.push_back({Rule::Pooled});
-  }
+  if (config.experts.balance != BalanceKind::Pooled) return;
+  if (!in_one_pass) broken.push_back({Rule::Pooled});
+  const int64_t fewest = limits.experts.front(), most = limits.experts.back();
+  if (fewest != most) broken.push_back({Rule::PooledExperts, fewest, most});
 }
 
 /// Adds a rule where the bytes that ranks hold, keep and send in a step may not fit 64

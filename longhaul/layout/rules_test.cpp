@@ -134,6 +134,26 @@ TEST(LayoutRules, ExpertsLieEvenlyOnTheirRanks) {
             "and the model of models/llama/config.json has none; set parallel.ep = 1");
 }
 
+TEST(LayoutRules, PooledBalanceNeedsEquallyManyExpertsInEachLayer) {
+  ModelConfig model = with_experts();
+  model.description.units.at(3).forward.routes = 64;
+  const ModelLimits limits(model.description);
+  const RunConfig pooled =
+      run_with({"experts.balance=pooled", "batch.global_size=1", "batch.micro_size=1"});
+  const Broken broken = broken_without_ranks(pooled, limits);
+  EXPECT_EQ(broken, (Broken{{Rule::PooledExperts, 64, 128}}));
+  EXPECT_EQ(
+      said(pooled, limits, broken.at(0)),
+      "[config] --set experts.balance=pooled: experts.balance = \"pooled\" adds up "
+      "the loads of all layers expert by expert, and a layer of "
+      "models/llama/config.json has 64 experts, another one 128; use \"sequence\" or "
+      "\"global\"");
+  for (const char* other : {"sequence", "global"}) {
+    const RunConfig each = run_with({std::string("experts.balance=") + other});
+    EXPECT_EQ(broken_without_ranks(each, limits), Broken()) << other;
+  }
+}
+
 TEST(LayoutRules, SizesWhoseBytesCannotBeCountedAreRefused) {
   const RunConfig config = run_with({});
   check_against_model(config, ruled_model());

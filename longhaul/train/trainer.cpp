@@ -584,6 +584,7 @@ TrainResult run_training(const LoadedConfig& loaded,
   std::unique_ptr<Trainer> trainer;
   bool running = start.has_begun();
   try {
+    refuse_foreign_start(loaded.config, start, *world);
     trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards,
                                         saving, objects);
     if (on_ready) on_ready();

@@ -341,7 +341,8 @@ void translate_bert(const Job& job) {
     }
   }
   draft.put_default("checkpoint.keep", {int64_t{1}, ""});
-  draft.fill("model.config", "config.json of bert-large-uncased, which their code loads");
+  draft.put("model.config", text_value("recipes/models/bert-large-uncased"),
+            "bert-large-uncased, which their code loads");
   if (job.find("data_dir") == nullptr) {
     draft.fill("data.train",
                "their default: ~/examples_datasets/"

@@ -22,7 +22,7 @@ SMALL = ('model.override={ num_hidden_layers = 2, hidden_size = 64, intermediate
 def recipe(name, folder, shards, length, *sets):
     """A recipe scaled down: model, batch and warm-up; its optimizer stays."""
     return ["train", str(SOURCE / "recipes" / f"{name}.toml"), *[word for one in [
-        f"model.config={SOURCE / 'recipes/models/bert-large/config.json'}", SMALL,
+        f"model.config={SOURCE / 'recipes/models/bert-large-uncased/config.json'}", SMALL,
         f'data.train=[{{ path = "{shards}" }}]', f"data.seq_len={length}", "batch.micro_size=4",
         "batch.global_size=16", "schedule.warmup_steps=4", "optimizer.lr=5e-3", "run.device=cpu",
         "run.threads=1", f"run.dir={folder}", *sets] for word in ("--set", one)]]

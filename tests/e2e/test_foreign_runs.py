@@ -189,6 +189,13 @@ def test_a_start_beside_it_is_refused_and_what_it_says_goes_on_from_it(run, tmp_
     assert not before.keys() - contents(tmp_path / "ckpts").keys()
 
 
+def test_train_refuses_it_before_it_opens_the_data(run, tmp_path):
+    make(run, tmp_path, "nxd")
+    missing = 'data.train=[{ path = "missing" }]'
+    refused(start(run, tmp_path, missing), "NxD", "ckpts/step_5 --config MODEL")
+    refused(start(run, tmp_path, missing, "checkpoint.resume=never"), "missing")
+
+
 def test_inspect_and_resume_say_the_same_and_never_begins_beside_it(run, tmp_path):
     make(run, tmp_path, "nxd")
     command = "`longhaul import ckpts/step_5 --config MODEL --format checkpoint --out ./ckpts-imported`"

@@ -16,14 +16,6 @@ namespace {
 
 using run::Place;
 
-/// Returns what the members of a group of this name have in common: two ranks meet where
-/// the results are equal. For a name of no kind of groups all ranks meet, so that too
-/// many ranks are pointed at but none is missed.
-Place meeting_place(const std::string& group, const Place& place) {
-  const auto kind = run::group_of_name(group);
-  return kind ? run::without(place, run::axes_of(*kind)) : Place{};
-}
-
 constexpr const char* kTransfer = "send_recv";
 
 /// The ranks of one group, summed up: tens of thousands of ranks cannot be compared in
@@ -57,7 +49,10 @@ struct Meetings {
 class Judge {
  public:
   explicit Judge(const RankList& ranks) : ranks_(ranks) {
-    for (const ObservedRank* rank : ranks) places_.push_back(rank->place);
+    for (const ObservedRank* rank : ranks) {
+      places_.push_back(rank->place);
+      if (rank->place) last_stage_ = std::max(last_stage_, rank->place->pp);
+    }
     for (size_t r = 0; r < ranks.size(); ++r) {
       if (!waits(r)) continue;
       const auto [named, fresh] = meetings_.try_emplace(ranks[r]->waits_group);
@@ -95,10 +90,7 @@ class Judge {
   }
   /// Returns whether the rank `from` waits for the rank `to`.
   bool points_at(size_t from, size_t to) const;
-  std::optional<Place> meeting_of(size_t r, const std::string& group) const {
-    if (!places_[r]) return std::nullopt;
-    return meeting_place(group, *places_[r]);
-  }
+  std::optional<Place> meeting_of(size_t r, const std::string& group) const;
   void gather(const std::string& group, Meetings& meetings) const;
   int64_t entered(size_t r, const std::string& group) const;
   bool awaited(size_t r) const;
@@ -109,8 +101,22 @@ class Judge {
 
   const RankList& ranks_;
   std::vector<std::optional<Place>> places_;
+  int last_stage_ = 0;
   std::map<std::string, Meetings> meetings_;  ///< by name of a group in which ranks wait
 };
+
+/// Returns what a rank and the others in its group of this name have in common: two ranks
+/// meet where the results are equal. A stage between the first and the last one meets
+/// nobody in "tied". For a name of no kind of groups all ranks meet, so that too many
+/// ranks are pointed at but none is missed.
+std::optional<Place> Judge::meeting_of(size_t r, const std::string& group) const {
+  const auto& place = places_[r];
+  const auto kind = run::group_of_name(group);
+  if (!place || !kind) return place ? std::optional(Place{}) : std::nullopt;
+  const bool between = place->pp > 0 && place->pp < last_stage_;
+  if (*kind == run::GroupKind::Tied && between) return place;
+  return run::without(*place, run::axes_of(*kind));
+}
 
 /// Returns the number of the newest collective of this group to which the rank has come.
 int64_t Judge::entered(size_t r, const std::string& group) const {
@@ -168,7 +174,7 @@ bool Judge::points_at(size_t from, size_t to) const {
   const auto& a = places_[from];
   const auto& b = places_[to];
   const std::string& group = waiter.waits_group;
-  if (a && b && meeting_place(group, *a) != meeting_place(group, *b)) return false;
+  if (a && b && meeting_of(from, group) != meeting_of(to, group)) return false;
   if (waiter.waits_verb == kTransfer && group == run::group_name(run::GroupKind::Pp)) {
     return !a || !b || std::abs(a->pp - b->pp) == 1;
   }

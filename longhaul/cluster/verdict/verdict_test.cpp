@@ -151,6 +151,21 @@ TEST(HangVerdict, AHangInAGroupOfEachKindNamesTheMemberThatHasNotEntered) {
   }
 }
 
+TEST(HangVerdict, AStageBetweenTheEndsIsNoMemberOfATiedGroup) {
+  constexpr int kStages = 4;
+  std::vector<ObservedRank> ranks(kStages);
+  for (int r = 0; r < kStages; ++r) {
+    ranks[static_cast<size_t>(r)].rank = r;
+    ranks[static_cast<size_t>(r)].place = {.pp = r};
+  }
+  ranks[0].waits = true;
+  ranks[0].waits_group = "tied";
+  ranks[0].waits_verb = "all_reduce";
+  ranks[0].waits_number = 7;
+  // The two stages between the ends are busy, and nobody waits for these.
+  EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{kStages - 1});
+}
+
 TEST(HangVerdict, WhereAllHaveEnteredTheNetworkIsToBeLookedAt) {
   const HangVerdict verdict = judge_hang(all_in_dp(7));
   EXPECT_TRUE(verdict.ranks.empty());

@@ -9,6 +9,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
@@ -456,6 +457,12 @@ History roll_back(TrainingSession& session, RunStart& start, RunLog& run,
   history.validation.take_begins(now.validation);
   identify(session, history);
   return history;
+}
+
+void refuse_foreign_start(const RunConfig& config, const RunStart& start,
+                          comm::Communicator& world) {
+  if (start.has_begun()) return;
+  comm::on_rank_zero(world, [&] { checkpoint::refuse_foreign_start(config); });
 }
 
 History load_state(TrainingSession& session, RunStart& start, RunLog& run) {

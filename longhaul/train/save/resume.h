@@ -10,6 +10,12 @@ namespace longhaul::train {
 /// run.epochs end.
 int64_t total_steps(const TrainingSession& session, const History& history);
 
+/// Throws InputError where the run's first start would begin beside the checkpoint of
+/// another program, before data or weights are read (checkpoint/foreign_forms.h).
+/// load_state() looks again, as it knows of more. Collective.
+void refuse_foreign_start(const RunConfig& config, const RunStart& start,
+                          comm::Communicator& world);
+
 /// Fills weights and optimizer from the checkpoint that [checkpoint] resume chooses, else
 /// from [init] weights, else from the seed, and logs which. A checkpoint of this run
 /// takes precedence over [init]. Returns how far the run has come. Collective.
