@@ -139,9 +139,10 @@ File File::open_read(const fs::path& path) {
   struct stat info{};
   if (::fstat(file.fd_, &info) != 0) fail(path, "fstat", errno);
   if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return file;
-  throw InputError("file", path.string() +
-                               ": is a pipe, a socket or a device, and no regular file; "
-                               "nothing is read from it");
+  fail_input(
+      "file",
+      "{}: is a pipe, a socket or a device, and no regular file; nothing is read from it",
+      path.string());
 }
 File File::create(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);
@@ -191,9 +192,9 @@ void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "pread", errno);
     if (n == 0) {
-      throw InputError("file", fmt::format("{}: ends at byte {}, {} more bytes expected; "
-                                           "the file is truncated",
-                                           path_.string(), offset, bytes.size()));
+      fail_input("file",
+                 "{}: ends at byte {}, {} more bytes expected; the file is truncated",
+                 path_.string(), offset, bytes.size());
     }
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -219,8 +220,7 @@ void File::close() {
 MappedFile::MappedFile(const fs::path& path) : MappedFile() {
   path_ = path;
   const File file = File::open_read(path);
-  if (fs::is_directory(path))
-    throw InputError("file", path.string() + ": is a directory");
+  if (fs::is_directory(path)) fail_input("file", "{}: is a directory", path.string());
   size_ = file.size();
   if (size_ == 0) return;
   // The program does not write to the mapping, so a private mapping shows the same pages
@@ -261,14 +261,11 @@ std::string_view MappedFile::text() const {
 
 std::string read_text(const fs::path& path, uint64_t limit) {
   const File file = File::open_read(path);
-  if (fs::is_directory(path))
-    throw InputError("file", path.string() + ": is a directory");
+  if (fs::is_directory(path)) fail_input("file", "{}: is a directory", path.string());
   const uint64_t size = file.size();
   if (size > limit) {
-    throw InputError("file",
-                     fmt::format("{}: {} bytes, more than the {} that such a file "
-                                 "may have",
-                                 path.string(), size, limit));
+    fail_input("file", "{}: {} bytes, more than the {} that such a file may have",
+               path.string(), size, limit);
   }
   std::string text(size, '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -380,9 +377,8 @@ fs::path join_inside(const fs::path& dir, std::string_view name, std::string_vie
       !name.empty() && part.is_relative() && name.find('\0') == std::string_view::npos;
   for (const fs::path& piece : part) inside = inside && piece != "..";
   if (!inside) {
-    throw InputError(std::string(area),
-                     fmt::format("{}: the name '{}' leaves its directory; refused",
-                                 dir.string(), name.substr(0, name.find('\0'))));
+    fail_input(std::string(area), "{}: the name '{}' leaves its directory; refused",
+               dir.string(), name.substr(0, name.find('\0')));
   }
   return dir / part;
 }

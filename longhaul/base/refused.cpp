@@ -139,10 +139,9 @@ void make_setting_directory(std::string_view setting, const fs::path& dir) {
   try {
     make_directories_durable(dir);
   } catch (const InputError& problem) {
-    throw InputError(problem.area(), fmt::format("{}: {}", setting, problem.message()));
+    fail_input(problem.area(), "{}: {}", setting, problem.message());
   } catch (const TemporaryError& problem) {
-    throw TemporaryError(problem.area(),
-                         fmt::format("{}: {}", setting, problem.message()));
+    fail_temporary(problem.area(), "{}: {}", setting, problem.message());
   }
 }
 

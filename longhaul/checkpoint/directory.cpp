@@ -114,19 +114,16 @@ void refuse_damaged(const fs::path& dir) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
     if (entry.stranger) stranger = entry;
     if (entry.stranger) continue;
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: no checkpoint of this run is whole: {}; restore a whole "
-                    "checkpoint, or set checkpoint.resume = \"never\" to begin anew",
-                    dir.string(), entry.problem));
+    fail_input("checkpoint",
+               "{}: no checkpoint of this run is whole: {}; restore a whole checkpoint, "
+               "or set checkpoint.resume = \"never\" to begin anew",
+               dir.string(), entry.problem);
   }
   if (!stranger) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format("no checkpoint of this run is there, and one of another run is: {0}. "
-                  "Set checkpoint.resume = \"{1}\" to begin from it, or \"never\" to "
-                  "begin anew",
-                  stranger->problem, stranger->path.string()));
+  fail_input("checkpoint",
+             "no checkpoint of this run is there, and one of another run is: {0}. Set "
+             "checkpoint.resume = \"{1}\" to begin from it, or \"never\" to begin anew",
+             stranger->problem, stranger->path.string());
 }
 
 /// Returns whether an error tells of damage in this checkpoint. Values that were saved as
@@ -184,11 +181,10 @@ void refuse_dangling(const fs::path& dir) {
        path = path.parent_path()) {
     const std::string link = dangling_link(path);
     if (link.empty()) continue;
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: {}; bring that directory or its mount back, or create it; "
-                    "remove the link only if its checkpoints are not needed",
-                    path.string(), link));
+    fail_input("checkpoint",
+               "{}: {}; bring that directory or its mount back, or create it; remove the "
+               "link only if its checkpoints are not needed",
+               path.string(), link);
   }
 }
 
@@ -202,13 +198,11 @@ void prove_durable(const fs::path& dir, const std::string& node) {
   constexpr std::array<int, 7> kForGood = {ENOSYS, EOPNOTSUPP, EINVAL, EPERM,
                                            EACCES, EXDEV,      EROFS};
   if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format(
-          "{}: this file system cannot {} ({}), which every safe checkpoint needs; set "
-          "checkpoint.dir to a local disk or a shared file system (Lustre, NFS, GPFS), "
-          "not to a mounted bucket (longhaul docs checkpoints#file-systems)",
-          dir.string(), refusal.what, std::strerror(refusal.error)));
+  fail_input("checkpoint",
+             "{}: this file system cannot {} ({}), which every safe checkpoint needs; "
+             "set checkpoint.dir to a local disk or a shared file system (Lustre, NFS, "
+             "GPFS), not to a mounted bucket (longhaul docs checkpoints#file-systems)",
+             dir.string(), refusal.what, std::strerror(refusal.error));
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
@@ -333,19 +327,16 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
       if (other.valid) have += fmt::format("{}{}", have.empty() ? "" : ", ", other.step);
     }
     if (entry.valid) return {entry.path};
-    throw InputError(
-        "checkpoint",
-        fmt::format("resume = {}: {}; valid steps in {}: {}", resume.step, entry.problem,
-                    checkpoints_dir.string(), have.empty() ? "none" : have));
+    fail_input("checkpoint", "resume = {}: {}; valid steps in {}: {}", resume.step,
+               entry.problem, checkpoints_dir.string(), have.empty() ? "none" : have);
   }
   if (fs::exists(resume.path / run::kManifestFile)) return {resume.path};
   std::vector<fs::path> found = valid_checkpoints_of(resume.path, skipped);
   if (!found.empty()) return found;
-  throw InputError(
-      "checkpoint",
-      fmt::format("resume = \"{}\": the path is neither a checkpoint nor a run with a "
-                  "valid checkpoint; give \"latest\", \"never\", a step or such a path",
-                  resume.path.string()));
+  fail_input("checkpoint",
+             "resume = \"{}\": the path is neither a checkpoint nor a run with a valid "
+             "checkpoint; give \"latest\", \"never\", a step or such a path",
+             resume.path.string());
 }
 
 fs::path checkpoints_dir_of(const fs::path& run_dir) {

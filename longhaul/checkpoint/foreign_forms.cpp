@@ -337,11 +337,9 @@ std::string foreign_advice(const ForeignCheckpoint& found, const fs::path& model
 void refuse_foreign(const RunConfig& config) {
   const auto found = foreign_that_is_meant(config);
   if (!found) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format("{}. checkpoint.resume = \"never\" begins without it and leaves it as "
-                  "it is",
-                  foreign_advice(*found, config.model.config)));
+  fail_input("checkpoint",
+             "{}. checkpoint.resume = \"never\" begins without it and leaves it as it is",
+             foreign_advice(*found, config.model.config));
 }
 
 }  // namespace longhaul::checkpoint

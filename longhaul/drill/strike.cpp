@@ -134,11 +134,10 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
                     const StrikeHere& order) {
   if (order.job.empty()) {
     if (node != host_name()) {
-      throw InputError(
+      fail_input(
           "drill",
-          fmt::format(
-              "rank {} is on {}, and this node is {}; start the drill on the rank's node",
-              order.rank, node, host_name()));
+          "rank {} is on {}, and this node is {}; start the drill on the rank's node",
+          order.rank, node, host_name());
     }
     return strike_here(run_dir, order);
   }
@@ -152,10 +151,9 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
   const auto words = step_words(run_dir, node, order);
   const cluster::CommandResult result = cluster::run_command(words, options);
   if (!result.ok()) {
-    throw TemporaryError(
-        "drill", fmt::format("'{}' ended with {}: {}{}", system::describe_command(words),
-                             result.exit_code, result.errors.substr(0, 400),
-                             result.timed_out ? " (no answer in time)" : ""));
+    fail_temporary("drill", "'{}' ended with {}: {}{}", system::describe_command(words),
+                   result.exit_code, result.errors.substr(0, 400),
+                   result.timed_out ? " (no answer in time)" : "");
   }
 }
 
@@ -196,8 +194,7 @@ void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fa
             int64_t rank) {
   const auto victim = std::ranges::find(status.ranks, rank, &run::RunStatus::Rank::rank);
   if (victim == status.ranks.end()) {
-    throw InputError("drill", fmt::format("there is no rank {}: the run has {}", rank,
-                                          status.ranks.size()));
+    fail_input("drill", "there is no rank {}: the run has {}", rank, status.ranks.size());
   }
   if (fault == DrillFault::KillWorkers) {
     bool struck = false;

@@ -41,7 +41,7 @@ std::vector<fs::path> files_of(const fs::path& dir) {
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
   if (!fs::exists(dir)) throw InputError("weights", missing_path(dir));
   if (!fs::is_directory(dir)) {
-    throw InputError("weights", dir.string() + ": is not a directory");
+    fail_input("weights", "{}: is not a directory", dir.string());
   }
   if (fs::exists(dir / "store.json")) {
     fail_input("weights",
@@ -181,7 +181,7 @@ HfIndex HfIndex::parse(std::string_view text, const fs::path& path) {
   const Json json = parse_json(text, what);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
-    throw InputError("weights", what + ": no \"weight_map\" object with tensors in it");
+    fail_input("weights", "{}: no \"weight_map\" object with tensors in it", what);
   }
   HfIndex index;
   for (const auto& [name, file] : map->items()) {

@@ -239,7 +239,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
 SafetensorsFile SafetensorsFile::open(const fs::path& path) {
   SafetensorsFile result;
   if (fs::is_directory(path)) {
-    throw InputError("safetensors", path.string() + ": is a directory, not a file");
+    fail_input("safetensors", "{}: is a directory, not a file", path.string());
   }
   result.file_ = File::open_read(path);
   result.size_ = result.file_.size();

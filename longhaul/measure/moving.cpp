@@ -133,7 +133,7 @@ std::vector<Probe> disk_probes(const fs::path& directory) {
   const auto read = [path] {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-      throw InputError("bench", path.string() + " was removed while it was measured");
+      fail_input("bench", "{} was removed while it was measured", path.string());
     ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     std::string block(kWriteBytes, '\0');
     while (::read(fd, block.data(), block.size()) > 0) {

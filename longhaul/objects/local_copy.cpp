@@ -370,11 +370,10 @@ struct LocalCopies::State {
       if (came == known->hash) break;
       if (came != before && fetches < kMostFetches) continue;
       if (came != before) {
-        throw TemporaryError(
-            "objects", fmt::format("{}: its bytes have come {} times, each time with "
-                                   "a hash that is not the one of {}; start again "
-                                   "later",
-                                   object.address.text(), fetches + 1, known->record));
+        fail_temporary("objects",
+                       "{}: its bytes have come {} times, each time with a hash that is "
+                       "not the one of {}; start again later",
+                       object.address.text(), fetches + 1, known->record);
       }
       const std::string damage = fmt::format(
           "{}: its bytes have come {} times, now with hash {}, and {} says {}: the "

@@ -418,9 +418,10 @@ std::optional<std::string> ObjectStore::read_text(const Address& address,
     proof.update(std::as_bytes(std::span(text)));
     if (proof.fits() || came_right(*object, proof.digest())) return text;
   }
-  throw TemporaryError("objects", address.text() +
-                                      ": the store gave other bytes each time that it "
-                                      "was read; start again later");
+  fail_temporary(
+      "objects",
+      "{}: the store gave other bytes each time that it was read; start again later",
+      address.text());
 }
 
 void ObjectStore::remove(const Address& address) {

@@ -187,11 +187,11 @@ RankRecord RankRecord::create(const fs::path& dir, int rank, int world) {
   const int error = errno;
   ::close(fd);
   if (memory == MAP_FAILED && error == ENODEV) {
-    throw InputError("record",
-                     fmt::format("{}: its file system cannot map a file that is written; "
-                                 "set LONGHAUL_RECORD_DIR to a directory of the machine "
-                                 "itself (/dev/shm, /tmp)",
-                                 dir.string()));
+    fail_input(
+        "record",
+        "{}: its file system cannot map a file that is written; set LONGHAUL_RECORD_DIR "
+        "to a directory of the machine itself (/dev/shm, /tmp)",
+        dir.string());
   }
   if (memory == MAP_FAILED) fail(fresh, "mmap", error);
   RankRecord record(std::make_unique<Map>(static_cast<Layout*>(memory)));
@@ -315,18 +315,14 @@ Layout read_once(const File& file, bool& torn) {
 
 void check_head(const Layout& layout, const fs::path& path) {
   if (std::memcmp(layout.magic, kMagic.data(), kMagic.size()) != 0) {
-    throw InputError("record",
-                     fmt::format("{} is no rank record: its first 8 bytes are not "
-                                 "'LHRECORD'",
-                                 path.string()));
+    fail_input("record", "{} is no rank record: its first 8 bytes are not 'LHRECORD'",
+               path.string());
   }
   if (layout.version != kVersion || layout.size != sizeof(Layout)) {
-    throw InputError(
-        "record",
-        fmt::format("{} is a rank record of version {} and {} bytes, and this program "
-                    "reads version {} of {} bytes; use the program that wrote it",
-                    path.string(), layout.version, layout.size, kVersion,
-                    sizeof(Layout)));
+    fail_input("record",
+               "{} is a rank record of version {} and {} bytes, and this program reads "
+               "version {} of {} bytes; use the program that wrote it",
+               path.string(), layout.version, layout.size, kVersion, sizeof(Layout));
   }
 }
 
@@ -378,9 +374,8 @@ RankState read_rank_record(const fs::path& path) {
   constexpr int kTries = 200;
   const File file = File::open_read(path);
   if (file.size() != sizeof(Layout)) {
-    throw InputError("record",
-                     fmt::format("{} has {} bytes; a rank record of this version has {}",
-                                 path.string(), file.size(), sizeof(Layout)));
+    fail_input("record", "{} has {} bytes; a rank record of this version has {}",
+               path.string(), file.size(), sizeof(Layout));
   }
   bool torn = true;
   Layout layout{};

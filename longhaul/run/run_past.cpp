@@ -66,7 +66,7 @@ std::optional<Json> read_small(const fs::path& path) {
   try {
     return parse_json(text, path.string());
   } catch (const InputError& error) {
-    throw InputError("checkpoint", fmt::format("{}; {}", error.message(), kAdvice));
+    fail_input("checkpoint", "{}; {}", error.message(), kAdvice);
   }
 }
 

@@ -60,9 +60,8 @@ void limit(int resource, uint64_t value) {
     try {
       answer = work();
     } catch (const std::bad_alloc&) {
-      throw InputError(
-          "memory",
-          what + ": reading the file takes more memory than the reader's limit");
+      fail_input("memory",
+                 "{}: reading the file takes more memory than the reader's limit", what);
     }
   });
   // The answer is not copied behind its mark, because the answer may fill the memory.
@@ -124,15 +123,14 @@ std::string run_in_limited_child(const std::string& what,
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (too_long) {
-    throw InputError("process",
-                     fmt::format("{}: the reader's answer has more than {} bytes", what,
-                                 limits.answer_bytes));
+    fail_input("process", "{}: the reader's answer has more than {} bytes", what,
+               limits.answer_bytes);
   }
   if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw InputError("process",
-                     fmt::format("{}: the process that read it ended ({}); the "
-                                 "file is damaged, hostile or too large",
-                                 what, how_it_ended(status)));
+    fail_input("process",
+               "{}: the process that read it ended ({}); the file is damaged, hostile or "
+               "too large",
+               what, how_it_ended(status));
   }
   return open_reply(std::move(answer));
 }

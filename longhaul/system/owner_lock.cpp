@@ -227,10 +227,9 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
         const bool watched =
             options.on_watch && verdict.by_lease && !watch.renewed(lock.path_, *other);
         if (!same_job && !watched) {
-          throw InputError(options.area,
-                           fmt::format("{}: another process {} ({}; {}); stop it, or {}",
-                                       file.parent_path().string(), options.occupation,
-                                       describe(*other), verdict.reason, options.advice));
+          fail_input(options.area, "{}: another process {} ({}; {}); stop it, or {}",
+                     file.parent_path().string(), options.occupation, describe(*other),
+                     verdict.reason, options.advice);
         }
         // The same job has been started again on other nodes. Its old lease must run out
         // first.
@@ -257,10 +256,10 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
     if (lock.try_take(mine, other, options)) break;
     lock.notes_.clear();
     if (trying.seconds() > options.lease_seconds && other) {
-      throw TemporaryError(
-          options.area, fmt::format("{}: another process has been taking the place of {} "
-                                    "for {:.0f} s; end that process, or try again",
-                                    file.string(), describe(*other), trying.seconds()));
+      fail_temporary(options.area,
+                     "{}: another process has been taking the place of {} for {:.0f} s; "
+                     "end that process, or try again",
+                     file.string(), describe(*other), trying.seconds());
     }
   }
   lock.start_lease(options);
@@ -291,11 +290,10 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
   }
   if (!claimed.value_or(false)) ::unlink(own.c_str());
   if (!claimed) {
-    throw InputError(
-        area_, fmt::format("{}: its file system has neither hard links nor renames that "
-                           "replace nothing (RENAME_NOREPLACE), by which one process "
-                           "alone takes {}; {}",
-                           path_.parent_path().string(), object_, kOtherFileSystem));
+    fail_input(area_,
+               "{}: its file system has neither hard links nor renames that replace "
+               "nothing (RENAME_NOREPLACE), by which one process alone takes {}; {}",
+               path_.parent_path().string(), object_, kOtherFileSystem);
   }
   if (!*claimed) {
     if (dead) leave_to_next(place, options);
@@ -364,7 +362,7 @@ bool OwnerLock::is_gone() const {
   std::error_code error;
   const bool there = fs::exists(path_, error);
   if (error) {
-    throw TemporaryError(area_, fmt::format("{}: {}", path_.string(), error.message()));
+    fail_temporary(area_, "{}: {}", path_.string(), error.message());
   }
   return !there;
 }

@@ -83,10 +83,9 @@ std::string ReaderProcess::ask(const std::string& what, const std::string& reque
   std::string reply;
   if (!send_text(state_->fd, what) || !send_text(state_->fd, request) ||
       !receive_text(state_->fd, reply, state_->answer_limit) || reply.empty()) {
-    throw TemporaryError(
-        "process",
-        fmt::format("{}: the process that reads it is gone; start the command again",
-                    what));
+    fail_temporary("process",
+                   "{}: the process that reads it is gone; start the command again",
+                   what);
   }
   return open_reply(std::move(reply));
 }

@@ -97,9 +97,9 @@ bool has_control_characters(std::string_view text) {
 
 std::string shell_word(const std::string& word) {
   if (has_control_characters(word)) {
-    throw InputError("command", fmt::format("'{}' has a line break or another control "
-                                            "character; choose another name",
-                                            word.substr(0, 200)));
+    fail_input("command",
+               "'{}' has a line break or another control character; choose another name",
+               word.substr(0, 200));
   }
   return quoted(word);
 }

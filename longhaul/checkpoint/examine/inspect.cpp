@@ -428,10 +428,10 @@ Inspection inspect_directory(const fs::path& path) {
   if (const std::string other = format::other_form(path); !other.empty()) {
     throw InputError("inspect", path.string() + ": " + other);
   }
-  throw InputError("inspect", path.string() +
-                                  ": not a checkpoint, a run, a token store, ready ids "
-                                  "or a Hugging Face directory (a model's or a "
-                                  "tokenizer's)");
+  fail_input("inspect",
+             "{}: not a checkpoint, a run, a token store, ready ids or a Hugging Face "
+             "directory (a model's or a tokenizer's)",
+             path.string());
 }
 
 }  // namespace

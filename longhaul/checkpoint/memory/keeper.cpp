@@ -127,14 +127,12 @@ void MemoryKeeper::check_room() const {
   const auto human = [](uint64_t bytes) {
     return human_bytes(static_cast<double>(bytes));
   };
-  throw ConfigError(
-      "memory",
-      fmt::format("resilience.peer_memory_every: {} on this machine would hold {} (two "
-                  "slots of {} of its ranks and {} of its neighbours), but {} are free. "
-                  "Use more machines, make {} larger, or set the option to 0",
-                  options_.dir.string(), human(wanted), human(use_.own_bytes),
-                  human(use_.other_bytes), human(free),
-                  options_.dir.parent_path().string()));
+  fail_config("memory",
+              "resilience.peer_memory_every: {} on this machine would hold {} (two slots "
+              "of {} of its ranks and {} of its neighbours), but {} are free. Use more "
+              "machines, make {} larger, or set the option to 0",
+              options_.dir.string(), human(wanted), human(use_.own_bytes),
+              human(use_.other_bytes), human(free), options_.dir.parent_path().string());
 }
 
 /// Makes the parts of a slot; when that fails on any rank, nothing is left of the slot.

@@ -27,18 +27,16 @@ constexpr size_t kNameDigits = 16;
 
 void make_private(const fs::path& dir) {
   if (::mkdir(dir.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    throw InputError(
-        "memory",
-        fmt::format("{}: the directory cannot be made: {}; set LONGHAUL_MEMORY_DIR to a "
-                    "directory in memory that this user may write",
-                    dir.string(), std::strerror(errno)));
+    fail_input("memory",
+               "{}: the directory cannot be made: {}; set LONGHAUL_MEMORY_DIR to a "
+               "directory in memory that this user may write",
+               dir.string(), std::strerror(errno));
   }
   if (!run::is_own_directory(dir, S_IRWXG | S_IRWXO)) {
-    throw InputError(
-        "memory",
-        fmt::format("{}: is no directory of user {} that is closed to others (mode "
-                    "0700); remove it, or set LONGHAUL_MEMORY_DIR to another directory",
-                    dir.string(), ::geteuid()));
+    fail_input("memory",
+               "{}: is no directory of user {} that is closed to others (mode 0700); "
+               "remove it, or set LONGHAUL_MEMORY_DIR to another directory",
+               dir.string(), ::geteuid());
   }
 }
 
@@ -65,9 +63,10 @@ fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
             hash_hex(job + "\n" + run_path).substr(0, kNameDigits));
   }
   if (!memory_dir.is_absolute()) {
-    throw ConfigError("memory", fmt::format("LONGHAUL_MEMORY_DIR = {}: give an absolute "
-                                            "path of a directory in memory",
-                                            memory_dir.string()));
+    fail_config(
+        "memory",
+        "LONGHAUL_MEMORY_DIR = {}: give an absolute path of a directory in memory",
+        memory_dir.string());
   }
   return memory_dir / fmt::format("run_{}", hash_hex(run_path).substr(0, kNameDigits));
 }
@@ -109,8 +108,7 @@ void remove_parts(const fs::path& dir,
 uint64_t free_memory_for(const fs::path& dir) {
   struct statvfs system = {};
   if (::statvfs(dir.c_str(), &system) != 0) {
-    throw InputError("memory",
-                     fmt::format("{}: statvfs: {}", dir.string(), std::strerror(errno)));
+    fail_input("memory", "{}: statvfs: {}", dir.string(), std::strerror(errno));
   }
   return std::min<uint64_t>(system.f_bavail * system.f_frsize, available_memory());
 }

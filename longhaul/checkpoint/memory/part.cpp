@@ -85,7 +85,7 @@ void by_blocks(uint64_t blocks, int threads, const Work& work) {
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
-  throw InputError("memory", fmt::format("{}: {}", path.string(), why));
+  fail_input("memory", "{}: {}", path.string(), why);
 }
 
 }  // namespace
@@ -132,10 +132,10 @@ PartWriter PartWriter::create(const fs::path& path, const PartShape& shape,
                               std::string_view text) {
   const uint64_t bytes = shape.file_bytes();
   const auto fail = [&](const char* call, int code) -> void {
-    throw TemporaryError(
-        "memory", fmt::format("{}: {} of {} bytes: {}; free memory on this machine, use "
-                              "more ranks, or set resilience.peer_memory_every = 0",
-                              path.string(), call, bytes, std::strerror(code)));
+    fail_temporary("memory",
+                   "{}: {} of {} bytes: {}; free memory on this machine, use more ranks, "
+                   "or set resilience.peer_memory_every = 0",
+                   path.string(), call, bytes, std::strerror(code));
   };
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                         S_IRUSR | S_IWUSR);

@@ -56,10 +56,10 @@ void add_files(const fs::path& dir, std::vector<fs::path>& above,
                std::vector<fs::path>& files) {
   const fs::path real = fs::canonical(dir);
   if (std::ranges::find(above, real) != above.end()) {
-    throw InputError("mirror",
-                     fmt::format("{} is a link to a directory that holds it, so that the "
-                                 "export has no end; remove the link",
-                                 dir.string()));
+    fail_input("mirror",
+               "{} is a link to a directory that holds it, so that the export has no "
+               "end; remove the link",
+               dir.string());
   }
   above.push_back(real);
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -69,10 +69,10 @@ void add_files(const fs::path& dir, std::vector<fs::path>& above,
     } else if (entry.is_directory(absent)) {
       add_files(entry.path(), above, files);
     } else {
-      throw InputError(
-          "mirror", fmt::format("{} is no file, and maybe a link to none, so that a part "
-                                "of the export is missing; mend or remove it",
-                                entry.path().string()));
+      fail_input("mirror",
+                 "{} is no file, and maybe a link to none, so that a part of the export "
+                 "is missing; mend or remove it",
+                 entry.path().string());
     }
   }
   above.pop_back();

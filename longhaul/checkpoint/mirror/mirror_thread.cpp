@@ -272,7 +272,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
         return stopped_.load();
       });
   const auto look = [&] {
-    if (stopped_) throw TemporaryError("mirror", "the run ends");
+    if (stopped_) fail_temporary("mirror", "the run ends");
     if (options_.lock != nullptr) options_.lock->check();
     look_for_failures();
     ++come_to_;
@@ -425,9 +425,8 @@ void MirrorThread::wait_for_ranks(const std::function<void()>& look) {
     }
     if (rank == options_.ranks) return;
     if (watch.seconds() > kFilesSeconds) {
-      throw TemporaryError("mirror", fmt::format("rank {} has not sent its files within "
-                                                 "{:.0f} s",
-                                                 rank, kFilesSeconds));
+      fail_temporary("mirror", "rank {} has not sent its files within {:.0f} s", rank,
+                     kFilesSeconds);
     }
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, pause, [&] { return stopped_.load(); });

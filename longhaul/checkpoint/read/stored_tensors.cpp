@@ -84,11 +84,9 @@ void check_convertible(const StoredTensors::Part& part, const ReadRequest& reque
   const format::DType stored = part.slice.dtype;
   if (stored == request.dtype) return;
   if (!format::is_float(stored) || !format::is_float(request.dtype)) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{} of '{}' is {}, which does not convert to {}", request.kind,
-                    request.slice.name, format::dtype_name(stored),
-                    format::dtype_name(request.dtype)));
+    fail_input("checkpoint", "{} of '{}' is {}, which does not convert to {}",
+               request.kind, request.slice.name, format::dtype_name(stored),
+               format::dtype_name(request.dtype));
   }
 }
 

@@ -33,15 +33,13 @@ class HfTensors final : public StoredTensors {
                              const format::TensorSlice& box) const override {
     const auto found = weights_.locate(box.name);
     if (kind != kWeight || !found) {
-      throw InputError("weights", fmt::format("{}: no {} of '{}'",
-                                              weights_.dir().string(), kind, box.name));
+      fail_input("weights", "{}: no {} of '{}'", weights_.dir().string(), kind, box.name);
     }
     if (found->whole.global_shape != box.global_shape) {
-      throw InputError("weights",
-                       fmt::format("{}: tensor '{}' has shape {}, expected {}",
-                                   weights_.dir().string(), box.name,
-                                   format::describe_shape(found->whole.global_shape),
-                                   format::describe_shape(box.global_shape)));
+      fail_input("weights", "{}: tensor '{}' has shape {}, expected {}",
+                 weights_.dir().string(), box.name,
+                 format::describe_shape(found->whole.global_shape),
+                 format::describe_shape(box.global_shape));
     }
     return {{found->whole, found->file, found->offset}};
   }
@@ -166,9 +164,10 @@ ModelSource resolve_model_source(const fs::path& path) {
                          : runs_here(path)));
   }
   if (!fs::is_directory(path, error)) {
-    throw InputError("weights", path.string() +
-                                    ": is a file; give the directory of a Hugging Face "
-                                    "model, a checkpoint or a run");
+    fail_input("weights",
+               "{}: is a file; give the directory of a Hugging Face model, a checkpoint "
+               "or a run",
+               path.string());
   }
   using Kind = ModelSource::Kind;
   if (fs::exists(path / run::kManifestFile)) return {Kind::Checkpoint, path, {}};
@@ -181,12 +180,12 @@ ModelSource resolve_model_source(const fs::path& path) {
     return {Kind::Checkpoint, latest->path, note};
   }
   if (!skipped.empty()) {
-    throw InputError("weights", fmt::format("{}: no valid checkpoint in this run: {}",
-                                            path.string(), skipped.front()));
+    fail_input("weights", "{}: no valid checkpoint in this run: {}", path.string(),
+               skipped.front());
   }
   if (fs::exists(path / run::kConfigFile) ||
       fs::is_directory(path / run::kCheckpointsDir)) {
-    throw InputError("weights", path.string() + ": this run has no checkpoint yet");
+    fail_input("weights", "{}: this run has no checkpoint yet", path.string());
   }
   return {Kind::HfDirectory, path, {}};  // HfWeights reports what is missing there
 }
@@ -278,10 +277,8 @@ void check_tensors(const std::string& what, const std::vector<format::TensorSlic
   add("missing", missing);
   add("unexpected", unexpected);
   if (!problem.empty()) {
-    throw InputError("weights",
-                     fmt::format("{}: the tensors are not those of the model's "
-                                 "config: {}",
-                                 what, problem));
+    fail_input("weights", "{}: the tensors are not those of the model's config: {}", what,
+               problem);
   }
 }
 

@@ -91,8 +91,8 @@ void mark_again(const SaverOptions& options) {
   const auto owner = run::read_checkpoints_owner(options.dir);
   if (owner == options.marker.run) return;
   if (owner) {
-    throw TemporaryError("checkpoint", fmt::format("{} now belongs to another run ({})",
-                                                   options.dir.string(), *owner));
+    fail_temporary("checkpoint", "{} now belongs to another run ({})",
+                   options.dir.string(), *owner);
   }
   make_directories_durable(options.dir);
   run::write_checkpoints_marker(options.dir, options.marker);

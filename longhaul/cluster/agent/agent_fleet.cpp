@@ -81,10 +81,10 @@ void need_descriptors(size_t agents) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
-    throw ConfigError("launch",
-                      fmt::format("{} nodes need {} open files, but only {} are allowed; "
-                                  "raise the hard limit (ulimit -Hn)",
-                                  agents, needed, limit.rlim_max));
+    fail_config("launch",
+                "{} nodes need {} open files, but only {} are allowed; raise the hard "
+                "limit (ulimit -Hn)",
+                agents, needed, limit.rlim_max);
   }
   limit.rlim_cur = needed;
   ::setrlimit(RLIMIT_NOFILE, &limit);

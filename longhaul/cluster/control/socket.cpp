@@ -107,8 +107,8 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
   addrinfo* list = nullptr;
   const int wrong = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (wrong != 0) {
-    throw TemporaryError(kArea, fmt::format("the host name '{}' has no address: {}", host,
-                                            ::gai_strerror(wrong)));
+    fail_temporary(kArea, "the host name '{}' has no address: {}", host,
+                   ::gai_strerror(wrong));
   }
   const std::unique_ptr<addrinfo, FreeInfo> owner(list);
   std::vector<SocketAddress> found;
@@ -128,8 +128,7 @@ std::string own_address_towards(const std::string& host) {
     }
     why = words(errno);
   }
-  throw TemporaryError(
-      kArea, fmt::format("'{}' cannot be reached from this machine: {}", host, why));
+  fail_temporary(kArea, "'{}' cannot be reached from this machine: {}", host, why);
 }
 
 Descriptor listen_at(const SocketAddress& address) {
@@ -144,8 +143,7 @@ Descriptor listen_at(const SocketAddress& address) {
                     ::bind(socket.get(), address.get(), address.size()) == 0 &&
                     ::listen(socket.get(), kBacklog) == 0;
   if (!good) {
-    throw ConfigError(
-        kArea, fmt::format("cannot listen at {}: {}", address.to_text(), words(errno)));
+    fail_config(kArea, "cannot listen at {}: {}", address.to_text(), words(errno));
   }
   return socket;
 }

@@ -23,10 +23,10 @@ void make_own(const fs::path& dir) {
   struct stat info{};
   if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
       info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
-    throw InputError("cluster",
-                     fmt::format("{}: is no directory of this user alone; remove it, "
-                                 "because workers' files would go there",
-                                 dir.string()));
+    fail_input("cluster",
+               "{}: is no directory of this user alone; remove it, because workers' "
+               "files would go there",
+               dir.string());
   }
 }
 

@@ -131,8 +131,7 @@ void from_json(const Json& json, HealthResult& result) {
   const auto name = json.get<std::string>();
   const auto found = kResultNames.find(name);
   if (!found) {
-    throw InputError(kArea,
-                     fmt::format("a health check has the unknown result '{}'", name));
+    fail_input(kArea, "a health check has the unknown result '{}'", name);
   }
   result = *found;
 }

@@ -80,12 +80,10 @@ void check_for_list(const fs::path& path) {
       !system::has_control_characters(text)) {
     return;
   }
-  throw InputError(
-      "submit",
-      fmt::format(
-          "'{}' cannot be mounted into a container: pyxis separates mounts by commas and "
-          "colons; give the path another name, or a link without these characters",
-          text));
+  fail_input("submit",
+             "'{}' cannot be mounted into a container: pyxis separates mounts by commas "
+             "and colons; give the path another name, or a link without these characters",
+             text);
 }
 
 }  // namespace
@@ -148,11 +146,11 @@ fs::path tree_of_program(const fs::path& program) {
     }
   }
   if (!belongs_to_image(tree)) return tree;
-  throw InputError("submit",
-                   fmt::format("{} lies in {}, which every image has itself; install "
-                               "longhaul into a directory of its own, or name the "
-                               "image's own program with --container-program",
-                               program.string(), tree.string()));
+  fail_input(
+      "submit",
+      "{} lies in {}, which every image has itself; install longhaul into a directory of "
+      "its own, or name the image's own program with --container-program",
+      program.string(), tree.string());
 }
 
 std::vector<fs::path> environments_in_use(const fs::path& maps) {

@@ -94,9 +94,8 @@ struct S3Store::State : S3Requests {
                          static_cast<off_t>(begin + done));
             if (count < 0 && errno == EINTR) continue;
             if (count <= 0) {
-              throw TemporaryError("objects",
-                                   fmt::format("{}: cannot write: {}; make room there",
-                                               to.string(), std::strerror(errno)));
+              fail_temporary("objects", "{}: cannot write: {}; make room there",
+                             to.string(), std::strerror(errno));
             }
             done += static_cast<size_t>(count);
           }
@@ -131,9 +130,10 @@ struct S3Store::State : S3Requests {
       before = std::move(hash);
       fs::remove(to);
       if (!patience->wait_for_retry(since, attempt, /*in_any_case=*/attempt == 0)) {
-        throw TemporaryError("objects", one.address.text() +
-                                            ": the store gave other bytes each time that "
-                                            "it was read; start again later");
+        fail_temporary("objects",
+                       "{}: the store gave other bytes each time that it was read; start "
+                       "again later",
+                       one.address.text());
       }
     }
   }
@@ -242,11 +242,10 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
     const std::string hash = combine_hashes(hasher.finish());
     if (!state_->clients.have_checksums() && state_->hash_of(to, size) != hash) {
       remove(to);
-      throw TemporaryError(
-          "objects",
-          fmt::format("{}: the store has other bytes than it was sent from {}; "
-                      "the object was removed, start again",
-                      to.text(), from.string()));
+      fail_temporary("objects",
+                     "{}: the store has other bytes than it was sent from {}; the object "
+                     "was removed, start again",
+                     to.text(), from.string());
     }
     return hash;
   });
