@@ -15,7 +15,6 @@
 #include <fstream>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"

@@ -1,7 +1,5 @@
 #include "longhaul/base/json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 #include <type_traits>

@@ -8,7 +8,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "longhaul/base/text.h"

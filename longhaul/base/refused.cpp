@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>

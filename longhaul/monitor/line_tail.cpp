@@ -1,6 +1,5 @@
 #include "longhaul/monitor/line_tail.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

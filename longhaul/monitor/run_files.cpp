@@ -8,12 +8,10 @@
 #include <ctime>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
 #include "longhaul/config/load.h"
-#include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
 

@@ -13,7 +13,6 @@
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

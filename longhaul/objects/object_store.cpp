@@ -14,7 +14,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <future>
 #include <map>
 #include <mutex>
@@ -27,7 +26,6 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/objects/etag.h"
-#include "longhaul/objects/protocol.h"
 #include "longhaul/objects/shared_places.h"
 #include "longhaul/system/messages.h"
 #include "longhaul/system/signals.h"

@@ -9,13 +9,10 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <random>
-#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <string>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"

@@ -1,7 +1,5 @@
 #include "longhaul/run/run_lock.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <sstream>
 

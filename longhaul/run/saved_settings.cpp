@@ -1,7 +1,5 @@
 #include "longhaul/run/saved_settings.h"
 
-#include <fmt/format.h>
-
 #include "longhaul/base/error.h"
 
 namespace longhaul::run {

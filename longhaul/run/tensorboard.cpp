@@ -5,10 +5,8 @@
 
 #include <array>
 #include <bit>
-#include <string>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"

@@ -1,6 +1,5 @@
 #include "longhaul/system/open_files.h"
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>

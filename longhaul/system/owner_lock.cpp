@@ -10,15 +10,12 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
-#include <memory>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/system/repeated_work.h"

@@ -1,6 +1,5 @@
 #include "longhaul/system/reader_process.h"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>

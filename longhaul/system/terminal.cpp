@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include "longhaul/base/error.h"

@@ -1,8 +1,5 @@
 #include "longhaul/checkpoint/memory/keeper.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <map>
 #include <utility>
 

@@ -1,7 +1,5 @@
 #include "longhaul/checkpoint/read/box_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <tuple>
 

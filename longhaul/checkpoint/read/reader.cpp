@@ -1,9 +1,7 @@
 #include "longhaul/checkpoint/read/reader.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "longhaul/base/error.h"

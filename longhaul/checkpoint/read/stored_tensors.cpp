@@ -1,7 +1,5 @@
 #include "longhaul/checkpoint/read/stored_tensors.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
 #include "longhaul/base/error.h"

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/refused.h"

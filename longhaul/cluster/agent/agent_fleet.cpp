@@ -15,7 +15,6 @@
 #include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/control/channel_server.h"
 #include "longhaul/cluster/control/socket.h"
-#include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/watch/pause_watch.h"
 #include "longhaul/system/signals.h"

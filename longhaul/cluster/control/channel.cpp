@@ -1,6 +1,5 @@
 #include "longhaul/cluster/control/channel.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 #include "longhaul/cluster/control/secret.h"
 
-#include <fmt/format.h>
 #include <sodium.h>
 #include <unistd.h>
 

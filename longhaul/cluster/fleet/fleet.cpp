@@ -1,6 +1,5 @@
 #include "longhaul/cluster/fleet/fleet.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

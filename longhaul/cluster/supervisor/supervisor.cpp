@@ -14,7 +14,6 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json/jsonl.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/health/findings.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"
 #include "longhaul/cluster/supervisor/supervisor_lease.h"

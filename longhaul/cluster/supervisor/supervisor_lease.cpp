@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 #include <system_error>
 
 #include "longhaul/base/failure.h"

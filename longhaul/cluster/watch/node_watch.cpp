@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <utility>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"

@@ -10,7 +10,6 @@
 
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"
-#include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/report/report_experts.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/set_changes.h"

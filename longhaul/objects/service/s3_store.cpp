@@ -3,8 +3,6 @@
 #include <arrow/buffer.h>
 #include <arrow/filesystem/s3fs.h>
 #include <arrow/io/interfaces.h>
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <semaphore>
 #include <utility>
 
