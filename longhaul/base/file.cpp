@@ -132,6 +132,31 @@ Error to_error(const fs::filesystem_error& problem) {
                             : problem.code().message() + advice(error))};
 }
 
+bool is_seen(const fs::path& path) noexcept {
+  std::error_code hidden;
+  return fs::exists(path, hidden);
+}
+
+bool is_seen_directory(const fs::path& path) noexcept {
+  std::error_code hidden;
+  return fs::is_directory(path, hidden);
+}
+
+bool is_seen_file(const fs::path& path) noexcept {
+  std::error_code hidden;
+  return fs::is_regular_file(path, hidden);
+}
+
+void try_remove(const fs::path& path) noexcept {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+}
+
+void try_remove_all(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
 // A pipe or a device with the file's name would block its reader for ever.
 File File::open_read(const fs::path& path) {
   File file(open_or_fail(path, O_RDONLY | O_NONBLOCK), path);

@@ -18,6 +18,17 @@ namespace fs = std::filesystem;
 /// and what to do. The error is Temporary for what may pass (see File), else Input.
 Error to_error(const fs::filesystem_error& problem);
 
+/// Returns whether there is something, a directory or a regular file at the path. What
+/// cannot be looked at is taken as absent.
+bool is_seen(const fs::path& path) noexcept;
+bool is_seen_directory(const fs::path& path) noexcept;
+bool is_seen_file(const fs::path& path) noexcept;
+
+/// Removes a file or an empty directory, or all below a path too, where the system lets
+/// it; a failure is left alone.
+void try_remove(const fs::path& path) noexcept;
+void try_remove_all(const fs::path& path);
+
 /// An open file descriptor. Every failure throws InputError with path, call and errno
 /// text, and TemporaryError for what may pass: no space, a quota, I/O, a network or a
 /// server that is away.

@@ -341,8 +341,7 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
 
 fs::path checkpoints_dir_of(const fs::path& run_dir) {
   const fs::path config = run_dir / run::kConfigFile;
-  std::error_code error;
-  if (fs::is_regular_file(config, error)) {
+  if (is_seen_file(config)) {
     try {
       const fs::path dir = load_run_config(config).config.checkpoint.dir;
       if (!dir.empty()) return dir;
@@ -390,8 +389,7 @@ void with_fall_back(const fs::path& named,
                     const std::function<void(const std::string&)>& tell) {
   // The list stays empty where the path names a checkpoint itself or a model.
   std::vector<fs::path> paths;
-  std::error_code error;
-  if (fs::is_directory(named, error) && !fs::exists(named / run::kManifestFile, error)) {
+  if (is_seen_directory(named) && !is_seen(named / run::kManifestFile)) {
     paths = valid_checkpoints_of(named);
   }
   fs::path path = named;

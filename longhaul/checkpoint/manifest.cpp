@@ -113,8 +113,7 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
 
 Manifest Manifest::read(const fs::path& step_dir) {
   const fs::path path = step_dir / run::kManifestFile;
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!is_seen(path)) {
     fail_input("checkpoint",
                "{}: there is no {}; the directory is not a checkpoint, or its writing "
                "never ended",

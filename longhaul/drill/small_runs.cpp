@@ -67,8 +67,6 @@ class SmallRun {
     const system::Stopwatch watch;
     while (!exit_code() && watch.seconds() < 10.0) monitor::sleep_seconds(kWatchSeconds);
   }
-  SmallRun(const SmallRun&) = delete;
-  SmallRun& operator=(const SmallRun&) = delete;
 
   void start() { step_.emplace(cluster::JobStep::start(words_, {})); }
   /// Returns nothing while the run goes on; 128 and more stand for a signal.

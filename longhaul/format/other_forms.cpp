@@ -25,9 +25,8 @@ bool holds_gguf(const fs::path& dir) {
 }  // namespace
 
 std::string other_form(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return path.extension() == ".gguf" ? kGguf : "";
-  if (fs::exists(path / "adapter_config.json", error)) return kAdapter;
+  if (!is_seen_directory(path)) return path.extension() == ".gguf" ? kGguf : "";
+  if (is_seen(path / "adapter_config.json")) return kAdapter;
   return holds_gguf(path) ? kGguf : "";
 }
 

@@ -109,8 +109,7 @@ std::vector<std::string> names_in(const fs::path& dir, const std::string& prefix
 /// Returns side files by name, also damaged ones.
 std::vector<std::string> named_side_files(const fs::path& dir) {
   std::vector<std::string> all = names_in(dir);
-  std::error_code error;
-  if (fs::is_directory(dir / kTemplateFolder, error)) {
+  if (is_seen_directory(dir / kTemplateFolder)) {
     const std::string prefix = std::string(kTemplateFolder) + "/";
     const std::vector<std::string> more = names_in(dir / kTemplateFolder, prefix);
     all.insert(all.end(), more.begin(), more.end());
@@ -196,10 +195,8 @@ bool has_tokenizer(const std::vector<std::string>& names) {
 
 std::vector<std::string> hf_side_files(const fs::path& dir) {
   std::vector<std::string> names = named_side_files(dir);
-  std::error_code error;
-  std::erase_if(names, [&](const std::string& name) {
-    return !fs::is_regular_file(dir / name, error);
-  });
+  std::erase_if(names,
+                [&](const std::string& name) { return !is_seen_file(dir / name); });
   return names;
 }
 

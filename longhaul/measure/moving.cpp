@@ -141,10 +141,7 @@ std::vector<Probe> disk_probes(const fs::path& directory) {
     ::close(fd);
   };
   // Removes the file together with the last probe.
-  const std::shared_ptr<void> remove(nullptr, [path](void*) {
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  });
+  const std::shared_ptr<void> remove(nullptr, [path](void*) { try_remove(path); });
   return {{"file written and synced", "B", kFileBytes, [write, remove] { write(); }},
           {"file read again from the disk", "B", kFileBytes, [read, remove] { read(); }}};
 }

@@ -268,8 +268,7 @@ Reference reference_of(const Records& records) {
 }
 
 Reference read_reference(const fs::path& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
+  if (is_seen_directory(path)) {
     RunFiles run(path);
     run.refresh();
     return reference_of(run.records());

@@ -110,9 +110,8 @@ RunFiles::RunFiles(fs::path dir)
     : dir_(std::move(dir)),
       metrics_tail_(dir_ / run::kMetricsFile),
       events_tail_(dir_ / run::kEventsFile) {
-  std::error_code error;
-  if (!fs::is_directory(dir_, error)) {
-    const bool file = fs::exists(dir_, error);
+  if (!is_seen_directory(dir_)) {
+    const bool file = is_seen(dir_);
     if (file && dir_.extension() == ".toml") {
       fail_input("run directory",
                  "{} is a run file; give the directory that run.dir in it names{}",

@@ -13,7 +13,6 @@ class FileLock {
   explicit FileLock(const fs::path& path);
   ~FileLock();
   FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&&) = delete;
 
   /// Takes the lock (LOCK_EX or LOCK_SH of sys/file.h), or changes its kind. Returns
   /// false where another FileLock has it. Throws InputError where the file system has no

@@ -55,8 +55,7 @@ TemporaryError stopped_error() {
 pid_t start_service(int socket, int memory, const Address& address,
                     ObjectStore::Priority priority) {
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
-  std::error_code absent;
-  if (!fs::exists(program, absent)) {
+  if (!is_seen(program)) {
     fail_input(
         "objects",
         "{}: {} is not there, so no address of an object store can be opened. This "
@@ -168,8 +167,6 @@ struct ObjectStore::State {
         pause = std::min(2 * pause, std::chrono::milliseconds(100));
       }
     }
-    Service(const Service&) = delete;
-    Service& operator=(const Service&) = delete;
 
     /// A process that has lost its socket may still write here, so each has its own.
     std::shared_ptr<SharedPlaces> memory = std::make_shared<SharedPlaces>();

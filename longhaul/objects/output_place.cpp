@@ -379,8 +379,7 @@ bool OutputPlace::was_sent() const {
 void OutputPlace::forget_directories() const {
   for (const Place& place : places_) fs::remove_all(place.dir);
   fs::remove(begun_);
-  std::error_code not_empty;
-  fs::remove(fs::path(path_).parent_path(), not_empty);
+  try_remove(fs::path(path_).parent_path());
 }
 
 std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& there,

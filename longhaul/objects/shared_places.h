@@ -20,8 +20,6 @@ class SharedPlaces {
   /// Opens the memory that the process which has started this one has made.
   explicit SharedPlaces(int descriptor);
   ~SharedPlaces();
-  SharedPlaces(const SharedPlaces&) = delete;
-  SharedPlaces& operator=(const SharedPlaces&) = delete;
 
   int descriptor() const { return descriptor_; }
   /// Returns the place of a number. Throws TemporaryError where there is no memory.

@@ -437,8 +437,7 @@ Inspection inspect_directory(const fs::path& path) {
 }  // namespace
 
 Inspection inspect_path(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!is_seen(path)) {
     throw InputError("inspect", missing_path(path));
   }
   Inspection result =

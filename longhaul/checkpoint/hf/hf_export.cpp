@@ -186,8 +186,7 @@ SharedSource in_files(const WeightsSource& source, const ExportOptions& options)
 
 /// Throws InputError unless the target is absent or an empty directory.
 void check_target(const fs::path& target) {
-  std::error_code error;
-  if (fs::exists(target, error) && !(fs::is_directory(target) && fs::is_empty(target))) {
+  if (is_seen(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
     fail_input("export",
                "{}: exists and is not empty; give a new directory, or remove this "
                "directory first",
@@ -260,8 +259,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
       sync_directory(final.parent_path());
     });
   } catch (...) {
-    std::error_code ignored;
-    if (world.rank() == 0) fs::remove_all(temporary, ignored);
+    if (world.rank() == 0) try_remove_all(temporary);
     throw;
   }
   return report;

@@ -152,8 +152,7 @@ void MemoryKeeper::make_slot(size_t number) {
       }
     });
   } catch (...) {
-    std::error_code ignored;
-    for (const fs::path& path : made) fs::remove(path, ignored);
+    for (const fs::path& path : made) try_remove(path);
     throw;
   }
   slots_[number] = std::move(slot);

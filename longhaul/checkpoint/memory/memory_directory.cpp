@@ -94,10 +94,9 @@ std::vector<std::string> list_part_names(const fs::path& dir) {
 
 void remove_parts(const fs::path& dir,
                   const std::function<bool(const PartName&)>& kept) noexcept {
-  std::error_code ignored;
   try {
     for (const std::string& name : list_part_names(dir)) {
-      if (!kept(*PartName::parse(name))) fs::remove(dir / name, ignored);
+      if (!kept(*PartName::parse(name))) try_remove(dir / name);
     }
   } catch (const std::exception&) {
     return;  // memory for a list of names is lacking
@@ -115,8 +114,7 @@ uint64_t free_memory_for(const fs::path& dir) {
 
 std::optional<std::string> read_run_key(const fs::path& run_dir) {
   const fs::path path = run_dir / run::kMemoryKeyFile;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  if (!is_seen_file(path)) return std::nullopt;
   try {
     const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
     std::string key = json.at("run").get<std::string>();

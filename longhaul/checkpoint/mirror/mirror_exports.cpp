@@ -27,10 +27,7 @@ constexpr int kDeepest = 2;
 /// ".tmp.".
 bool is_export(const fs::path& dir) {
   if (dir.filename().string().find(".tmp.") != std::string::npos) return false;
-  const auto has = [&](const char* name) {
-    std::error_code absent;
-    return fs::exists(dir / name, absent);
-  };
+  const auto has = [&](const char* name) { return is_seen(dir / name); };
   return has(kModelConfig) && (has("model.safetensors") || has(kWeightsIndex));
 }
 

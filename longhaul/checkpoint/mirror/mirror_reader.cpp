@@ -83,8 +83,7 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
   try {
     fetch_files(store, from, temporary, tell);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    try_remove_all(temporary);
     throw;
   }
   fs::remove_all(step_dir);  // removes the rest of a save that never ended

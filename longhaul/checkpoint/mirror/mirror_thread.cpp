@@ -344,8 +344,7 @@ void MirrorThread::copy_run_files() {
       copy_file_durable(file, copy);
       store_->put(copy, "run/" + name);
     });
-    std::error_code ignored;
-    fs::remove(copy, ignored);
+    try_remove(copy);
     if (!failure || stopped_) continue;
     report({.kind = MirrorReport::Kind::Note,
             .message = fmt::format("{} was not copied to the mirror: {}", name,
@@ -417,10 +416,8 @@ void MirrorThread::wait_for_ranks(const std::function<void()>& look) {
   auto pause = kFirstLook;
   for (int rank = 1; rank < options_.ranks;) {
     look();
-    std::error_code ignored;
     while (rank < options_.ranks &&
-           fs::exists(options_.checkpoints / sent_name(options_.attempt, serial_, rank),
-                      ignored)) {
+           is_seen(options_.checkpoints / sent_name(options_.attempt, serial_, rank))) {
       ++rank;
     }
     if (rank == options_.ranks) return;

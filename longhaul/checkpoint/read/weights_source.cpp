@@ -154,8 +154,7 @@ std::string runs_here(const fs::path& missing) {
 }  // namespace
 
 ModelSource resolve_model_source(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!is_seen(path)) {
     const bool wanted_none = path == "random" || path == "none" || path == "scratch";
     throw InputError(
         "weights",
@@ -163,7 +162,7 @@ ModelSource resolve_model_source(const fs::path& path) {
             (wanted_none ? "; leave init.weights out to start from random weights"
                          : runs_here(path)));
   }
-  if (!fs::is_directory(path, error)) {
+  if (!is_seen_directory(path)) {
     fail_input("weights",
                "{}: is a file; give the directory of a Hugging Face model, a checkpoint "
                "or a run",

@@ -180,8 +180,7 @@ bool write_rank(const SaveTarget& target, int rank,
 }
 
 bool rank_is_written(const SaveTarget& target, int rank) {
-  std::error_code ignored;
-  return fs::exists(target.dir / sidecar_name(target, rank), ignored);
+  return is_seen(target.dir / sidecar_name(target, rank));
 }
 
 uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {

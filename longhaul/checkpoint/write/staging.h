@@ -15,8 +15,6 @@ namespace longhaul::checkpoint {
 class Staging {
  public:
   Staging() = default;
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
   ~Staging();
 
   /// Makes room. A thread of its own touches the pages, so that the first copy is as fast

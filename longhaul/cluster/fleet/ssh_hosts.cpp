@@ -25,8 +25,7 @@ void check_host(const std::string& host) {
 }
 
 std::string text_of(const std::string& hosts) {
-  std::error_code error;
-  if (!fs::is_regular_file(hosts, error)) return hosts;
+  if (!is_seen_file(hosts)) return hosts;
   if (fs::file_size(hosts) > kLargestFile) {
     fail_input("launch", "{}: the file is too large for a list of hosts", hosts);
   }

@@ -37,10 +37,7 @@ AlignedBytes aligned_bytes(uint64_t bytes) {
 /// Removes its file when it goes, also when the check fails.
 struct TemporaryFile {
   explicit TemporaryFile(fs::path path_) : path(std::move(path_)) {}
-  ~TemporaryFile() {
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  }
+  ~TemporaryFile() { try_remove(path); }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   fs::path path;

@@ -50,8 +50,7 @@ fs::path fixed_part(const fs::path& pattern) {
 }
 
 fs::path nearest_existing(fs::path path) {
-  std::error_code error;
-  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
+  while (path.has_relative_path() && !is_seen(path)) path = path.parent_path();
   return path;
 }
 
@@ -126,8 +125,7 @@ std::vector<fs::path> paths_of_words(const std::vector<std::string>& words) {
     const size_t sign = word.find("=/");
     const bool behind = !word.starts_with('/') && sign != std::string::npos;
     const fs::path path = fixed_part(behind ? word.substr(sign + 1) : word);
-    std::error_code error;
-    if (path.is_absolute() || (!path.empty() && fs::exists(path, error))) {
+    if (path.is_absolute() || (!path.empty() && is_seen(path))) {
       paths.push_back(path);
     }
   }

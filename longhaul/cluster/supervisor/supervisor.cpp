@@ -175,8 +175,7 @@ int Supervisor::State::run() {
     fleet.signal(SIGKILL, {});
     // The next supervisor on this node must not take this lock for the lock of the run.
     lock.release();
-    std::error_code ignored;
-    fs::remove(options.run_dir / run::kSupervisorLockFile, ignored);
+    try_remove(options.run_dir / run::kSupervisorLockFile);
     return kExitNotHere;
   } catch (const RunGone& lost) {
     log.to_terminal_only(lost.what());

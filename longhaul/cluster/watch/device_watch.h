@@ -20,8 +20,6 @@ class DeviceWatch {
   /// there is no child and look() returns nothing.
   explicit DeviceWatch(const std::string& library);
   ~DeviceWatch();
-  DeviceWatch(const DeviceWatch&) = delete;
-  DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   /// Returns the newest figures; nothing where there are no devices or the child has said
   /// nothing for ten seconds. Never waits.

@@ -54,11 +54,10 @@ MemoryLimit::MemoryLimit(int64_t pid, fs::path root) {
       const auto path = path_of(line, unified);
       if (!path) continue;
       const char* const counts = unified ? "memory.events" : "memory.oom_control";
-      std::error_code error;
       // In a container the mount may begin at the container's group, while the process's
       // group is written as the host sees it.
       for (const fs::path& group : {top / fs::path(*path).relative_path(), top}) {
-        if (!group_.empty() || !fs::exists(group / counts, error)) continue;
+        if (!group_.empty() || !is_seen(group / counts)) continue;
         top_ = top;
         group_ = group;
         unified_ = unified;

@@ -44,8 +44,6 @@ class SentPiece : public arrow::Buffer {
     capacity_ = size_;
   }
   ~SentPiece() override { places_->release(); }
-  SentPiece(const SentPiece&) = delete;
-  SentPiece& operator=(const SentPiece&) = delete;
 
  private:
   std::vector<uint8_t> bytes_;
@@ -191,8 +189,7 @@ std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
   try {
     return state_->fetch_proved(one, to);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove(to, ignored);
+    try_remove(to);
     throw;
   }
 }
