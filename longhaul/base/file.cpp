@@ -16,8 +16,10 @@
 #include <utility>
 
 #include "longhaul/base/missing_path.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul {
 namespace {
@@ -301,6 +303,17 @@ std::string first_line(const fs::path& file) {
   std::string line;
   std::getline(in, line);
   return line;
+}
+
+std::optional<int64_t> number_behind(const fs::path& file, std::string_view word) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(word)) continue;
+    std::string_view rest = trimmed(std::string_view(line).substr(word.size()));
+    const auto number = take_number<int64_t>(rest);
+    if (number) return rest == " kB" ? *number * 1024 : *number;
+  }
+  return std::nullopt;
 }
 
 bool write_descriptor(int fd, std::string_view text) {

@@ -106,6 +106,12 @@ std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
 /// Returns the first line of a small file; nothing where the file cannot be read.
 std::string first_line(const fs::path& file);
 
+/// Returns the number behind a word at the start of a line of a small file, such as
+/// "MemTotal:" of /proc/meminfo; with no word, of the first line that begins with a
+/// number. A number of kB is returned in bytes. Nothing where there is none, or where the
+/// file cannot be read.
+std::optional<int64_t> number_behind(const fs::path& file, std::string_view word = {});
+
 /// Writes a text to a descriptor, whatever signals interrupt. Returns false where not all
 /// of it can be written. Calls only what is safe after a fork.
 bool write_descriptor(int fd, std::string_view text);

@@ -65,18 +65,8 @@ int64_t resident_bytes() {
 
 ResidentParts resident_parts() {
   // smaps_rollup says the same, but walks all mappings.
-  std::ifstream status("/proc/self/status");
-  ResidentParts parts;
-  for (std::string line; std::getline(status, line);) {
-    constexpr std::string_view kAnonymous = "RssAnon:";
-    constexpr std::string_view kFile = "RssFile:";
-    const auto bytes = [&](std::string_view name) {
-      return 1024 * std::strtoll(line.c_str() + name.size(), nullptr, 10);  // from kB
-    };
-    if (line.starts_with(kAnonymous)) parts.anonymous = bytes(kAnonymous);
-    if (line.starts_with(kFile)) parts.file = bytes(kFile);
-  }
-  return parts;
+  const fs::path status = "/proc/self/status";
+  return {number_behind(status, "RssAnon:"), number_behind(status, "RssFile:")};
 }
 
 int64_t peak_resident_bytes() {

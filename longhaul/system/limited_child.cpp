@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <new>
 #include <utility>
 
@@ -26,12 +25,7 @@ namespace {
 // Returns the bytes of writable private memory of this process, as RLIMIT_DATA counts
 // them.
 uint64_t data_bytes_now() {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.starts_with("VmData:")) return std::stoull(line.substr(7)) * 1024;
-  }
-  return 0;
+  return uint64_t(number_behind("/proc/self/status", "VmData:").value_or(0));
 }
 
 // Lowers a limit; never raises one.

@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <limits>
 #include <random>
 
 #include "longhaul/base/clock.h"
@@ -38,18 +36,6 @@ void make_private(const fs::path& dir) {
                "remove it, or set LONGHAUL_MEMORY_DIR to another directory",
                dir.string(), ::geteuid());
   }
-}
-
-/// Returns MemAvailable of /proc/meminfo, in bytes.
-uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  uint64_t kilobytes = 0;
-  while (file >> name >> kilobytes) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<uint64_t>::max();
 }
 
 }  // namespace
@@ -109,7 +95,9 @@ uint64_t free_memory_for(const fs::path& dir) {
   if (::statvfs(dir.c_str(), &system) != 0) {
     fail_input("memory", "{}: statvfs: {}", dir.string(), std::strerror(errno));
   }
-  return std::min<uint64_t>(system.f_bavail * system.f_frsize, available_memory());
+  const uint64_t room = system.f_bavail * system.f_frsize;
+  const auto available = number_behind("/proc/meminfo", "MemAvailable:");
+  return available ? std::min(room, uint64_t(*available)) : room;
 }
 
 std::optional<std::string> read_run_key(const fs::path& run_dir) {

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
@@ -179,20 +178,11 @@ void NodeWatch::forget() {
 void NodeWatch::measure() {
   measured_at_ = machine_seconds();
   used_.devices = devices_.look();
-  std::ifstream memory("/proc/meminfo");
-  std::string key;
-  int64_t total = 0;
-  int64_t available = 0;
-  for (std::string line; std::getline(memory, line);) {
-    std::istringstream words(line);
-    int64_t kib = 0;
-    words >> key >> kib;
-    if (key == "MemTotal:") total = kib * 1024;
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  used_.memory_total_bytes = total;
-  used_.memory_used_bytes = total - available;
+  used_.memory_total_bytes = number_behind("/proc/meminfo", "MemTotal:").value_or(0);
+  used_.memory_used_bytes = used_.memory_total_bytes -
+                            number_behind("/proc/meminfo", "MemAvailable:").value_or(0);
   std::ifstream cpu("/proc/stat");
+  std::string key;
   cpu >> key;
   double all = 0.0;
   double idle = 0.0;
