@@ -159,11 +159,21 @@ void try_remove_all(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
+void Descriptor::reset() {
+  if (is_open()) ::close(release());
+}
+
+Pipe make_pipe(const std::string& area) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw refused(area, "pipe", errno);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
 // A pipe or a device with the file's name would block its reader for ever.
 File File::open_read(const fs::path& path) {
   File file(open_or_fail(path, O_RDONLY | O_NONBLOCK), path);
   struct stat info{};
-  if (::fstat(file.fd_, &info) != 0) fail(path, "fstat", errno);
+  if (::fstat(file.fd(), &info) != 0) fail(path, "fstat", errno);
   if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return file;
   fail_input(
       "file",
@@ -178,43 +188,24 @@ File File::open_append(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path);
 }
 
-File::File(File&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-File& File::operator=(File&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-    path_ = std::move(other.path_);
-  }
-  return *this;
-}
-
-File::~File() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 uint64_t File::size() const {
   struct stat info{};
-  if (::fstat(fd_, &info) != 0) fail(path_, "fstat", errno);
+  if (::fstat(fd(), &info) != 0) fail(path_, "fstat", errno);
   return static_cast<uint64_t>(info.st_size);
 }
 
 void File::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, "write", errno);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
+  write(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-void File::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+void File::write(std::string_view text) {
+  if (!write_descriptor(fd(), text)) fail(path_, "write", errno);
+}
 
 void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t n =
-        ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        ::pread(fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "pread", errno);
     if (n == 0) {
@@ -228,19 +219,18 @@ void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
 }
 
 void File::sync() {
-  if (::fsync(fd_) != 0) fail(path_, "fsync", errno);
+  if (::fsync(fd()) != 0) fail(path_, "fsync", errno);
 }
 
 void File::start_writeback(uint64_t offset, uint64_t bytes) {
-  ::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+  ::sync_file_range(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                     SYNC_FILE_RANGE_WRITE);
 }
 
-void File::drop_cache() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+void File::drop_cache() const { ::posix_fadvise(fd(), 0, 0, POSIX_FADV_DONTNEED); }
 
 void File::close() {
-  if (fd_ < 0) return;
-  if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "close", errno);
+  if (is_open() && ::close(fd_.release()) != 0) fail(path_, "close", errno);
 }
 
 MappedFile::MappedFile(const fs::path& path) : MappedFile() {

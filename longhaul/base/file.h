@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -29,7 +30,36 @@ bool is_seen_file(const fs::path& path) noexcept;
 void try_remove(const fs::path& path) noexcept;
 void try_remove_all(const fs::path& path);
 
-/// An open file descriptor. Every failure throws InputError with path, call and errno
+/// A file descriptor that is closed when its owner goes.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// Both ends of a pipe, closed in programs that this process starts.
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+};
+/// Throws TemporaryError of this area where no pipe can be had.
+Pipe make_pipe(const std::string& area);
+
+/// An open file. Every failure throws InputError with path, call and errno
 /// text, and TemporaryError for what may pass: no space, a quota, I/O, a network or a
 /// server that is away.
 class File {
@@ -42,13 +72,10 @@ class File {
   static File create(const fs::path& path);
   /// Opens for appending, creating it where absent.
   static File open_append(const fs::path& path);
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  ~File();
 
   const fs::path& path() const { return path_; }
-  int fd() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_.get(); }
+  bool is_open() const { return fd_.is_open(); }
   uint64_t size() const;
 
   /// Writes all bytes or throws; resumes short writes and EINTR.
@@ -68,7 +95,7 @@ class File {
 
  private:
   File(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
-  int fd_ = -1;
+  Descriptor fd_;
   fs::path path_;
 };
 

@@ -143,25 +143,17 @@ struct Refusal {
 /// Makes, syncs and renames a file, and syncs its directory.
 Refusal try_durable(const fs::path& dir, const fs::path& probe, const fs::path& renamed) {
   const auto opened = [](const fs::path& path, int flags) {
-    return ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+    return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600));
   };
-  const auto synced = [](int fd) {
-    const int error = ::fsync(fd) == 0 ? 0 : errno;
-    ::close(fd);
-    return error;
-  };
-  const int file = opened(probe, O_WRONLY | O_CREAT | O_TRUNC);
-  if (file < 0) return {"make a file", errno};
-  if (::write(file, "probe\n", 6) != 6) {
-    const int error = errno;
-    ::close(file);
-    return {"write a file", error};
-  }
-  if (const int error = synced(file); error != 0) return {"sync a file (fsync)", error};
+  Descriptor file = opened(probe, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.is_open()) return {"make a file", errno};
+  if (::write(file.get(), "probe\n", 6) != 6) return {"write a file", errno};
+  if (::fsync(file.get()) != 0) return {"sync a file (fsync)", errno};
+  file.reset();
   if (::rename(probe.c_str(), renamed.c_str()) != 0) return {"rename a file", errno};
-  const int folder = opened(dir, O_RDONLY | O_DIRECTORY);
-  if (folder < 0) return {"open a directory", errno};
-  return {"sync a directory (fsync)", synced(folder)};
+  const Descriptor folder = opened(dir, O_RDONLY | O_DIRECTORY);
+  if (!folder.is_open()) return {"open a directory", errno};
+  return {"sync a directory (fsync)", ::fsync(folder.get()) == 0 ? 0 : errno};
 }
 
 // Removes the manifest first: what is half deleted is no checkpoint.

@@ -67,13 +67,13 @@ pid_t start_service(int socket, int memory, const Address& address,
   static_cast<void>(patience_seconds());
   // The numbers lie above both descriptors that the program gets. So no copy overwrites a
   // descriptor that has to be copied.
-  const int high_socket = ::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1);
-  const int high_memory = ::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1);
+  const Descriptor high_socket(::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1));
+  const Descriptor high_memory(::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1));
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, high_socket, kServiceSocket);
-  ::posix_spawn_file_actions_adddup2(&actions, high_memory, kServiceMemory);
+  ::posix_spawn_file_actions_adddup2(&actions, high_socket.get(), kServiceSocket);
+  ::posix_spawn_file_actions_adddup2(&actions, high_memory.get(), kServiceMemory);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -86,14 +86,12 @@ pid_t start_service(int socket, int memory, const Address& address,
                        priority == ObjectStore::Priority::Low ? low.data() : nullptr,
                        nullptr};
   pid_t child = -1;
-  const int error = high_socket < 0 || high_memory < 0
+  const int error = !high_socket.is_open() || !high_memory.is_open()
                         ? EMFILE
                         : ::posix_spawn(&child, name.c_str(), &actions, &attributes,
                                         arguments, environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
-  ::close(high_socket);
-  ::close(high_memory);
   if (error != 0) throw refused("objects", "the process " + name, error);
   return child;
 }
@@ -134,26 +132,19 @@ struct ObjectStore::State {
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         throw refused("objects", "a pair of sockets", errno);
       }
-      socket = ends[0];
-      try {
-        child = start_service(ends[1], memory->descriptor(), address, priority);
-      } catch (...) {
-        ::close(ends[0]);
-        ::close(ends[1]);
-        throw;
-      }
-      ::close(ends[1]);
+      socket = Descriptor(ends[0]);
+      const Descriptor of_child(ends[1]);
+      child = start_service(of_child.get(), memory->descriptor(), address, priority);
     }
     ~Service() {
       // In a child, a shutdown of the socket would end it for the parent, too.
       if (::getpid() != maker) {
         if (receiver.joinable()) receiver.detach();
-        ::close(socket);
         return;
       }
-      ::shutdown(socket, SHUT_RDWR);
+      ::shutdown(socket.get(), SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
-      ::close(socket);
+      socket.reset();
       // The process might still fetch bytes for which nobody waits.
       if (stopped) ::kill(child, SIGKILL);
       const auto last = std::chrono::steady_clock::now() + kEndSeconds;
@@ -171,7 +162,7 @@ struct ObjectStore::State {
     /// A process that has lost its socket may still write here, so each has its own.
     std::shared_ptr<SharedPlaces> memory = std::make_shared<SharedPlaces>();
     const pid_t maker = ::getpid();
-    int socket = -1;
+    Descriptor socket;
     pid_t child = -1;
     std::atomic<bool> gone = false;
     std::atomic<bool> stopped = false;
@@ -242,10 +233,10 @@ struct ObjectStore::State {
   static void receive_answers(Service& one) {
     Head head;
     std::string text;
-    while (system::receive_all(one.socket, &head, sizeof(head)) &&
+    while (system::receive_all(one.socket.get(), &head, sizeof(head)) &&
            head.text_bytes <= kMostTextBytes && head.data_bytes <= kMostDataBytes) {
       text.resize(head.text_bytes);
-      if (!system::receive_all(one.socket, text.data(), text.size())) break;
+      if (!system::receive_all(one.socket.get(), text.data(), text.size())) break;
       Waiting waiting;
       {
         const std::lock_guard lock(one.mutex);
@@ -259,7 +250,8 @@ struct ObjectStore::State {
         if (head.data_bytes != 0 && head.data_bytes != waiting.data.size()) {
           throw Error(ErrorKind::Internal, "objects", "an answer of another length");
         }
-        if (!system::receive_all(one.socket, waiting.data.data(), head.data_bytes)) {
+        if (!system::receive_all(one.socket.get(), waiting.data.data(),
+                                 head.data_bytes)) {
           throw end_of(one);
         }
         waiting.answer.set_value(Json::parse(open_reply(std::move(text))));
@@ -293,8 +285,8 @@ struct ObjectStore::State {
     bool sent = false;
     {
       const std::lock_guard lock(one->sending);
-      sent = system::send_all(one->socket, &head, sizeof(head)) &&
-             system::send_all(one->socket, text.data(), text.size());
+      sent = system::send_all(one->socket.get(), &head, sizeof(head)) &&
+             system::send_all(one->socket.get(), text.data(), text.size());
     }
     if (!sent || one->gone) {
       const std::lock_guard lock(one->mutex);
@@ -429,7 +421,7 @@ void ObjectStore::stop() {
   if (!state_->service) return;
   // The receiving thread finds the end of the socket, and tells all threads that wait.
   state_->service->stopped = true;
-  ::shutdown(state_->service->socket, SHUT_RDWR);
+  ::shutdown(state_->service->socket.get(), SHUT_RDWR);
 }
 
 void ObjectStore::require_going() const {

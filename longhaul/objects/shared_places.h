@@ -6,6 +6,8 @@
 #include <mutex>
 #include <set>
 
+#include "longhaul/base/file.h"
+
 namespace longhaul::objects {
 
 /// Bytes of one place of memory that two processes share.
@@ -21,7 +23,7 @@ class SharedPlaces {
   explicit SharedPlaces(int descriptor);
   ~SharedPlaces();
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   /// Returns the place of a number. Throws TemporaryError where there is no memory.
   std::byte* at(uint64_t number);
 
@@ -31,7 +33,7 @@ class SharedPlaces {
   void give_back(uint64_t number);
 
  private:
-  int descriptor_;
+  Descriptor descriptor_;
   std::mutex mutex_;  ///< guards what follows
   std::map<uint64_t, std::byte*> mapped_;
   std::set<uint64_t> free_;

@@ -1,6 +1,5 @@
 #include "longhaul/system/limited_child.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -96,22 +95,14 @@ std::string how_it_ended(int status) {
 std::string run_in_limited_child(const std::string& what,
                                  const std::function<std::string()>& work,
                                  const ChildLimits& limits) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw refused("process", "pipe", errno);
-  }
+  Pipe pipe = make_pipe("process");
   const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
   const pid_t child = ::fork();
-  if (child == 0) be_child(ends[1], what, work, limits, data_limit);
-  const int error = errno;
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    throw refused("process", "process", error);
-  }
+  if (child == 0) be_child(pipe.write.get(), what, work, limits, data_limit);
+  if (child < 0) throw refused("process", "process", errno);
+  pipe.write.reset();
   bool too_long = false;
-  std::string answer = read_answer(ends[0], limits.answer_bytes, too_long);
-  ::close(ends[0]);
+  std::string answer = read_answer(pipe.read.get(), limits.answer_bytes, too_long);
   if (too_long) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

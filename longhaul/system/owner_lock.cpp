@@ -190,13 +190,8 @@ class Heart {
 
 struct OwnerLock::Lease {
   std::shared_ptr<Heart> heart = std::make_shared<Heart>();
-  int fd = -1;
-  std::optional<RepeatedWork> renewal;
-
-  ~Lease() {
-    renewal.reset();
-    if (fd >= 0) ::close(fd);
-  }
+  Descriptor fd;
+  std::optional<RepeatedWork> renewal;  ///< the last member, so that it goes first
 };
 
 OwnerLock::OwnerLock(OwnerLock&& other) noexcept = default;
@@ -316,15 +311,16 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
 
 void OwnerLock::start_lease(const OwnerLockOptions& options) {
   lease_ = std::make_unique<Lease>();
-  lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (lease_->fd < 0) failure_at(errno, "open").raise();
+  lease_->fd = Descriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!lease_->fd.is_open()) failure_at(errno, "open").raise();
   check();
   // The descriptor stays with the file that is open. After a takeover the renewal touches
   // a file without a name, and not the file of the successor.
-  lease_->renewal.emplace(options.renew_seconds, [heart = lease_->heart, fd = lease_->fd,
-                                                  idle = options.idle_seconds] {
-    if (heart->idle() < idle) ::futimens(fd, nullptr);
-  });
+  lease_->renewal.emplace(
+      options.renew_seconds,
+      [heart = lease_->heart, fd = lease_->fd.get(), idle = options.idle_seconds] {
+        if (heart->idle() < idle) ::futimens(fd, nullptr);
+      });
 }
 
 std::function<void()> OwnerLock::heart() const {

@@ -41,22 +41,6 @@ IoResult after_error(int error, std::string& why) {
 
 }  // namespace
 
-int Descriptor::release() {
-  const int fd = fd_;
-  fd_ = -1;
-  return fd;
-}
-
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(release());
-}
-
-Pipe make_pipe(const std::string& area) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw refused(area, "pipe", errno);
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 SocketAddress::SocketAddress(const sockaddr* address, socklen_t size) : size_(size) {
   LH_CHECK(size <= sizeof(storage_), kArea, "an address of {} bytes", size);
   std::memcpy(&storage_, address, size);
