@@ -161,8 +161,8 @@ void check_whole(const SafetensorsHeader& header, uint64_t file_size,
   fail(what,
        "tensor '{}': its data ends at byte {}, but the file ends at byte {}; the file is "
        "truncated: {} of {} are there; {}",
-       last->name, wanted, file_size, human_bytes(static_cast<double>(file_size)),
-       human_bytes(static_cast<double>(wanted)), kFetchAgain);
+       last->name, wanted, file_size, human_bytes(file_size), human_bytes(wanted),
+       kFetchAgain);
 }
 
 // Checks that each tensor, sorted by begin, starts where the one before ends.

@@ -195,10 +195,7 @@ struct ObjectStore::State {
         const std::lock_guard own(service->mutex);
         return service->counts;
       }();
-      earlier.requests += last.requests;
-      earlier.retries += last.retries;
-      earlier.read += last.read;
-      earlier.written += last.written;
+      earlier += last;
       service.reset();
     }
     // The service counts once its thread runs. Without the thread nobody would get an
@@ -439,10 +436,7 @@ ObjectCounts ObjectStore::counts() const {
   ObjectCounts counts = state_->earlier;
   if (state_->service) {
     const std::lock_guard own(state_->service->mutex);
-    counts.requests += state_->service->counts.requests;
-    counts.retries += state_->service->counts.retries;
-    counts.read += state_->service->counts.read;
-    counts.written += state_->service->counts.written;
+    counts += state_->service->counts;
   }
   return counts;
 }

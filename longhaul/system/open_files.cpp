@@ -55,8 +55,7 @@ void need_file_size(uint64_t bytes, const std::string& area, const std::string& 
   fail_input(
       area,
       "{} needs a file of {}, and {} are allowed; raise the hard limit (ulimit -Hf)",
-      what, human_bytes(static_cast<double>(bytes)),
-      human_bytes(static_cast<double>(allowed)));
+      what, human_bytes(bytes), human_bytes(allowed));
 }
 
 }  // namespace longhaul::system

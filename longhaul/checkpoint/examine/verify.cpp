@@ -49,8 +49,7 @@ void verify_one(const CheckpointEntry& entry, RunVerdict& verdict, const Tell& t
     if (!entry.valid) throw InputError("checkpoint", entry.problem);
     ++verdict.whole;
     verdict.bytes += bytes;
-    tell(fmt::format("{}: {} read, every hash is right", name,
-                     human_bytes(static_cast<double>(bytes))));
+    tell(fmt::format("{}: {} read, every hash is right", name, human_bytes(bytes)));
   } catch (const Error& error) {
     if (was_deleted(step_dir)) {
       tell(name + ": was deleted while it was read");

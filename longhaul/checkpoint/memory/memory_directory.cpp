@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
@@ -16,6 +15,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/node_memory.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -106,18 +106,14 @@ std::optional<std::string> read_run_key(const fs::path& run_dir) {
   try {
     const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
     std::string key = json.at("run").get<std::string>();
-    const bool good = key.size() == kRunKeyDigits &&
-                      key.find_first_not_of("0123456789abcdef") == std::string::npos;
-    return good ? std::optional(key) : std::nullopt;
+    return run::is_identity(key) ? std::optional(key) : std::nullopt;
   } catch (const std::exception&) {
     return std::nullopt;  // without a key no part counts
   }
 }
 
 std::string renew_run_key(const fs::path& run_dir) {
-  std::random_device source;
-  std::string key;
-  while (key.size() < kRunKeyDigits) key += fmt::format("{:08x}", source());
+  const std::string key = run::new_identity();
   write_text_atomic(run_dir / run::kMemoryKeyFile, json_text(Json{{"run", key}}));
   return key;
 }

@@ -112,18 +112,14 @@ MirrorExports::~MirrorExports() {
 }
 
 void MirrorExports::end() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
   changed_.notify_all();
 }
 
 void MirrorExports::look() {
-  {
-    const std::lock_guard lock(mutex_);
-    wanted_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  wanted_ = true;
   changed_.notify_all();
 }
 

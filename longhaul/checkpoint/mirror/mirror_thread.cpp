@@ -31,10 +31,6 @@ std::string sent_name(int attempt, int64_t serial, int rank) {
   return fmt::format("{}a{}_{}_rank_{:05}", kSentPrefix, attempt, serial, rank);
 }
 
-std::string failure_text(const Failure& failure) {
-  return fmt::format("[{}] {}", failure.area, failure.message);
-}
-
 }  // namespace
 
 MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
@@ -73,50 +69,42 @@ void MirrorThread::stop() {
 }
 
 void MirrorThread::committed(int64_t step, bool if_absent) {
-  {
-    const std::lock_guard lock(mutex_);
-    committed_ = step;
-    // After the run has gone back, a step is saved again.
-    served_ = std::min(served_, step - 1);
-    comes_again_ = false;
-    if (options_.rank == 0) {
-      if (queued_ && queued_->step != step) {
-        reports_.push_back({.kind = MirrorReport::Kind::Behind, .step = queued_->step});
-      }
-      retry_.reset();
-      queued_ = Wanted{step, if_absent};
+  const std::lock_guard lock(mutex_);
+  committed_ = step;
+  // After the run has gone back, a step is saved again.
+  served_ = std::min(served_, step - 1);
+  comes_again_ = false;
+  if (options_.rank == 0) {
+    if (queued_ && queued_->step != step) {
+      reports_.push_back({.kind = MirrorReport::Kind::Behind, .step = queued_->step});
     }
+    retry_.reset();
+    queued_ = Wanted{step, if_absent};
   }
   changed_.notify_all();
 }
 
 void MirrorThread::went_back(int64_t step) {
   if (options_.rank > 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (queued_ && queued_->step > step) queued_.reset();
-    if (retry_ && retry_->wanted.step > step) retry_.reset();
-    back_to_ = step;
-  }
+  const std::lock_guard lock(mutex_);
+  if (queued_ && queued_->step > step) queued_.reset();
+  if (retry_ && retry_->wanted.step > step) retry_.reset();
+  back_to_ = step;
   changed_.notify_all();
 }
 
 void MirrorThread::send_run_files() {
   if (options_.rank > 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    run_files_wanted_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  run_files_wanted_ = true;
   changed_.notify_all();
 }
 
 void MirrorThread::try_no_more() {
-  {
-    const std::lock_guard lock(mutex_);
-    tries_no_more_ = true;
-    if (retry_ && !queued_) queued_ = retry_->wanted;
-    retry_.reset();
-  }
+  const std::lock_guard lock(mutex_);
+  tries_no_more_ = true;
+  if (retry_ && !queued_) queued_ = retry_->wanted;
+  retry_.reset();
   changed_.notify_all();
 }
 
@@ -152,7 +140,7 @@ void MirrorThread::run() {
   // An error here does not end the training.
   const auto failure = Failure::of([&] { options_.rank == 0 ? lead() : follow(); });
   if (!failure) return;
-  report({.kind = MirrorReport::Kind::Failed, .message = failure_text(*failure)});
+  report({.kind = MirrorReport::Kind::Failed, .message = failure->in_words()});
   const std::lock_guard lock(mutex_);
   stopped_ = true;
 }
@@ -208,7 +196,7 @@ void MirrorThread::mirror(const Wanted& wanted) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = wanted.step,
             .again = again,
-            .message = failure_text(*failure)});
+            .message = failure->in_words()});
   }
   {
     const std::lock_guard lock(mutex_);
@@ -228,7 +216,7 @@ void MirrorThread::mirror(const Wanted& wanted) {
   });
   for (const auto& other : {thinned, untold}) {
     if (!other || stopped_) continue;
-    report({.kind = MirrorReport::Kind::Note, .message = failure_text(*other)});
+    report({.kind = MirrorReport::Kind::Note, .message = other->in_words()});
   }
 }
 
@@ -328,7 +316,7 @@ void MirrorThread::go_back(int64_t step) {
   if (failure && !stopped_) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = step,
-            .message = "later steps were not taken away: " + failure_text(*failure)});
+            .message = "later steps were not taken away: " + failure->in_words()});
   }
 }
 
@@ -485,7 +473,7 @@ void MirrorThread::take_turn(const Turn& turn) {
                        {"serial", turn.serial},
                        {"passes", failure->kind == ErrorKind::Temporary},
                        {"message", fmt::format("rank {}: {}", options_.rank,
-                                               failure_text(*failure))}}));
+                                               failure->in_words())}}));
   });
 }
 

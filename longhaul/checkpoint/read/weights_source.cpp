@@ -235,7 +235,7 @@ uint64_t WeightsSource::total_bytes() const {
 std::string WeightsSource::describe() const {
   return fmt::format("{}: {}, {}", source().path.string(),
                      counted(std::ssize(tensors()), "tensor"),
-                     human_bytes(static_cast<double>(total_bytes())));
+                     human_bytes(total_bytes()));
 }
 
 void check_tensors(const std::string& what, const std::vector<format::TensorSlice>& found,

@@ -171,12 +171,12 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   const uint64_t wanted = std::min(max_bytes, available / 10) / kBlockBytes * kBlockBytes;
   if (wanted == 0) {
     return HealthCheck::failed(fmt::format("only {} are free; end what uses the memory",
-                                           human_bytes(double(available))));
+                                           human_bytes(available)));
   }
   const Mapping mapping(wanted);
   if (mapping.data == MAP_FAILED) {
     return HealthCheck::failed(
-        fmt::format("{} of memory could not be allocated", human_bytes(double(wanted))));
+        fmt::format("{} of memory could not be allocated", human_bytes(wanted)));
   }
   const std::span words(static_cast<uint64_t*>(mapping.data), wanted / sizeof(uint64_t));
   constexpr int kPasses = 3;
@@ -199,7 +199,7 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   const double bytes = double(count * sizeof(uint64_t));
   check.values = {{"available_bytes", available}, {"bytes", bytes}};
   check.text = fmt::format("{} of {} free memory held three patterns ({:.1f} GB/s)",
-                           human_bytes(bytes), human_bytes(double(available)),
+                           human_bytes(bytes), human_bytes(available),
                            2e-9 * kPasses * bytes / watch.seconds());
   return check;
 }

@@ -125,8 +125,8 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   check.values["sync_seconds"] = sync_seconds;
   check.text = fmt::format(
       "{} written and synced in {:.0f} ms, read back {}in {:.0f} ms; {} free",
-      human_bytes(double(bytes)), 1000.0 * write_seconds,
-      direct ? "without the cache " : "", 1000.0 * read_seconds, human_bytes(free_bytes));
+      human_bytes(bytes), 1000.0 * write_seconds, direct ? "without the cache " : "",
+      1000.0 * read_seconds, human_bytes(free_bytes));
   return check;
 }
 

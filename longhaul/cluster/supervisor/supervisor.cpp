@@ -312,7 +312,7 @@ void Supervisor::tell_kept_state() {
   log.info(fmt::format(
       "peer memory: {} stay in {} for the next start of this run; without one, the first "
       "start of another run after {:.0f} hours removes them",
-      human_bytes(static_cast<double>(bytes)), options.directories.memory().string(),
+      human_bytes(bytes), options.directories.memory().string(),
       run::kStateKeptSeconds / 3600.0));
 }
 
