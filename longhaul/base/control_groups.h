@@ -22,7 +22,7 @@ std::vector<fs::path> control_groups(std::string_view controller,
 /// A limit, and the file that sets it.
 struct GroupLimit {
   int64_t number = 0;
-  fs::path file;
+  fs::path file = {};
 };
 /// Returns the lowest limit that groups have in files of these names; nothing where no
 /// group has one: version 2 says "max" there, and version 1 a number near 2^63.

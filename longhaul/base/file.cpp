@@ -233,46 +233,36 @@ void File::close() {
   if (is_open() && ::close(fd_.release()) != 0) fail(path_, "close", errno);
 }
 
-MappedFile::MappedFile(const fs::path& path) : MappedFile() {
-  path_ = path;
+void Unmap::operator()(std::byte* address) const { ::munmap(address, bytes); }
+
+Mapping::Mapping(size_t bytes, int protection, int flags, int fd)
+    : unique_ptr(nullptr, Unmap{bytes}) {
+  void* const address = ::mmap(nullptr, bytes, protection, flags, fd, 0);
+  if (address != MAP_FAILED) reset(static_cast<std::byte*>(address));
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const File file = File::open_read(path);
   if (fs::is_directory(path)) fail_input("file", "{}: is a directory", path.string());
-  size_ = file.size();
-  if (size_ == 0) return;
+  const size_t size = file.size();
+  if (size == 0) return;
   // The program does not write to the mapping, so a private mapping shows the same pages
   // of the file. Some file systems (FUSE with direct_io) have no shared mappings.
   const auto map = [&](int protection, int flags, int fd) {
-    void* address = ::mmap(nullptr, size_, protection, flags, fd, 0);
-    if (address == MAP_FAILED) fail(path, "mmap", errno);
-    data_ = static_cast<const std::byte*>(address);
+    data_ = Mapping(size, protection, flags, fd);
+    if (!data_) fail(path, "mmap", errno);
   };
   try {
     map(PROT_READ, MAP_PRIVATE, file.fd());
   } catch (const InputError&) {
-    if (size_ > kMostCopied) throw;
+    if (size > kMostCopied) throw;
     map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-    file.read_at(0, {const_cast<std::byte*>(data_), size_});
+    file.read_at(0, data_.bytes());
   }
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      path_(std::move(other.path_)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
 std::string_view MappedFile::text() const {
-  return {reinterpret_cast<const char*>(data_), size_};
+  return {reinterpret_cast<const char*>(data_.get()), bytes().size()};
 }
 
 std::string read_text(const fs::path& path, uint64_t limit) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -99,6 +100,20 @@ class File {
   fs::path path_;
 };
 
+/// Gives memory of mmap() back to the system.
+struct Unmap {
+  size_t bytes = 0;
+  void operator()(std::byte* address) const;
+};
+/// Mapped memory, with its size.
+class Mapping : public std::unique_ptr<std::byte, Unmap> {
+ public:
+  Mapping() = default;
+  /// Calls mmap(). The mapping is null where the system refuses, as errno says.
+  Mapping(size_t bytes, int protection, int flags, int fd = -1);
+  std::span<std::byte> bytes() const { return {get(), *this ? get_deleter().bytes : 0}; }
+};
+
 /// What to do about a file system that lacks what a run needs; the end of a message.
 inline constexpr std::string_view kOtherFileSystem =
     "choose a place on a local disk or a shared file system (Lustre, NFS, GPFS), not on "
@@ -112,17 +127,13 @@ class MappedFile {
  public:
   MappedFile() = default;
   explicit MappedFile(const fs::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return data_.bytes(); }
   std::string_view text() const;
   const fs::path& path() const { return path_; }
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  Mapping data_;
   fs::path path_;
 };
 
