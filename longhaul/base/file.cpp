@@ -149,6 +149,16 @@ bool is_seen_file(const fs::path& path) noexcept {
   return fs::is_regular_file(path, hidden);
 }
 
+std::vector<fs::path> paths_in(const fs::path& dir) {
+  std::error_code hidden;
+  std::vector<fs::path> paths;
+  for (fs::directory_iterator entry(dir, hidden), end; !hidden && entry != end;
+       entry.increment(hidden)) {
+    paths.push_back(entry->path());
+  }
+  return paths;
+}
+
 void try_remove(const fs::path& path) noexcept {
   std::error_code ignored;
   fs::remove(path, ignored);

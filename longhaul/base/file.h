@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "longhaul/base/error.h"
 
@@ -25,6 +26,9 @@ Error to_error(const fs::filesystem_error& problem);
 bool is_seen(const fs::path& path) noexcept;
 bool is_seen_directory(const fs::path& path) noexcept;
 bool is_seen_file(const fs::path& path) noexcept;
+
+/// Returns what lies in a directory, in no order; nothing where it cannot be listed.
+std::vector<fs::path> paths_in(const fs::path& dir);
 
 /// Removes a file or an empty directory, or all below a path too, where the system lets
 /// it; a failure is left alone.

@@ -51,15 +51,13 @@ bool is_rank(int64_t process, int64_t rank) {
 /// process. All directories are searched, because a run may be known by several paths.
 std::optional<cluster::NodeDirectories> directories_of(int64_t rank, int64_t process) {
   const std::string own = fmt::format("longhaul-{}-", ::geteuid());
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
-    if (!entry.path().filename().string().starts_with(own)) continue;
-    const cluster::NodeDirectories found{entry.path()};
+  for (const fs::path& dir : paths_in("/dev/shm")) {
+    if (!dir.filename().string().starts_with(own)) continue;
+    const cluster::NodeDirectories found{dir};
     try {
       const fs::path path =
           run::rank_record_path(found.records(), static_cast<int>(rank));
-      if (fs::exists(path, error) && run::read_rank_record(path).pid == process)
-        return found;
+      if (is_seen(path) && run::read_rank_record(path).pid == process) return found;
     } catch (const Error&) {
       continue;  // such as the record of another version
     }
@@ -94,9 +92,8 @@ void kill_supervisor_here(const fs::path& run_dir) {
 
 void kill_node_here(const fs::path& run_dir, const cluster::NodeDirectories& directories,
                     cluster::NodeWatch& watch) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : paths_in("/proc")) {
+    const std::string name = path.filename().string();
     const auto process = whole_number<int64_t>(name);
     if (!process || !is_agent(*process, directories)) continue;
     signal_if(*process, SIGKILL, [&] { return is_agent(*process, directories); });

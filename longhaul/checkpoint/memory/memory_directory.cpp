@@ -69,10 +69,9 @@ void make_memory_directory(const fs::path& dir) {
 
 std::vector<std::string> list_part_names(const fs::path& dir) {
   std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (PartName::parse(name) && entry.is_regular_file(ignored)) names.push_back(name);
+  for (const fs::path& path : paths_in(dir)) {
+    const std::string name = path.filename().string();
+    if (PartName::parse(name) && is_seen_file(path)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;

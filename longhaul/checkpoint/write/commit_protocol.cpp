@@ -225,12 +225,10 @@ void abandon_step(const SaveTarget& target) noexcept {
   } catch (const std::exception&) {
     return;  // nothing tells whose manifest stands there
   }
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(target.dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(target.prefix)) fs::remove_all(entry.path(), ignored);
+  for (const fs::path& path : paths_in(target.dir)) {
+    if (path.filename().string().starts_with(target.prefix)) try_remove_all(path);
   }
-  fs::remove(target.dir, ignored);  // stays when it is not empty
+  try_remove(target.dir);  // stays when it is not empty
 }
 
 }  // namespace longhaul::checkpoint

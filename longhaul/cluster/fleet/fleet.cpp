@@ -36,9 +36,8 @@ const fs::path& made_root(const NodeDirectories& directories) {
 }
 
 void remove_files(const fs::path& dir) noexcept {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    if (!entry.is_directory(ignored)) fs::remove(entry.path(), ignored);
+  for (const fs::path& path : paths_in(dir)) {
+    if (!is_seen_directory(path)) try_remove(path);
   }
 }
 

@@ -66,10 +66,10 @@ void add_with_links(const fs::path& named, std::vector<fs::path>& found) {
   if (belongs_to_image(path)) return;
   found.push_back(path);
   add_target(path, found);
-  std::error_code error;
   // The files of a hub's cache are links to a directory beside it.
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.is_symlink(error)) add_target(entry.path(), found);
+  for (const fs::path& inner : paths_in(path)) {
+    std::error_code gone;
+    if (fs::is_symlink(inner, gone)) add_target(inner, found);
   }
 }
 

@@ -184,8 +184,7 @@ int Supervisor::run() {
 void Supervisor::look_at_lost_lock() {
   if (!lock_gone || lock_gone->seconds() < kLockGoneSeconds) return;
   compare_paths();
-  std::error_code error;
-  if (fs::exists(options.run_dir / run::kRunPastFile, error)) {
+  if (is_seen(options.run_dir / run::kRunPastFile)) {
     throw RunGone(fmt::format(
         "longhaul: error: [supervisor] {} was removed while the run trained, though the "
         "run's directory is there: another supervisor could begin beside this one, so "

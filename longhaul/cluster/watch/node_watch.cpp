@@ -80,11 +80,10 @@ void NodeWatch::look_for(const run::RankState& state, double now) {
 NodeReport NodeWatch::report() {
   if (machine_seconds() - measured_at_ >= kMeasureSeconds) measure();
   NodeReport report = used_;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(records_, error)) {
-    if (entry.path().extension() != ".record") continue;
+  for (const fs::path& path : paths_in(records_)) {
+    if (path.extension() != ".record") continue;
     try {
-      const run::RankState state = run::read_rank_record(entry.path());
+      const run::RankState state = run::read_rank_record(path);
       const double now = machine_seconds();
       look_for(state, now);
       const Worker& worker = workers_[state.rank];
@@ -92,7 +91,7 @@ NodeReport NodeWatch::report() {
       if (worker.gone_at > 0.0) {
         // The process may have written its last words after its record was read.
         if (rank.exit_code < 0) {
-          rank = observe(run::read_rank_record(entry.path()), node_, now);
+          rank = observe(run::read_rank_record(path), node_, now);
         }
         rank.process = ProcessState::Gone;
         if (rank.killed()) {
@@ -106,7 +105,7 @@ NodeReport NodeWatch::report() {
       }
       report.ranks.push_back(std::move(rank));
     } catch (const Error& problem) {
-      if (told_.insert(entry.path()).second) notes_.emplace_back(problem.what());
+      if (told_.insert(path).second) notes_.emplace_back(problem.what());
     }
   }
   std::ranges::sort(report.ranks, {}, &ObservedRank::rank);
@@ -169,9 +168,8 @@ void NodeWatch::end_left_workers() {
 void NodeWatch::forget() {
   end_left_workers();
   workers_.clear();
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(records_, error)) {
-    if (entry.path().extension() == ".record") fs::remove(entry.path(), error);
+  for (const fs::path& path : paths_in(records_)) {
+    if (path.extension() == ".record") try_remove(path);
   }
 }
 
