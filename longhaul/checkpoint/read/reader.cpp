@@ -184,11 +184,9 @@ void CheckpointReader::read(const std::string& kind, const format::TensorSlice& 
   wanted.dtype = dst;
   int64_t copied = 0;
   for (const Part& part : parts_of(kind, box)) {
-    const RankFile& file = *files_[part.file];
     copied += format::read_box(
         [&](uint64_t offset, std::span<std::byte> bytes) {
-          read_verified(file.open(), file.size, file.block_hashes, part.begin + offset,
-                        bytes);
+          read_blocks(part.file, part.begin + offset, bytes);
         },
         part.slice, wanted, out);
   }
