@@ -12,7 +12,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/record/exclusions.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 #include "longhaul/cluster/process/launcher_noise.h"
 #include "longhaul/cluster/process/output_relay.h"
 #include "longhaul/cluster/verdict/fault.h"

@@ -14,7 +14,6 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {

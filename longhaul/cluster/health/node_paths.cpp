@@ -17,7 +17,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/process/bounded_child.h"
 #include "longhaul/run/files.h"

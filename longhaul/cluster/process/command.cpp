@@ -16,8 +16,8 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
