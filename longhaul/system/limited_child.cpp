@@ -21,12 +21,6 @@
 namespace longhaul::system {
 namespace {
 
-// Returns the bytes of writable private memory of this process, as RLIMIT_DATA counts
-// them.
-uint64_t data_bytes_now() {
-  return uint64_t(number_behind("/proc/self/status", "VmData:").value_or(0));
-}
-
 // Lowers a limit; never raises one.
 void limit(int resource, uint64_t value) {
   rlimit current{};
@@ -96,7 +90,9 @@ std::string run_in_limited_child(const std::string& what,
                                  const std::function<std::string()>& work,
                                  const ChildLimits& limits) {
   Pipe pipe = make_pipe("process");
-  const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
+  // The writable private memory of this process, as RLIMIT_DATA counts it.
+  const int64_t now = number_behind("/proc/self/status", "VmData:").value_or(0);
+  const uint64_t data_limit = uint64_t(now) + limits.memory_bytes;
   const pid_t child = ::fork();
   if (child == 0) be_child(pipe.write.get(), what, work, limits, data_limit);
   if (child < 0) throw refused("process", "process", errno);
