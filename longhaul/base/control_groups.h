@@ -11,10 +11,11 @@
 namespace longhaul {
 
 /// Returns the directories of the control groups that limit what a process has of a
-/// controller ("cpu", "memory", "pids"): its own group first and then all groups around
-/// it, in version 1 and in version 2. There may be none. In a container a mount may begin
-/// at the container's group, while the process's group is written as the host sees it: so
-/// directories may be absent. `root` is where /proc and /sys are, for tests.
+/// controller ("cpu", "memory", "pids"), in version 1 and in version 2. The process's own
+/// group comes first, and then all groups around it. There may be none. In a container a
+/// mount may begin at the container's group, while the process's group is written as the
+/// host sees it: so directories may be absent. `root` is where /proc and /sys are, for
+/// tests.
 std::vector<fs::path> control_groups(std::string_view controller,
                                      const fs::path& root = "/",
                                      const std::string& process = "self");

@@ -149,9 +149,9 @@ std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
 std::string first_line(const fs::path& file);
 
 /// Returns the number behind a word at the start of a line of a small file, such as
-/// "MemTotal:" of /proc/meminfo; with no word, of the first line that begins with a
-/// number. A number of kB is returned in bytes. Nothing where there is none, or where the
-/// file cannot be read.
+/// "MemTotal:" of /proc/meminfo; without a word, the first number with which a line
+/// begins. Returns nothing where there is no such line, or where the file cannot be read.
+/// A number of kB is returned in bytes.
 std::optional<int64_t> number_behind(const fs::path& file, std::string_view word = {});
 
 /// Writes a text to a descriptor, whatever signals interrupt. Returns false where not all
