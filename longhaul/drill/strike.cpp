@@ -35,7 +35,7 @@ std::vector<std::string> words_of(int64_t process) {
 /// before `is_it` looks at it, so that its number cannot pass to another process in
 /// between.
 bool signal_if(int64_t process, int number, const std::function<bool()>& is_it) {
-  const cluster::Descriptor held(
+  const Descriptor held(
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
   return held.is_open() && is_it() &&
          ::syscall(SYS_pidfd_send_signal, held.get(), number, nullptr, 0) == 0;
