@@ -131,9 +131,8 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
                    cluster::Fleet& fleet, system::OwnerLock lease) {
   const fs::path run_dir = options.run_dir;
-  const int code = cluster::Supervisor(std::move(options), std::move(launcher), fleet,
-                                       std::move(lease))
-                       .run();
+  const int code = cluster::supervise(std::move(options), std::move(launcher), fleet,
+                                      std::move(lease));
   if (code == kExitSuperseded || code == kExitNotHere) return code;
   try {
     train::settle_time_to_train(run_dir);

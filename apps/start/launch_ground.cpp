@@ -13,8 +13,8 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/open_files.h"
 
 namespace longhaul::apps {
@@ -46,14 +46,14 @@ int try_loopback() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* const place = reinterpret_cast<sockaddr*>(&address);
-  const cluster::Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!listener.is_open() || ::bind(listener.get(), place, size) != 0 ||
       ::listen(listener.get(), 1) != 0 ||
       ::getsockname(listener.get(), place, &size) != 0) {
     return errno;
   }
   // A connection on one machine is there at once or not at all.
-  const cluster::Descriptor caller(
+  const Descriptor caller(
       ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!caller.is_open()) return errno;
   return ::connect(caller.get(), place, size) == 0 ? 0 : errno;
@@ -78,8 +78,7 @@ void check_mpirun_directory(const fs::path& dir) {
   if (::mkdtemp(probe.data()) == nullptr) refuse_directory(dir, errno);
   // A full file system may still have room for a directory.
   const std::string file = probe + "/file";
-  const cluster::Descriptor fd(
-      ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const Descriptor fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   const int problem = fd.is_open() ? ::posix_fallocate(fd.get(), 0, kMpirunBytes) : errno;
   ::unlink(file.c_str());
   ::rmdir(probe.c_str());

@@ -51,17 +51,17 @@ struct InputError : Error {
 /// Throws InputError of this area. The arguments behind the area are those of
 /// fmt::format.
 template <class... Args>
-[[noreturn]] void fail_input(const char* area, fmt::format_string<Args...> text,
+[[noreturn]] void fail_input(std::string area, fmt::format_string<Args...> text,
                              Args&&... args) {
-  throw InputError(area, fmt::format(text, std::forward<Args>(args)...));
+  throw InputError(std::move(area), fmt::format(text, std::forward<Args>(args)...));
 }
 
 /// Throws ConfigError of this area. The arguments behind the area are those of
 /// fmt::format.
 template <class... Args>
-[[noreturn]] void fail_config(const char* area, fmt::format_string<Args...> text,
+[[noreturn]] void fail_config(std::string area, fmt::format_string<Args...> text,
                               Args&&... args) {
-  throw ConfigError(area, fmt::format(text, std::forward<Args>(args)...));
+  throw ConfigError(std::move(area), fmt::format(text, std::forward<Args>(args)...));
 }
 
 /// The same command may succeed later.
@@ -69,6 +69,14 @@ struct TemporaryError : Error {
   TemporaryError(std::string area, const std::string& message)
       : Error(ErrorKind::Temporary, std::move(area), message) {}
 };
+
+/// Throws TemporaryError of this area. The arguments behind the area are those of
+/// fmt::format.
+template <class... Args>
+[[noreturn]] void fail_temporary(std::string area, fmt::format_string<Args...> text,
+                                 Args&&... args) {
+  throw TemporaryError(std::move(area), fmt::format(text, std::forward<Args>(args)...));
+}
 
 namespace detail {
 [[noreturn]] void fail_check(const char* area, const std::string& message);

@@ -121,9 +121,9 @@ std::optional<Failure> Failure::from_text(const std::string& text) {
   const auto kind = kind_of(text.front());
   const size_t line = text.find('\n');
   if (!kind || line == std::string::npos) {
-    throw InputError("process",
-                     "another process reported its failure in an unknown form: the "
-                     "report is damaged, or of another version");
+    fail_input("process",
+               "another process reported its failure in an unknown form: the report is "
+               "damaged, or of another version");
   }
   return Failure{*kind, text.substr(1, line - 1), text.substr(line + 1)};
 }
@@ -145,7 +145,7 @@ std::string reply_of(const std::function<std::string()>& work) {
 }
 
 std::string open_reply(std::string reply) {
-  if (reply.empty()) throw InputError("process", "another process sent an empty reply");
+  if (reply.empty()) fail_input("process", "another process sent an empty reply");
   if (reply.front() != kAnswerMark) Failure::from_text(reply)->raise();
   reply.erase(0, 1);
   return reply;

@@ -34,6 +34,8 @@ struct Failure {
   /// Reads what to_text() made. Throws InputError for any other text, whose writer may be
   /// hostile.
   static std::optional<Failure> from_text(const std::string& text);
+  /// Returns the failure for people: "[AREA] MESSAGE".
+  std::string in_words() const { return "[" + area + "] " + message; }
   /// Throws the Error of the type that was thrown.
   [[noreturn]] void raise() const;
 };

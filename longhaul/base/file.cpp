@@ -15,10 +15,11 @@
 #include <fstream>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul {
 namespace {
@@ -133,15 +134,61 @@ Error to_error(const fs::filesystem_error& problem) {
                             : problem.code().message() + advice(error))};
 }
 
+bool is_seen(const fs::path& path) noexcept {
+  std::error_code hidden;
+  return fs::exists(path, hidden);
+}
+
+bool is_seen_directory(const fs::path& path) noexcept {
+  std::error_code hidden;
+  return fs::is_directory(path, hidden);
+}
+
+bool is_seen_file(const fs::path& path) noexcept {
+  std::error_code hidden;
+  return fs::is_regular_file(path, hidden);
+}
+
+std::vector<fs::path> paths_in(const fs::path& dir) {
+  std::error_code hidden;
+  std::vector<fs::path> paths;
+  for (fs::directory_iterator entry(dir, hidden), end; !hidden && entry != end;
+       entry.increment(hidden)) {
+    paths.push_back(entry->path());
+  }
+  return paths;
+}
+
+void try_remove(const fs::path& path) noexcept {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+}
+
+void try_remove_all(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+void Descriptor::reset() {
+  if (is_open()) ::close(release());
+}
+
+Pipe make_pipe(const std::string& area) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw refused(area, "pipe", errno);
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
 // A pipe or a device with the file's name would block its reader for ever.
 File File::open_read(const fs::path& path) {
   File file(open_or_fail(path, O_RDONLY | O_NONBLOCK), path);
   struct stat info{};
-  if (::fstat(file.fd_, &info) != 0) fail(path, "fstat", errno);
+  if (::fstat(file.fd(), &info) != 0) fail(path, "fstat", errno);
   if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return file;
-  throw InputError("file", path.string() +
-                               ": is a pipe, a socket or a device, and no regular file; "
-                               "nothing is read from it");
+  fail_input(
+      "file",
+      "{}: is a pipe, a socket or a device, and no regular file; nothing is read from it",
+      path.string());
 }
 File File::create(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);
@@ -151,49 +198,30 @@ File File::open_append(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path);
 }
 
-File::File(File&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-File& File::operator=(File&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-    path_ = std::move(other.path_);
-  }
-  return *this;
-}
-
-File::~File() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 uint64_t File::size() const {
   struct stat info{};
-  if (::fstat(fd_, &info) != 0) fail(path_, "fstat", errno);
+  if (::fstat(fd(), &info) != 0) fail(path_, "fstat", errno);
   return static_cast<uint64_t>(info.st_size);
 }
 
 void File::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, "write", errno);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
+  write(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-void File::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+void File::write(std::string_view text) {
+  if (!write_descriptor(fd(), text)) fail(path_, "write", errno);
+}
 
 void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t n =
-        ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        ::pread(fd(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail(path_, "pread", errno);
     if (n == 0) {
-      throw InputError("file", fmt::format("{}: ends at byte {}, {} more bytes expected; "
-                                           "the file is truncated",
-                                           path_.string(), offset, bytes.size()));
+      fail_input("file",
+                 "{}: ends at byte {}, {} more bytes expected; the file is truncated",
+                 path_.string(), offset, bytes.size());
     }
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
@@ -201,74 +229,59 @@ void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
 }
 
 void File::sync() {
-  if (::fsync(fd_) != 0) fail(path_, "fsync", errno);
+  if (::fsync(fd()) != 0) fail(path_, "fsync", errno);
 }
 
 void File::start_writeback(uint64_t offset, uint64_t bytes) {
-  ::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+  ::sync_file_range(fd(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
                     SYNC_FILE_RANGE_WRITE);
 }
 
-void File::drop_cache() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+void File::drop_cache() const { ::posix_fadvise(fd(), 0, 0, POSIX_FADV_DONTNEED); }
 
 void File::close() {
-  if (fd_ < 0) return;
-  if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "close", errno);
+  if (is_open() && ::close(fd_.release()) != 0) fail(path_, "close", errno);
 }
 
-MappedFile::MappedFile(const fs::path& path) : MappedFile() {
-  path_ = path;
+void Unmap::operator()(std::byte* address) const { ::munmap(address, bytes); }
+
+Mapping::Mapping(size_t bytes, int protection, int flags, int fd)
+    : unique_ptr(nullptr, Unmap{bytes}) {
+  void* const address = ::mmap(nullptr, bytes, protection, flags, fd, 0);
+  if (address != MAP_FAILED) reset(static_cast<std::byte*>(address));
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const File file = File::open_read(path);
-  if (fs::is_directory(path))
-    throw InputError("file", path.string() + ": is a directory");
-  size_ = file.size();
-  if (size_ == 0) return;
+  if (fs::is_directory(path)) fail_input("file", "{}: is a directory", path.string());
+  const size_t size = file.size();
+  if (size == 0) return;
   // The program does not write to the mapping, so a private mapping shows the same pages
   // of the file. Some file systems (FUSE with direct_io) have no shared mappings.
   const auto map = [&](int protection, int flags, int fd) {
-    void* address = ::mmap(nullptr, size_, protection, flags, fd, 0);
-    if (address == MAP_FAILED) fail(path, "mmap", errno);
-    data_ = static_cast<const std::byte*>(address);
+    data_ = Mapping(size, protection, flags, fd);
+    if (!data_) fail(path, "mmap", errno);
   };
   try {
     map(PROT_READ, MAP_PRIVATE, file.fd());
   } catch (const InputError&) {
-    if (size_ > kMostCopied) throw;
+    if (size > kMostCopied) throw;
     map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-    file.read_at(0, {const_cast<std::byte*>(data_), size_});
+    file.read_at(0, data_.bytes());
   }
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      path_(std::move(other.path_)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
 std::string_view MappedFile::text() const {
-  return {reinterpret_cast<const char*>(data_), size_};
+  return {reinterpret_cast<const char*>(data_.get()), bytes().size()};
 }
 
 std::string read_text(const fs::path& path, uint64_t limit) {
   const File file = File::open_read(path);
-  if (fs::is_directory(path))
-    throw InputError("file", path.string() + ": is a directory");
+  if (fs::is_directory(path)) fail_input("file", "{}: is a directory", path.string());
   const uint64_t size = file.size();
   if (size > limit) {
-    throw InputError("file",
-                     fmt::format("{}: {} bytes, more than the {} that such a file "
-                                 "may have",
-                                 path.string(), size, limit));
+    fail_input("file", "{}: {} bytes, more than the {} that such a file may have",
+               path.string(), size, limit);
   }
   std::string text(size, '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -280,6 +293,17 @@ std::string first_line(const fs::path& file) {
   std::string line;
   std::getline(in, line);
   return line;
+}
+
+std::optional<int64_t> number_behind(const fs::path& file, std::string_view word) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(word)) continue;
+    std::string_view rest = trimmed(std::string_view(line).substr(word.size()));
+    const auto number = take_number<int64_t>(rest);
+    if (number) return rest == " kB" ? *number * 1024 : *number;
+  }
+  return std::nullopt;
 }
 
 bool write_descriptor(int fd, std::string_view text) {
@@ -380,9 +404,8 @@ fs::path join_inside(const fs::path& dir, std::string_view name, std::string_vie
       !name.empty() && part.is_relative() && name.find('\0') == std::string_view::npos;
   for (const fs::path& piece : part) inside = inside && piece != "..";
   if (!inside) {
-    throw InputError(std::string(area),
-                     fmt::format("{}: the name '{}' leaves its directory; refused",
-                                 dir.string(), name.substr(0, name.find('\0'))));
+    fail_input(std::string(area), "{}: the name '{}' leaves its directory; refused",
+               dir.string(), name.substr(0, name.find('\0')));
   }
   return dir / part;
 }

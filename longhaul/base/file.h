@@ -3,10 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "longhaul/base/error.h"
 
@@ -18,7 +21,50 @@ namespace fs = std::filesystem;
 /// and what to do. The error is Temporary for what may pass (see File), else Input.
 Error to_error(const fs::filesystem_error& problem);
 
-/// An open file descriptor. Every failure throws InputError with path, call and errno
+/// Returns whether there is something, a directory or a regular file at the path. What
+/// cannot be looked at is taken as absent.
+bool is_seen(const fs::path& path) noexcept;
+bool is_seen_directory(const fs::path& path) noexcept;
+bool is_seen_file(const fs::path& path) noexcept;
+
+/// Returns what lies in a directory, in no order; nothing where it cannot be listed.
+std::vector<fs::path> paths_in(const fs::path& dir);
+
+/// Removes a file or an empty directory, or all below a path too, where the system lets
+/// it; a failure is left alone.
+void try_remove(const fs::path& path) noexcept;
+void try_remove_all(const fs::path& path);
+
+/// A file descriptor that is closed when its owner goes.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+
+  int get() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// Both ends of a pipe, closed in programs that this process starts.
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+};
+/// Throws TemporaryError of this area where no pipe can be had.
+Pipe make_pipe(const std::string& area);
+
+/// An open file. Every failure throws InputError with path, call and errno
 /// text, and TemporaryError for what may pass: no space, a quota, I/O, a network or a
 /// server that is away.
 class File {
@@ -31,13 +77,10 @@ class File {
   static File create(const fs::path& path);
   /// Opens for appending, creating it where absent.
   static File open_append(const fs::path& path);
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  ~File();
 
   const fs::path& path() const { return path_; }
-  int fd() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_.get(); }
+  bool is_open() const { return fd_.is_open(); }
   uint64_t size() const;
 
   /// Writes all bytes or throws; resumes short writes and EINTR.
@@ -57,8 +100,22 @@ class File {
 
  private:
   File(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
-  int fd_ = -1;
+  Descriptor fd_;
   fs::path path_;
+};
+
+/// Gives memory of mmap() back to the system.
+struct Unmap {
+  size_t bytes = 0;
+  void operator()(std::byte* address) const;
+};
+/// Mapped memory, with its size.
+class Mapping : public std::unique_ptr<std::byte, Unmap> {
+ public:
+  Mapping() = default;
+  /// Calls mmap(). The mapping is null where the system refuses, as errno says.
+  Mapping(size_t bytes, int protection, int flags, int fd = -1);
+  std::span<std::byte> bytes() const { return {get(), *this ? get_deleter().bytes : 0}; }
 };
 
 /// What to do about a file system that lacks what a run needs; the end of a message.
@@ -74,17 +131,13 @@ class MappedFile {
  public:
   MappedFile() = default;
   explicit MappedFile(const fs::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return data_.bytes(); }
   std::string_view text() const;
   const fs::path& path() const { return path_; }
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  Mapping data_;
   fs::path path_;
 };
 
@@ -94,6 +147,12 @@ std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
 
 /// Returns the first line of a small file; nothing where the file cannot be read.
 std::string first_line(const fs::path& file);
+
+/// Returns the number behind a word at the start of a line of a small file, such as
+/// "MemTotal:" of /proc/meminfo; without a word, the first number with which a line
+/// begins. Returns nothing where there is no such line, or where the file cannot be read.
+/// A number of kB is returned in bytes.
+std::optional<int64_t> number_behind(const fs::path& file, std::string_view word = {});
 
 /// Writes a text to a descriptor, whatever signals interrupt. Returns false where not all
 /// of it can be written. Calls only what is safe after a fork.

@@ -1,7 +1,5 @@
 #include "longhaul/base/json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 #include <type_traits>
@@ -60,14 +58,12 @@ class Builder final : public nlohmann::json_sax<Value> {
       member_ = &members.emplace_back(name, nullptr).second;
     }
     if (is_new) return true;
-    throw InputError("json", fmt::format("{}: the key \"{}\" stands twice in one object",
-                                         what_, name));
+    fail_input("json", "{}: the key \"{}\" stands twice in one object", what_, name);
   }
 
   bool parse_error(size_t byte, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what_, byte,
-                                         words_of(error)));
+    fail_input("json", "{}: not valid JSON at byte {}: {}", what_, byte, words_of(error));
   }
 
  private:
@@ -79,8 +75,7 @@ class Builder final : public nlohmann::json_sax<Value> {
 
   Value& place(Value&& value) {
     if (std::ssize(open_) > max_depth_) {
-      throw InputError("json", fmt::format("{}: nested deeper than {} levels; refused",
-                                           what_, max_depth_));
+      fail_input("json", "{}: nested deeper than {} levels; refused", what_, max_depth_);
     }
     if (open_.empty()) return root_ = std::move(value);
     Value& parent = *open_.back().value;

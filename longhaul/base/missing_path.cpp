@@ -8,7 +8,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "longhaul/base/text.h"
@@ -39,9 +38,8 @@ bool is_hub_name(const fs::path& path) {
   const bool plain = std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
   });
-  std::error_code error;
   return plain && text.find('/', slash + 1) == std::string::npos && text[0] != '.' &&
-         !fs::exists(path.parent_path(), error);
+         !is_seen(path.parent_path());
 }
 
 /// Returns the path with its first missing part replaced by a neighbour of nearly this
@@ -148,8 +146,7 @@ std::string dangling_link(const fs::path& path) {
 
 std::string unexpanded(const fs::path& path) {
   const auto meant = expand(path.string());
-  std::error_code error;
-  if (!meant || fs::exists(replaced_part(path), error)) return {};
+  if (!meant || is_seen(replaced_part(path))) return {};
   std::string text =
       "only a shell replaces ~ and $NAME, and not in quotes, in a file or behind = of an "
       "option; longhaul takes the path as it stands";
@@ -173,8 +170,7 @@ std::string as_address(const fs::path& path) {
                      std::ranges::all_of(text.substr(0, scheme), [](unsigned char c) {
                        return std::isalnum(c) != 0;
                      });
-  std::error_code error;
-  if (!named || fs::exists(*path.begin(), error)) return {};
+  if (!named || is_seen(*path.begin())) return {};
   return "it reads like an address, and longhaul opens no addresses but those of "
          "objects, s3://BUCKET/KEY: give a path of a mounted file system, and copy from "
          "or to the address by other means (docs/offline.md)";

@@ -1,5 +1,6 @@
 #include "longhaul/base/process.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -65,18 +66,8 @@ int64_t resident_bytes() {
 
 ResidentParts resident_parts() {
   // smaps_rollup says the same, but walks all mappings.
-  std::ifstream status("/proc/self/status");
-  ResidentParts parts;
-  for (std::string line; std::getline(status, line);) {
-    constexpr std::string_view kAnonymous = "RssAnon:";
-    constexpr std::string_view kFile = "RssFile:";
-    const auto bytes = [&](std::string_view name) {
-      return 1024 * std::strtoll(line.c_str() + name.size(), nullptr, 10);  // from kB
-    };
-    if (line.starts_with(kAnonymous)) parts.anonymous = bytes(kAnonymous);
-    if (line.starts_with(kFile)) parts.file = bytes(kFile);
-  }
-  return parts;
+  const fs::path status = "/proc/self/status";
+  return {number_behind(status, "RssAnon:"), number_behind(status, "RssFile:")};
 }
 
 int64_t peak_resident_bytes() {
@@ -95,12 +86,7 @@ std::string this_program() {
 }
 
 std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900,
-                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min,
-                     parts.tm_sec);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 }  // namespace longhaul

@@ -4,12 +4,10 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <optional>
 #include <vector>
 
 #include "longhaul/base/control_groups.h"
@@ -17,17 +15,6 @@
 
 namespace longhaul {
 namespace {
-
-/// Version 1 of control groups writes a number near 2^63 for "no limit".
-constexpr uint64_t kNoLimit = uint64_t{1} << 62;
-
-/// Returns the first number of a small file, if it begins with one.
-std::optional<uint64_t> number_in_file(const fs::path& file) {
-  std::ifstream in(file);
-  uint64_t number = 0;
-  if (in >> number) return number;
-  return std::nullopt;
-}
 
 class Limits {
  public:
@@ -43,31 +30,22 @@ class Limits {
   /// Adds the smallest limit in the control groups around this process.
   void of_groups(const char* controller, std::initializer_list<const char*> files,
                  bool bytes) {
-    uint64_t least = kNoLimit;
-    fs::path place;
-    for (const fs::path& dir : control_groups(controller, root_)) {
-      for (const char* file : files) {
-        const auto limit = number_in_file(dir / file);
-        if (!limit || *limit >= least) continue;
-        least = *limit;
-        place = dir / file;
-      }
-    }
-    if (least < kNoLimit) {
-      add(place.string(), bytes ? human_bytes(least) : std::to_string(least));
+    if (const auto least = lowest_limit(control_groups(controller, root_), files)) {
+      add(least->file.string(),
+          bytes ? human_bytes(least->number) : std::to_string(least->number));
     }
   }
   void of_kernel(const char* file) {
-    if (const auto limit = number_in_file(root_ / file)) {
+    if (const auto limit = number_behind(root_ / file)) {
       add((root_ / file).string(), std::to_string(*limit));
     }
   }
   /// Adds the limit of mappings only where it is nearly used up: each process has few
   /// mappings as a rule.
   void of_mappings() {
-    const auto limit = number_in_file(root_ / "proc/sys/vm/max_map_count");
+    const auto limit = number_behind(root_ / "proc/sys/vm/max_map_count");
     std::ifstream maps(root_ / "proc/self/maps");
-    uint64_t lines = 0;
+    int64_t lines = 0;
     for (std::string line; std::getline(maps, line);) ++lines;
     if (limit && lines + lines / 8 >= *limit) {
       add("/proc/sys/vm/max_map_count",
@@ -102,7 +80,7 @@ std::string limits_reached(int error, const fs::path& root) {
   if (error == ENOMEM || error == EAGAIN) {
     limits.of_shell(RLIMIT_AS, "ulimit -v", true);
     limits.of_shell(RLIMIT_DATA, "ulimit -d", true);
-    limits.of_groups("memory", {"memory.max", "memory.limit_in_bytes"}, true);
+    limits.of_groups("memory", kMemoryLimits, true);
     limits.of_mappings();
   }
   return limits.text();
@@ -139,10 +117,9 @@ void make_setting_directory(std::string_view setting, const fs::path& dir) {
   try {
     make_directories_durable(dir);
   } catch (const InputError& problem) {
-    throw InputError(problem.area(), fmt::format("{}: {}", setting, problem.message()));
+    fail_input(problem.area(), "{}: {}", setting, problem.message());
   } catch (const TemporaryError& problem) {
-    throw TemporaryError(problem.area(),
-                         fmt::format("{}: {}", setting, problem.message()));
+    fail_temporary(problem.area(), "{}: {}", setting, problem.message());
   }
 }
 

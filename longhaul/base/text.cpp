@@ -93,19 +93,18 @@ uint64_t parse_byte_size(std::string_view text) {
   if (parsed.ec == std::errc() && half) {
     const std::string_view written =
         text.substr(0, text.find_first_not_of("0123456789."));
-    throw InputError(
-        "argument", fmt::format("'{}' may be {}{}B (powers of 1000) or {}{}iB (powers of "
-                                "1024); write which",
-                                text, written, unit, written, unit));
+    fail_input(
+        "argument",
+        "'{}' may be {}{}B (powers of 1000) or {}{}iB (powers of 1024); write which",
+        text, written, unit, written, unit);
   }
   if (parsed.ec != std::errc() || !(bytes >= 1) || bytes > 9e18) {
-    throw InputError("argument",
-                     fmt::format("'{}' is no size; write 5GB, 500MB or 2GiB", text));
+    fail_input("argument", "'{}' is no size; write 5GB, 500MB or 2GiB", text);
   }
   if (unit.empty() && bytes < kSmallestBareSize) {
-    throw InputError("argument", fmt::format("'{}' has no unit, and {} bytes are hardly "
-                                             "meant; write {}GB, {}MB or {}B",
-                                             text, text, text, text, text));
+    fail_input("argument",
+               "'{}' has no unit, and {} bytes are hardly meant; write {}GB, {}MB or {}B",
+               text, text, text, text, text);
   }
   return static_cast<uint64_t>(bytes);
 }

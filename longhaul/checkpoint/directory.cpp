@@ -114,19 +114,16 @@ void refuse_damaged(const fs::path& dir) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
     if (entry.stranger) stranger = entry;
     if (entry.stranger) continue;
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: no checkpoint of this run is whole: {}; restore a whole "
-                    "checkpoint, or set checkpoint.resume = \"never\" to begin anew",
-                    dir.string(), entry.problem));
+    fail_input("checkpoint",
+               "{}: no checkpoint of this run is whole: {}; restore a whole checkpoint, "
+               "or set checkpoint.resume = \"never\" to begin anew",
+               dir.string(), entry.problem);
   }
   if (!stranger) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format("no checkpoint of this run is there, and one of another run is: {0}. "
-                  "Set checkpoint.resume = \"{1}\" to begin from it, or \"never\" to "
-                  "begin anew",
-                  stranger->problem, stranger->path.string()));
+  fail_input("checkpoint",
+             "no checkpoint of this run is there, and one of another run is: {0}. Set "
+             "checkpoint.resume = \"{1}\" to begin from it, or \"never\" to begin anew",
+             stranger->problem, stranger->path.string());
 }
 
 /// Returns whether an error tells of damage in this checkpoint. Values that were saved as
@@ -146,25 +143,17 @@ struct Refusal {
 /// Makes, syncs and renames a file, and syncs its directory.
 Refusal try_durable(const fs::path& dir, const fs::path& probe, const fs::path& renamed) {
   const auto opened = [](const fs::path& path, int flags) {
-    return ::open(path.c_str(), flags | O_CLOEXEC, 0600);
+    return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0600));
   };
-  const auto synced = [](int fd) {
-    const int error = ::fsync(fd) == 0 ? 0 : errno;
-    ::close(fd);
-    return error;
-  };
-  const int file = opened(probe, O_WRONLY | O_CREAT | O_TRUNC);
-  if (file < 0) return {"make a file", errno};
-  if (::write(file, "probe\n", 6) != 6) {
-    const int error = errno;
-    ::close(file);
-    return {"write a file", error};
-  }
-  if (const int error = synced(file); error != 0) return {"sync a file (fsync)", error};
+  Descriptor file = opened(probe, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.is_open()) return {"make a file", errno};
+  if (::write(file.get(), "probe\n", 6) != 6) return {"write a file", errno};
+  if (::fsync(file.get()) != 0) return {"sync a file (fsync)", errno};
+  file.reset();
   if (::rename(probe.c_str(), renamed.c_str()) != 0) return {"rename a file", errno};
-  const int folder = opened(dir, O_RDONLY | O_DIRECTORY);
-  if (folder < 0) return {"open a directory", errno};
-  return {"sync a directory (fsync)", synced(folder)};
+  const Descriptor folder = opened(dir, O_RDONLY | O_DIRECTORY);
+  if (!folder.is_open()) return {"open a directory", errno};
+  return {"sync a directory (fsync)", ::fsync(folder.get()) == 0 ? 0 : errno};
 }
 
 // Removes the manifest first: what is half deleted is no checkpoint.
@@ -184,11 +173,10 @@ void refuse_dangling(const fs::path& dir) {
        path = path.parent_path()) {
     const std::string link = dangling_link(path);
     if (link.empty()) continue;
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: {}; bring that directory or its mount back, or create it; "
-                    "remove the link only if its checkpoints are not needed",
-                    path.string(), link));
+    fail_input("checkpoint",
+               "{}: {}; bring that directory or its mount back, or create it; remove the "
+               "link only if its checkpoints are not needed",
+               path.string(), link);
   }
 }
 
@@ -202,13 +190,11 @@ void prove_durable(const fs::path& dir, const std::string& node) {
   constexpr std::array<int, 7> kForGood = {ENOSYS, EOPNOTSUPP, EINVAL, EPERM,
                                            EACCES, EXDEV,      EROFS};
   if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format(
-          "{}: this file system cannot {} ({}), which every safe checkpoint needs; set "
-          "checkpoint.dir to a local disk or a shared file system (Lustre, NFS, GPFS), "
-          "not to a mounted bucket (longhaul docs checkpoints#file-systems)",
-          dir.string(), refusal.what, std::strerror(refusal.error)));
+  fail_input("checkpoint",
+             "{}: this file system cannot {} ({}), which every safe checkpoint needs; "
+             "set checkpoint.dir to a local disk or a shared file system (Lustre, NFS, "
+             "GPFS), not to a mounted bucket (longhaul docs checkpoints#file-systems)",
+             dir.string(), refusal.what, std::strerror(refusal.error));
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
@@ -333,25 +319,21 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
       if (other.valid) have += fmt::format("{}{}", have.empty() ? "" : ", ", other.step);
     }
     if (entry.valid) return {entry.path};
-    throw InputError(
-        "checkpoint",
-        fmt::format("resume = {}: {}; valid steps in {}: {}", resume.step, entry.problem,
-                    checkpoints_dir.string(), have.empty() ? "none" : have));
+    fail_input("checkpoint", "resume = {}: {}; valid steps in {}: {}", resume.step,
+               entry.problem, checkpoints_dir.string(), have.empty() ? "none" : have);
   }
   if (fs::exists(resume.path / run::kManifestFile)) return {resume.path};
   std::vector<fs::path> found = valid_checkpoints_of(resume.path, skipped);
   if (!found.empty()) return found;
-  throw InputError(
-      "checkpoint",
-      fmt::format("resume = \"{}\": the path is neither a checkpoint nor a run with a "
-                  "valid checkpoint; give \"latest\", \"never\", a step or such a path",
-                  resume.path.string()));
+  fail_input("checkpoint",
+             "resume = \"{}\": the path is neither a checkpoint nor a run with a valid "
+             "checkpoint; give \"latest\", \"never\", a step or such a path",
+             resume.path.string());
 }
 
 fs::path checkpoints_dir_of(const fs::path& run_dir) {
   const fs::path config = run_dir / run::kConfigFile;
-  std::error_code error;
-  if (fs::is_regular_file(config, error)) {
+  if (is_seen_file(config)) {
     try {
       const fs::path dir = load_run_config(config).config.checkpoint.dir;
       if (!dir.empty()) return dir;
@@ -399,8 +381,7 @@ void with_fall_back(const fs::path& named,
                     const std::function<void(const std::string&)>& tell) {
   // The list stays empty where the path names a checkpoint itself or a model.
   std::vector<fs::path> paths;
-  std::error_code error;
-  if (fs::is_directory(named, error) && !fs::exists(named / run::kManifestFile, error)) {
+  if (is_seen_directory(named) && !is_seen(named / run::kManifestFile)) {
     paths = valid_checkpoints_of(named);
   }
   fs::path path = named;

@@ -75,10 +75,7 @@ class Directory {
   }
 
  private:
-  bool has(const fs::path& name) const {
-    std::error_code error;
-    return fs::exists(dir_ / name, error);
-  }
+  bool has(const fs::path& name) const { return is_seen(dir_ / name); }
   bool has_any(std::initializer_list<const char*> names) const {
     return std::ranges::any_of(names, [&](const char* name) { return has(name); });
   }
@@ -118,8 +115,7 @@ class Directory {
 
   std::optional<ForeignCheckpoint> deep_speed() const {
     constexpr const char* kWriter = "DeepSpeed";
-    std::error_code error;
-    const bool of_tags = fs::is_regular_file(dir_ / "latest", error) &&
+    const bool of_tags = is_seen_file(dir_ / "latest") &&
                          (has("zero_to_fp32.py") || lists("global_step*"));
     if (of_tags) return found(kWriter, Way::OwnScript, dir_);
     if (!lists("*_model_states.pt")) return std::nullopt;
@@ -224,17 +220,16 @@ std::optional<ForeignCheckpoint> foreign_that_is_meant(const RunConfig& config) 
   using Kind = ResumeFrom::Kind;
   const ResumeFrom& resume = config.checkpoint.resume;
   const fs::path dir = checkpoint_dir(config);
-  std::error_code error;
   if (resume.kind == Kind::Never) return std::nullopt;
   if (resume.kind == Kind::Path) {
-    const bool is_own = fs::exists(resume.path / run::kManifestFile, error) ||
+    const bool is_own = is_seen(resume.path / run::kManifestFile) ||
                         has_committed(resume.path) ||
                         has_committed(checkpoints_dir_of(resume.path));
     return is_own ? std::nullopt : find_foreign(resume.path);
   }
   if (resume.kind == Kind::Step) {
     const fs::path own = dir / run::step_directory_name(resume.step);
-    return fs::exists(own, error) ? std::nullopt : find_foreign(dir, resume.step);
+    return is_seen(own) ? std::nullopt : find_foreign(dir, resume.step);
   }
   if (has_committed(dir) || has_begun(config)) return std::nullopt;
   for (const fs::path& place : {dir, config.run.dir}) {
@@ -258,9 +253,8 @@ std::optional<int64_t> step_in_name(const std::string& name) {
 
 std::optional<ForeignCheckpoint> find_foreign(const fs::path& path,
                                               std::optional<int64_t> step) {
-  std::error_code error;
   const fs::path clean = path.has_filename() ? path : path.parent_path();
-  if (!fs::is_directory(clean, error)) return form_of(clean, false);
+  if (!is_seen_directory(clean)) return form_of(clean, false);
   std::vector<Name> names = names_in(clean, kMostNames);
   if (!step) {
     if (auto found = Directory(clean, names).form()) {
@@ -337,11 +331,9 @@ std::string foreign_advice(const ForeignCheckpoint& found, const fs::path& model
 void refuse_foreign(const RunConfig& config) {
   const auto found = foreign_that_is_meant(config);
   if (!found) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format("{}. checkpoint.resume = \"never\" begins without it and leaves it as "
-                  "it is",
-                  foreign_advice(*found, config.model.config)));
+  fail_input("checkpoint",
+             "{}. checkpoint.resume = \"never\" begins without it and leaves it as it is",
+             foreign_advice(*found, config.model.config));
 }
 
 void refuse_foreign_start(const RunConfig& config) {

@@ -62,10 +62,8 @@ void prove(const fs::path& file, const std::string& run, double patience,
     const std::string found =
         seen ? fmt::format("finds another run's {} ({})", file.string(), *seen)
              : fmt::format("does not find {}", file.string());
-    throw TemporaryError(
-        "run directory",
-        fmt::format("{} {}, where rank 0 on {} finds this run's ({}); {}",
-                    this_rank(world), found, host, run, kMount));
+    fail_temporary("run directory", "{} {}, where rank 0 on {} finds this run's ({}); {}",
+                   this_rank(world), found, host, run, kMount);
   });
 }
 
@@ -87,13 +85,11 @@ std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator&
   comm::on_all_ranks(world, [&] {
     const auto seen = named(world, [&] { return run::read_run_identity(run_dir); });
     if (!seen) return;
-    throw TemporaryError(
-        "run directory",
-        fmt::format("rank 0 of {} on {} does not find {}, where {} finds it (run "
-                    "{}); {}",
-                    world.size(), told.at("host").get<std::string>(),
-                    (run_dir / run::kRunPastFile).string(), this_rank(world), *seen,
-                    kMount));
+    fail_temporary("run directory",
+                   "rank 0 of {} on {} does not find {}, where {} finds it (run {}); {}",
+                   world.size(), told.at("host").get<std::string>(),
+                   (run_dir / run::kRunPastFile).string(), this_rank(world), *seen,
+                   kMount);
   });
   return std::nullopt;
 }
@@ -118,11 +114,10 @@ void confirm_missing(const fs::path& dir, const std::string& run,
   comm::on_all_ranks(world, [&] {
     const bool sees = named(world, [&] { return sees_checkpoints(dir, run); });
     if (world.rank() == 0 || !sees) return;
-    throw TemporaryError(
-        "run directory",
-        fmt::format("rank 0 of {} on {} does not find this run's checkpoints in "
-                    "{}, where {} finds them; {}",
-                    world.size(), host, dir.string(), this_rank(world), kMount));
+    fail_temporary("run directory",
+                   "rank 0 of {} on {} does not find this run's checkpoints in {}, where "
+                   "{} finds them; {}",
+                   world.size(), host, dir.string(), this_rank(world), kMount);
   });
 }
 

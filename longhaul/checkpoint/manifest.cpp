@@ -113,11 +113,11 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
 
 Manifest Manifest::read(const fs::path& step_dir) {
   const fs::path path = step_dir / run::kManifestFile;
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    throw InputError("checkpoint", fmt::format("{}: there is no {}; the directory is not "
-                                               "a checkpoint, or its writing never ended",
-                                               step_dir.string(), run::kManifestFile));
+  if (!is_seen(path)) {
+    fail_input("checkpoint",
+               "{}: there is no {}; the directory is not a checkpoint, or its writing "
+               "never ended",
+               step_dir.string(), run::kManifestFile);
   }
   return from_json(read_json(path), path.string());
 }
@@ -148,16 +148,14 @@ void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file) 
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
   if (error) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: {}, although the manifest names this file",
-                                 path.string(), error.message()));
+    fail_input("checkpoint", "{}: {}, although the manifest names this file",
+               path.string(), error.message());
   }
   if (size != file.size) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: the file has {} bytes, but the manifest says {}; the file is {}",
-                    path.string(), size, file.size,
-                    size < file.size ? "truncated" : "changed"));
+    fail_input("checkpoint",
+               "{}: the file has {} bytes, but the manifest says {}; the file is {}",
+               path.string(), size, file.size,
+               size < file.size ? "truncated" : "changed");
   }
 }
 

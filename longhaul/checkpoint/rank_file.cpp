@@ -36,12 +36,11 @@ void check_block(const File& file, std::span<const std::byte> block, uint64_t in
   const std::string found = hash_hex(block);
   const std::string_view written = hashes.substr(index * kHashDigits, kHashDigits);
   if (found != written) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: block {} (bytes {} to {}) has hash {}, but hash {} was written; "
-                    "the file has changed since; use another checkpoint",
-                    file.path().string(), index, index * kHashBlockBytes,
-                    index * kHashBlockBytes + block.size(), found, written));
+    fail_input("checkpoint",
+               "{}: block {} (bytes {} to {}) has hash {}, but hash {} was written; the "
+               "file has changed since; use another checkpoint",
+               file.path().string(), index, index * kHashBlockBytes,
+               index * kHashBlockBytes + block.size(), found, written);
   }
 }
 

@@ -17,10 +17,10 @@ int number(const Environment& environment, const char* name, int absent) {
   if (text == nullptr) return absent;
   const auto value = whole_number<int>(text);
   if (!value || *value < 0) {
-    throw ConfigError(
-        "comm", fmt::format("environment variable {}={} is not a count; the launcher of "
-                            "this process sets it, so check how the process is started",
-                            name, text));
+    fail_config("comm",
+                "environment variable {}={} is not a count; the launcher of this process "
+                "sets it, so check how the process is started",
+                name, text);
   }
   return *value;
 }
@@ -47,10 +47,10 @@ Launch detect_launch(const Environment& environment) {
   }
   // A batch script has SLURM_PROCID too, but no step: a process that it starts is alone.
   if (step_tasks > 1 && set("SLURM_STEP_ID") && set("SLURM_PROCID")) {
-    throw ConfigError("comm",
-                      fmt::format("srun started {} tasks without PMIx, so each task "
-                                  "would be a run of its own; use srun --mpi=pmix",
-                                  step_tasks));
+    fail_config("comm",
+                "srun started {} tasks without PMIx, so each task would be a run of its "
+                "own; use srun --mpi=pmix",
+                step_tasks);
   }
   return launch;
 }

@@ -50,17 +50,17 @@ struct DeviceCommunicator::Shared {
   }
   void check_device(int result, const char* what) const {
     if (result == 0) return;
-    throw TemporaryError("comm", fmt::format("{} failed: {}; the device is lost or out "
-                                             "of memory: look at the machine's log",
-                                             what, api->device_text(result)));
+    fail_temporary(
+        "comm",
+        "{} failed: {}; the device is lost or out of memory: look at the machine's log",
+        what, api->device_text(result));
   }
   void check(int result, const std::string& what, Api::Comm comm) {
     if (result == Api::kSuccess) return;
-    throw TemporaryError(
-        "comm",
-        fmt::format("{}{} failed: {}: {}; a rank, its device or its network is "
-                    "lost: look for the first failure in the other ranks' logs",
-                    ledger().where(), what, api->name(), api->error_text(result, comm)));
+    fail_temporary("comm",
+                   "{}{} failed: {}: {}; a rank, its device or its network is lost: look "
+                   "for the first failure in the other ranks' logs",
+                   ledger().where(), what, api->name(), api->error_text(result, comm));
   }
   void take_device() { check_device(api->set_device(device), "choosing the device"); }
   Api::Event take_event() {
@@ -198,9 +198,10 @@ Channel open_channel(Shared& shared, GroupRank place, const char* kind) {
       fmt::format("{}'s communicator for {} of '{}', rank {} of {},", shared.api->name(),
                   kind, shared.bootstrap->name(), place.rank, place.size);
   if (text.size() != id.size()) {
-    throw TemporaryError("comm", what +
-                                     " got no unique id on rank 0; look at its network "
-                                     "interfaces (for NCCL: NCCL_SOCKET_IFNAME)");
+    fail_temporary("comm",
+                   "{} got no unique id on rank 0; look at its network interfaces (for "
+                   "NCCL: NCCL_SOCKET_IFNAME)",
+                   what);
   }
   std::memcpy(id.data(), text.data(), id.size());
   Channel channel;

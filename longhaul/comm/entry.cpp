@@ -39,16 +39,15 @@ void check_wait(const Ledger& ledger, const CommOptions& limits,
   const double waited =
       std::chrono::duration<double>(Ledger::Clock::now() - since).count();
   if (const double limit = limits.limit_seconds(); waited > limit) {
-    throw TemporaryError(
-        "comm", fmt::format("{}{} did not end within {:.1f} s (waited {:.1f} s); another "
-                            "rank is dead, stuck or out of step: look for the first "
-                            "failure in the other ranks' logs",
-                            ledger.where(), operation(), limit, waited));
+    fail_temporary(
+        "comm",
+        "{}{} did not end within {:.1f} s (waited {:.1f} s); another rank is dead, stuck "
+        "or out of step: look for the first failure in the other ranks' logs",
+        ledger.where(), operation(), limit, waited);
   }
   const std::string why = limits.job_ends ? limits.job_ends() : std::string();
   if (why.empty()) return;
-  throw TemporaryError(
-      "comm", fmt::format("{}{} was under way: {}", ledger.where(), operation(), why));
+  fail_temporary("comm", "{}{} was under way: {}", ledger.where(), operation(), why);
 }
 
 }  // namespace longhaul::comm

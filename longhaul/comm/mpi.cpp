@@ -27,9 +27,10 @@ std::string error_text(int code) {
 /// lost, so that a retry can help.
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
-  throw TemporaryError("comm", fmt::format("{} failed: {}; a rank or its network is "
-                                           "lost, or the ranks disagree about the counts",
-                                           call, error_text(code)));
+  fail_temporary("comm",
+                 "{} failed: {}; a rank or its network is lost, or the ranks disagree "
+                 "about the counts",
+                 call, error_text(code));
 }
 
 class MpiBatch : public Batch {
@@ -139,9 +140,9 @@ void start_mpi() {
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level),
         "MPI_Init_thread");
   if (level < MPI_THREAD_FUNNELED) {
-    throw ConfigError("comm",
-                      "this MPI library forbids threads (MPI_THREAD_SINGLE); use an MPI "
-                      "library that provides MPI_THREAD_FUNNELED");
+    fail_config("comm",
+                "this MPI library forbids threads (MPI_THREAD_SINGLE); use an MPI "
+                "library that provides MPI_THREAD_FUNNELED");
   }
   check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
         "MPI_Comm_set_errhandler");

@@ -4,9 +4,9 @@
 namespace longhaul::comm {
 
 std::unique_ptr<Transport> mpi_world_transport() {
-  throw ConfigError("comm",
-                    "this build has no MPI and runs as one process only; build with "
-                    "LONGHAUL_MPI=ON for several ranks");
+  fail_config("comm",
+              "this build has no MPI and runs as one process only; build with "
+              "LONGHAUL_MPI=ON for several ranks");
 }
 
 void mpi_finish() {}

@@ -43,10 +43,10 @@ at::DeviceType present(const std::string& wanted) {
     why = " (LibTorch finds no GPU; does nvidia-smi show one?)";
   if (cuda) why += "; `longhaul docs devices` says how a build for CUDA is made";
   if (wanted == "plugin") why = ", and name its library in run.device_plugin";
-  throw ConfigError("device",
-                    fmt::format("run.device = \"{}\", but no such device is usable here; "
-                                "use \"cpu\" or \"auto\"{}",
-                                wanted, why));
+  fail_config(
+      "device",
+      "run.device = \"{}\", but no such device is usable here; use \"cpu\" or \"auto\"{}",
+      wanted, why);
 }
 
 /// Throws ConfigError where two ranks have the same device: ranks that each see one
@@ -58,11 +58,10 @@ void check_distinct(at::Device device, comm::Communicator& node) {
   for (size_t rank = 0; rank < names.size(); ++rank) {
     const auto [owner, fresh] = owners.try_emplace(names[rank], static_cast<int>(rank));
     if (fresh || names[rank].empty()) continue;
-    throw ConfigError(
-        "device",
-        fmt::format("ranks {} and {} of this machine have the same device ({}); "
-                    "start one rank per device",
-                    owner->second, rank, names[rank]));
+    fail_config("device",
+                "ranks {} and {} of this machine have the same device ({}); start one "
+                "rank per device",
+                owner->second, rank, names[rank]);
   }
 }
 
@@ -114,13 +113,11 @@ void check_function(at::Device device, const std::string& setting, const char* f
   try {
     use();
   } catch (const c10::Error& error) {
-    throw ConfigError(
-        "device",
-        fmt::format(
-            "{} needs {} of the guard of the device '{}', but this function fails: {}; "
-            "leave the setting out, or have the plug-in implement the function",
-            setting, function, c10::get_privateuse1_backend(),
-            error.what_without_backtrace()));
+    fail_config("device",
+                "{} needs {} of the guard of the device '{}', but this function fails: "
+                "{}; leave the setting out, or have the plug-in implement the function",
+                setting, function, c10::get_privateuse1_backend(),
+                error.what_without_backtrace());
   }
 }
 
@@ -129,11 +126,10 @@ void check_function(at::Device device, const std::string& setting, const char* f
 int ordinal(int local_rank, int local_ranks, int devices) {
   if (devices >= local_ranks) return local_rank;
   if (devices == 1) return 0;
-  throw ConfigError(
-      "device",
-      fmt::format("there are {} ranks on this machine, and each rank sees {} devices; "
-                  "start one rank per device, or set run.device = \"cpu\"",
-                  local_ranks, devices));
+  fail_config("device",
+              "there are {} ranks on this machine, and each rank sees {} devices; start "
+              "one rank per device, or set run.device = \"cpu\"",
+              local_ranks, devices);
 }
 
 at::Device choose(const std::string& wanted, comm::Communicator& node) {

@@ -9,10 +9,7 @@ namespace {
 
 class Cpu : public Kind {
  public:
-  std::string identity(at::DeviceIndex) const override { return {}; }
   std::string name(at::DeviceIndex) const override { return "cpu"; }
-  void check(at::DeviceIndex) const override {}
-  std::shared_ptr<comm::DeviceApi> collectives() const override { return nullptr; }
 };
 
 /// The function that a plug-in may export. The instance that it returns lives as long as
@@ -21,11 +18,9 @@ using PluginCollectives = comm::DeviceApi*();
 
 class Plugin : public Kind {
  public:
-  std::string identity(at::DeviceIndex) const override { return {}; }
   std::string name(at::DeviceIndex index) const override {
     return at::Device(at::kPrivateUse1, index).str();
   }
-  void check(at::DeviceIndex) const override {}
   std::shared_ptr<comm::DeviceApi> collectives() const override {
     void* const symbol = plugin_function(kPluginCollectives);
     if (symbol == nullptr) return nullptr;

@@ -16,14 +16,14 @@ class Kind {
   virtual ~Kind() = default;
   /// Returns a name of the hardware that is the same in all processes of the machine;
   /// empty where there is none.
-  virtual std::string identity(at::DeviceIndex index) const = 0;
+  virtual std::string identity(at::DeviceIndex /*index*/) const { return {}; }
   /// Returns model and architecture, for the numerics fingerprint.
   virtual std::string name(at::DeviceIndex index) const = 0;
   /// Throws ConfigError where the program's kernels cannot run on the device.
-  virtual void check(at::DeviceIndex index) const = 0;
+  virtual void check(at::DeviceIndex /*index*/) const {}
   /// Returns the collectives for the device's memory, null where it has none. Throws
   /// ConfigError where they cannot be loaded.
-  virtual std::shared_ptr<comm::DeviceApi> collectives() const = 0;
+  virtual std::shared_ptr<comm::DeviceApi> collectives() const { return nullptr; }
 };
 
 /// Returns the kind of a device, which lives as long as the process.

@@ -38,8 +38,7 @@ Loaded& loaded() {
 }
 
 [[noreturn]] void fail_plugin(const fs::path& path, const std::string& what) {
-  throw ConfigError("device",
-                    fmt::format("run.device_plugin = \"{}\": {}", path.string(), what));
+  fail_config("device", "run.device_plugin = \"{}\": {}", path.string(), what);
 }
 
 void check_is_library(const fs::path& path) {

@@ -21,8 +21,8 @@ DrillFault drill_fault_of(const std::string& name, const std::vector<DrillFault>
     if (name == drill_fault_name(fault)) return fault;
     names.emplace_back(drill_fault_name(fault));
   }
-  throw InputError("drill", fmt::format("there is no fault '{}' here; the faults are {}",
-                                        name, fmt::join(names, ", ")));
+  fail_input("drill", "there is no fault '{}' here; the faults are {}", name,
+             fmt::join(names, ", "));
 }
 
 std::vector<DrillFault> faults_of_one_machine() {

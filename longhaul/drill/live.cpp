@@ -42,44 +42,41 @@ Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
   Target target;
   target.view = monitor::make_view(run, system_time());
   if (!run.status()) {
-    throw InputError(
-        "drill",
-        fmt::format("{} has no {}: a run without a supervisor does not come back by "
-                    "itself; start it with longhaul launch or longhaul submit",
-                    run.dir().string(), run::kStatusFile));
+    fail_input("drill",
+               "{} has no {}: a run without a supervisor does not come back by itself; "
+               "start it with longhaul launch or longhaul submit",
+               run.dir().string(), run::kStatusFile);
   }
   target.status = *run.status();
   const std::string& state = target.view.state;
   if (!target.view.alive || target.view.ended) {
-    throw InputError("drill",
-                     fmt::format("the run is {}; a drill needs one that trains", state));
+    fail_input("drill", "the run is {}; a drill needs one that trains", state);
   }
   if (state != run::RunStatus::kTraining && state != run::RunStatus::kSaving) {
-    throw TemporaryError("drill",
-                         fmt::format("the run is {}; try again when it trains", state));
+    fail_temporary("drill", "the run is {}; try again when it trains", state);
   }
   const auto& ranks = target.status.ranks;
   const auto found = std::ranges::find(ranks, options.rank, &run::RunStatus::Rank::rank);
   if (found == ranks.end()) {
-    throw InputError("drill", fmt::format("there is no rank {}: the run has {}",
-                                          options.rank, ranks.size()));
+    fail_input("drill", "there is no rank {}: the run has {}", options.rank,
+               ranks.size());
   }
   target.rank = *found;
   if (target.status.max_restarts > 0 &&
       target.status.restarts >= target.status.max_restarts) {
-    throw InputError("drill",
-                     fmt::format("the run has used its {} restarts; the fault would end "
-                                 "it. Start it with a higher resilience.max_restarts",
-                                 target.status.max_restarts));
+    fail_input("drill",
+               "the run has used its {} restarts; the fault would end it. Start it with "
+               "a higher resilience.max_restarts",
+               target.status.max_restarts);
   }
   const bool of_node =
       options.fault == DrillFault::KillNode || options.fault == DrillFault::MarkUnhealthy;
   if (of_node && target.status.job.empty()) {
-    throw InputError("drill",
-                     fmt::format("{} needs other nodes and a batch script that starts "
-                                 "the supervisor again; this run has one machine and "
-                                 "longhaul launch. Use kill-worker or stop-worker",
-                                 drill_fault_name(options.fault)));
+    fail_input(
+        "drill",
+        "{} needs other nodes and a batch script that starts the supervisor again; this "
+        "run has one machine and longhaul launch. Use kill-worker or stop-worker",
+        drill_fault_name(options.fault));
   }
   if (run.config()) target.hang_seconds = run.config()->resilience.hang_timeout_s;
   return target;
@@ -139,9 +136,9 @@ std::string what_to_expect(const Target& target, DrillFault fault) {
 /// terminal.
 bool is_agreed() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0) {
-    throw ConfigError("drill",
-                      "a fault in a run that trains needs a yes, and there is no "
-                      "terminal to ask at; give --yes");
+    fail_config("drill",
+                "a fault in a run that trains needs a yes, and there is no terminal to "
+                "ask at; give --yes");
   }
   fmt::print("Type yes to do it: ");
   std::fflush(stdout);

@@ -67,8 +67,6 @@ class SmallRun {
     const system::Stopwatch watch;
     while (!exit_code() && watch.seconds() < 10.0) monitor::sleep_seconds(kWatchSeconds);
   }
-  SmallRun(const SmallRun&) = delete;
-  SmallRun& operator=(const SmallRun&) = delete;
 
   void start() { step_.emplace(cluster::JobStep::start(words_, {})); }
   /// Returns nothing while the run goes on; 128 and more stand for a signal.
@@ -161,10 +159,8 @@ class Drill {
     Followed files(options_.dir / "undisturbed");
     const monitor::RunFiles* found = files.look();
     if (code != 0 || found == nullptr) {
-      throw TemporaryError(
-          "drill",
-          fmt::format("the undisturbed run failed (exit code {}); see {}",
-                      code.value_or(-1), (options_.dir / "undisturbed.log").string()));
+      fail_temporary("drill", "the undisturbed run failed (exit code {}); see {}",
+                     code.value_or(-1), (options_.dir / "undisturbed.log").string());
     }
     wanted_ = curve_of(*found);
   }
@@ -208,8 +204,7 @@ class Drill {
   std::vector<std::string> words_for(const std::string& name) {
     const fs::path dir = fs::absolute(options_.dir / name);
     if (fs::exists(dir)) {
-      throw InputError("drill", fmt::format("{} is there already; choose another --dir",
-                                            dir.string()));
+      fail_input("drill", "{} is there already; choose another --dir", dir.string());
     }
     const fs::path config = fs::absolute(options_.dir / (name + ".toml"));
     write_text_durable(
@@ -245,9 +240,8 @@ class Drill {
       run.signal(fault == DrillFault::Terminate ? SIGTERM : SIGKILL);
       const std::optional<int> code = wait_for_end(run);
       if (fault == DrillFault::Terminate && code != kExitTemporary) {
-        throw TemporaryError(
-            "drill", fmt::format("SIGTERM ended the run with exit code {} instead of {}",
-                                 code.value_or(-1), kExitTemporary));
+        fail_temporary("drill", "SIGTERM ended the run with exit code {} instead of {}",
+                       code.value_or(-1), kExitTemporary);
       }
       return run.start();
     }
@@ -256,7 +250,7 @@ class Drill {
       throw TemporaryError("drill", std::string(run::kStatusFile) + " shows no ranks");
     }
     if (fault == DrillFault::DamageCheckpoint && !damage_newest(files.dir())) {
-      throw TemporaryError("drill", "there is no checkpoint to damage");
+      fail_temporary("drill", "there is no checkpoint to damage");
     }
     const int64_t rank = status->ranks[random_() % status->ranks.size()].rank;
     strike(files.dir(), *status,

@@ -12,7 +12,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/fleet/fleet.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/cluster/record/exclusions.h"
@@ -36,7 +35,7 @@ std::vector<std::string> words_of(int64_t process) {
 /// before `is_it` looks at it, so that its number cannot pass to another process in
 /// between.
 bool signal_if(int64_t process, int number, const std::function<bool()>& is_it) {
-  const cluster::Descriptor held(
+  const Descriptor held(
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
   return held.is_open() && is_it() &&
          ::syscall(SYS_pidfd_send_signal, held.get(), number, nullptr, 0) == 0;
@@ -51,15 +50,13 @@ bool is_rank(int64_t process, int64_t rank) {
 /// process. All directories are searched, because a run may be known by several paths.
 std::optional<cluster::NodeDirectories> directories_of(int64_t rank, int64_t process) {
   const std::string own = fmt::format("longhaul-{}-", ::geteuid());
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/dev/shm", error)) {
-    if (!entry.path().filename().string().starts_with(own)) continue;
-    const cluster::NodeDirectories found{entry.path()};
+  for (const fs::path& dir : paths_in("/dev/shm")) {
+    if (!dir.filename().string().starts_with(own)) continue;
+    const cluster::NodeDirectories found{dir};
     try {
       const fs::path path =
           run::rank_record_path(found.records(), static_cast<int>(rank));
-      if (fs::exists(path, error) && run::read_rank_record(path).pid == process)
-        return found;
+      if (is_seen(path) && run::read_rank_record(path).pid == process) return found;
     } catch (const Error&) {
       continue;  // such as the record of another version
     }
@@ -94,9 +91,8 @@ void kill_supervisor_here(const fs::path& run_dir) {
 
 void kill_node_here(const fs::path& run_dir, const cluster::NodeDirectories& directories,
                     cluster::NodeWatch& watch) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : paths_in("/proc")) {
+    const std::string name = path.filename().string();
     const auto process = whole_number<int64_t>(name);
     if (!process || !is_agent(*process, directories)) continue;
     signal_if(*process, SIGKILL, [&] { return is_agent(*process, directories); });
@@ -134,11 +130,10 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
                     const StrikeHere& order) {
   if (order.job.empty()) {
     if (node != host_name()) {
-      throw InputError(
+      fail_input(
           "drill",
-          fmt::format(
-              "rank {} is on {}, and this node is {}; start the drill on the rank's node",
-              order.rank, node, host_name()));
+          "rank {} is on {}, and this node is {}; start the drill on the rank's node",
+          order.rank, node, host_name());
     }
     return strike_here(run_dir, order);
   }
@@ -152,10 +147,9 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
   const auto words = step_words(run_dir, node, order);
   const cluster::CommandResult result = cluster::run_command(words, options);
   if (!result.ok()) {
-    throw TemporaryError(
-        "drill", fmt::format("'{}' ended with {}: {}{}", system::describe_command(words),
-                             result.exit_code, result.errors.substr(0, 400),
-                             result.timed_out ? " (no answer in time)" : ""));
+    fail_temporary("drill", "'{}' ended with {}: {}{}", system::describe_command(words),
+                   result.exit_code, result.errors.substr(0, 400),
+                   result.timed_out ? " (no answer in time)" : "");
   }
 }
 
@@ -196,8 +190,7 @@ void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fa
             int64_t rank) {
   const auto victim = std::ranges::find(status.ranks, rank, &run::RunStatus::Rank::rank);
   if (victim == status.ranks.end()) {
-    throw InputError("drill", fmt::format("there is no rank {}: the run has {}", rank,
-                                          status.ranks.size()));
+    fail_input("drill", "there is no rank {}: the run has {}", rank, status.ranks.size());
   }
   if (fault == DrillFault::KillWorkers) {
     bool struck = false;

@@ -23,25 +23,11 @@ constexpr const char* kIndexEnding = ".safetensors.index.json";
 /// The field of config.json that names the weights' file.
 constexpr const char* kNamedWeights = "transformers_weights";
 
-std::vector<fs::path> files_of(const fs::path& dir) {
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end;
-       it.increment(error)) {
-    files.push_back(it->path());
-  }
-  if (error) {
-    fail_input("weights", "{}: cannot be listed: {}", dir.string(), error.message());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 // Throws InputError that says why there are no weights, by what lies there.
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
   if (!fs::exists(dir)) throw InputError("weights", missing_path(dir));
   if (!fs::is_directory(dir)) {
-    throw InputError("weights", dir.string() + ": is not a directory");
+    fail_input("weights", "{}: is not a directory", dir.string());
   }
   if (fs::exists(dir / "store.json")) {
     fail_input("weights",
@@ -54,8 +40,7 @@ std::vector<fs::path> files_of(const fs::path& dir) {
   }
   std::string found;
   bool pickles = false;
-  for (const fs::path& file : files_of(dir)) {
-    const std::string name = file.filename().string();
+  for (const std::string& name : listed_names(dir)) {
     pickles = pickles || glob_match("*.bin", name) || glob_match("*.pt*", name);
     if (found.size() < 200) found += (found.empty() ? "" : ", ") + name;
   }
@@ -181,7 +166,7 @@ HfIndex HfIndex::parse(std::string_view text, const fs::path& path) {
   const Json json = parse_json(text, what);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
-    throw InputError("weights", what + ": no \"weight_map\" object with tensors in it");
+    fail_input("weights", "{}: no \"weight_map\" object with tensors in it", what);
   }
   HfIndex index;
   for (const auto& [name, file] : map->items()) {

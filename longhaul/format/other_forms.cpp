@@ -1,6 +1,6 @@
 #include "longhaul/format/other_forms.h"
 
-#include <system_error>
+#include <algorithm>
 
 namespace longhaul::format {
 namespace {
@@ -15,19 +15,15 @@ constexpr const char* kAdapter =
     "into its base model first (peft: merge_and_unload(), then save_pretrained())";
 
 bool holds_gguf(const fs::path& dir) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".gguf") return true;
-  }
-  return false;
+  return std::ranges::any_of(
+      paths_in(dir), [](const fs::path& path) { return path.extension() == ".gguf"; });
 }
 
 }  // namespace
 
 std::string other_form(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return path.extension() == ".gguf" ? kGguf : "";
-  if (fs::exists(path / "adapter_config.json", error)) return kAdapter;
+  if (!is_seen_directory(path)) return path.extension() == ".gguf" ? kGguf : "";
+  if (is_seen(path / "adapter_config.json")) return kAdapter;
   return holds_gguf(path) ? kGguf : "";
 }
 

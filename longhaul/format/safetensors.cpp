@@ -161,8 +161,8 @@ void check_whole(const SafetensorsHeader& header, uint64_t file_size,
   fail(what,
        "tensor '{}': its data ends at byte {}, but the file ends at byte {}; the file is "
        "truncated: {} of {} are there; {}",
-       last->name, wanted, file_size, human_bytes(static_cast<double>(file_size)),
-       human_bytes(static_cast<double>(wanted)), kFetchAgain);
+       last->name, wanted, file_size, human_bytes(file_size), human_bytes(wanted),
+       kFetchAgain);
 }
 
 // Checks that each tensor, sorted by begin, starts where the one before ends.
@@ -239,7 +239,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
 SafetensorsFile SafetensorsFile::open(const fs::path& path) {
   SafetensorsFile result;
   if (fs::is_directory(path)) {
-    throw InputError("safetensors", path.string() + ": is a directory, not a file");
+    fail_input("safetensors", "{}: is a directory, not a file", path.string());
   }
   result.file_ = File::open_read(path);
   result.size_ = result.file_.size();

@@ -91,28 +91,12 @@ std::optional<SideKind> kind_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<std::string> names_in(const fs::path& dir, const std::string& prefix = {}) {
-  std::error_code error;
-  std::vector<std::string> names;
-  // A file without a directory in its path lies in ".".
-  for (fs::directory_iterator it(dir.empty() ? fs::path(".") : dir, error), end;
-       !error && it != end; it.increment(error)) {
-    names.push_back(prefix + it->path().filename().string());
-  }
-  if (error) {
-    fail_input("weights", "{}: cannot be listed: {}", dir.string(), error.message());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 /// Returns side files by name, also damaged ones.
 std::vector<std::string> named_side_files(const fs::path& dir) {
-  std::vector<std::string> all = names_in(dir);
-  std::error_code error;
-  if (fs::is_directory(dir / kTemplateFolder, error)) {
+  std::vector<std::string> all = listed_names(dir);
+  if (is_seen_directory(dir / kTemplateFolder)) {
     const std::string prefix = std::string(kTemplateFolder) + "/";
-    const std::vector<std::string> more = names_in(dir / kTemplateFolder, prefix);
+    const std::vector<std::string> more = listed_names(dir / kTemplateFolder, prefix);
     all.insert(all.end(), more.begin(), more.end());
   }
   std::erase_if(all, [](const std::string& name) { return !kind_of(name); });
@@ -194,12 +178,25 @@ bool has_tokenizer(const std::vector<std::string>& names) {
   });
 }
 
+std::vector<std::string> listed_names(const fs::path& dir, const std::string& prefix) {
+  std::error_code error;
+  std::vector<std::string> names;
+  // A file without a directory in its path lies in ".".
+  for (fs::directory_iterator it(dir.empty() ? fs::path(".") : dir, error), end;
+       !error && it != end; it.increment(error)) {
+    names.push_back(prefix + it->path().filename().string());
+  }
+  if (error) {
+    fail_input("weights", "{}: cannot be listed: {}", dir.string(), error.message());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 std::vector<std::string> hf_side_files(const fs::path& dir) {
   std::vector<std::string> names = named_side_files(dir);
-  std::error_code error;
-  std::erase_if(names, [&](const std::string& name) {
-    return !fs::is_regular_file(dir / name, error);
-  });
+  std::erase_if(names,
+                [&](const std::string& name) { return !is_seen_file(dir / name); });
   return names;
 }
 
@@ -223,10 +220,10 @@ void check_side_files(const fs::path& dir) {
 std::vector<std::string> files_left_behind(const fs::path& dir,
                                            const std::vector<std::string>& used) {
   std::vector<std::string> left;
-  for (const std::string& name : names_in(dir)) {
+  for (const std::string& name : listed_names(dir)) {
     const bool folder = fs::is_directory(dir / name);
     if (folder && name == kTemplateFolder) {
-      for (const std::string& file : names_in(dir / name, name + "/")) {
+      for (const std::string& file : listed_names(dir / name, name + "/")) {
         if (!kind_of(file)) left.push_back(file);
       }
     } else if (folder || !kind_of(name)) {

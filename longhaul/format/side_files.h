@@ -12,6 +12,11 @@ namespace longhaul::format {
 // optimizer states and code are not on the list. Names are relative to the directory,
 // with '/' for a file in a folder.
 
+/// Returns the names in a directory, sorted, with the prefix before each. Throws
+/// InputError where they cannot be listed.
+std::vector<std::string> listed_names(const fs::path& dir,
+                                      const std::string& prefix = {});
+
 /// Returns the config, tokenizer, chat template, processor, licence and readme files that
 /// a directory has, in the order of their names.
 std::vector<std::string> hf_side_files(const fs::path& dir);

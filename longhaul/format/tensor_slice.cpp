@@ -52,7 +52,6 @@ TensorSlice TensorSlice::whole(std::string name, std::vector<int64_t> shape,
 }
 
 int64_t TensorSlice::num_elements() const { return product(extent); }
-int64_t TensorSlice::global_num_elements() const { return product(global_shape); }
 bool TensorSlice::is_whole() const { return extent == global_shape; }
 
 void TensorSlice::check() const {

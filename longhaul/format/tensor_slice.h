@@ -25,9 +25,8 @@ struct TensorSlice {
   /// Returns the slice that is the whole tensor.
   static TensorSlice whole(std::string name, std::vector<int64_t> shape, DType dtype);
 
-  /// Returns the number of elements of this slice, or of the whole tensor.
+  /// Returns the number of elements of this slice.
   int64_t num_elements() const;
-  int64_t global_num_elements() const;
   bool is_whole() const;
   /// Throws Error (Internal) if the invariant is broken.
   void check() const;

@@ -131,20 +131,16 @@ std::vector<Probe> disk_probes(const fs::path& directory) {
     file.close();
   };
   const auto read = [path] {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-      throw InputError("bench", path.string() + " was removed while it was measured");
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.is_open())
+      fail_input("bench", "{} was removed while it was measured", path.string());
+    ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
     std::string block(kWriteBytes, '\0');
-    while (::read(fd, block.data(), block.size()) > 0) {
+    while (::read(file.get(), block.data(), block.size()) > 0) {
     }
-    ::close(fd);
   };
   // Removes the file together with the last probe.
-  const std::shared_ptr<void> remove(nullptr, [path](void*) {
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  });
+  const std::shared_ptr<void> remove(nullptr, [path](void*) { try_remove(path); });
   return {{"file written and synced", "B", kFileBytes, [write, remove] { write(); }},
           {"file read again from the disk", "B", kFileBytes, [read, remove] { read(); }}};
 }

@@ -59,9 +59,10 @@ class GoldenFile {
 
   Reference take() {
     if (found_.loss.empty()) {
-      throw InputError("report", name_ +
-                                     ": no loss in it; give a run directory, or a file "
-                                     "with a number, or a step and a number, a line");
+      fail_input("report",
+                 "{}: no loss in it; give a run directory, or a file with a number, or a "
+                 "step and a number, a line",
+                 name_);
     }
     const double rate = median(rates_);
     if (std::isfinite(rate)) found_.seqs_per_s = rate;
@@ -70,7 +71,7 @@ class GoldenFile {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw InputError("report", fmt::format("{}:{}: the line {}", name_, number_, what));
+    fail_input("report", "{}:{}: the line {}", name_, number_, what);
   }
 
   void head(const std::vector<std::string_view>& fields) {
@@ -192,12 +193,11 @@ bool judge_loss(const Reference& run, const Reference& reference,
     }
   }
   if (found.common == 0) {
-    throw InputError(
-        "report",
-        fmt::format("no common step{} from step {} on: the run has {}, the reference {}; "
-                    "choose another with --from-step",
-                    found.undefined > 0 ? " with a finite loss" : "", from_step,
-                    range_of(run), range_of(reference)));
+    fail_input("report",
+               "no common step{} from step {} on: the run has {}, the reference {}; "
+               "choose another with --from-step",
+               found.undefined > 0 ? " with a finite loss" : "", from_step, range_of(run),
+               range_of(reference));
   }
   const double share =
       static_cast<double>(found.within) / static_cast<double>(found.common);
@@ -237,9 +237,8 @@ bool judge_throughput(const Reference& run, const Reference& reference, double r
   const auto known = [](const Reference& one, const char* which) {
     const double rate = one.seqs_per_s.value_or(0.0);
     if (rate > 0.0) return rate;
-    throw InputError("report", fmt::format("the {} says no throughput ({}); leave "
-                                           "--throughput-rtol out",
-                                           which, run::kSeqsPerSecondKey));
+    fail_input("report", "the {} says no throughput ({}); leave --throughput-rtol out",
+               which, run::kSeqsPerSecondKey);
   };
   const double golden = known(reference, "reference");
   const double ours = known(run, "run");
@@ -269,8 +268,7 @@ Reference reference_of(const Records& records) {
 }
 
 Reference read_reference(const fs::path& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
+  if (is_seen_directory(path)) {
     RunFiles run(path);
     run.refresh();
     return reference_of(run.records());

@@ -1,6 +1,5 @@
 #include "longhaul/monitor/line_tail.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,13 +27,11 @@ LineTail::Found LineTail::read(const OnLine& line, const OnRestart& restart) {
   struct stat held{};
   if (::stat(path_.c_str(), &held) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return Found::Nothing;
-    throw InputError("run directory",
-                     fmt::format("{}: {}", path_.string(), std::strerror(errno)));
+    fail_input("run directory", "{}: {}", path_.string(), std::strerror(errno));
   }
   // A pipe or a device would block or never end.
   if (!S_ISREG(held.st_mode)) {
-    throw InputError("run directory",
-                     fmt::format("{} is no regular file", path_.string()));
+    fail_input("run directory", "{} is no regular file", path_.string());
   }
   const auto size = static_cast<uint64_t>(held.st_size);
   const bool another = is_another(held.st_dev, held.st_ino, size);

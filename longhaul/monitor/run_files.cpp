@@ -8,12 +8,10 @@
 #include <ctime>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
 #include "longhaul/config/load.h"
-#include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_past.h"
 
@@ -112,27 +110,22 @@ RunFiles::RunFiles(fs::path dir)
     : dir_(std::move(dir)),
       metrics_tail_(dir_ / run::kMetricsFile),
       events_tail_(dir_ / run::kEventsFile) {
-  std::error_code error;
-  if (!fs::is_directory(dir_, error)) {
-    const bool file = fs::exists(dir_, error);
+  if (!is_seen_directory(dir_)) {
+    const bool file = is_seen(dir_);
     if (file && dir_.extension() == ".toml") {
-      throw InputError("run directory",
-                       fmt::format("{} is a run file; give the directory that run.dir in "
-                                   "it names{}",
-                                   dir_.string(), run_dir_of(dir_)));
+      fail_input("run directory",
+                 "{} is a run file; give the directory that run.dir in it names{}",
+                 dir_.string(), run_dir_of(dir_));
     }
-    throw InputError("run directory",
-                     fmt::format("{} is no directory; give the run.dir "
-                                 "of a run{}",
-                                 dir_.string(), run::runs_below(dir_.parent_path())));
+    fail_input("run directory", "{} is no directory; give the run.dir of a run{}",
+               dir_.string(), run::runs_below(dir_.parent_path()));
   }
   if (!run::holds_run(dir_)) {
-    throw InputError(
+    fail_input(
         "run directory",
-        fmt::format("{} holds nothing of a run (no {}, {}, {}, {}); give the run.dir of "
-                    "a run{}",
-                    dir_.string(), run::kMetricsFile, run::kEventsFile, run::kStatusFile,
-                    run::kConfigFile, run::runs_below(dir_)));
+        "{} holds nothing of a run (no {}, {}, {}, {}); give the run.dir of a run{}",
+        dir_.string(), run::kMetricsFile, run::kEventsFile, run::kStatusFile,
+        run::kConfigFile, run::runs_below(dir_));
   }
 }
 
@@ -201,12 +194,12 @@ void RunFiles::add_event(std::string_view line) {
   try {
     Event event;
     event.fields = parse_json(line, run::kEventsFile, kMaxFileDepth);
-    if (!event.fields.is_object()) throw InputError("json", "no object");
+    if (!event.fields.is_object()) fail_input("json", "no object");
     run::EventHead head = run::EventHead::read(event.fields, plain_text);
     event.time = clock_.time_of(head);
     event.kind = std::move(head.kind);
     if (event.kind.empty() || event.time < 0.0 || event.time > run::kLastTime) {
-      throw InputError("json", "no event");
+      fail_input("json", "no event");
     }
     const bool has_loads = event.kind == run::ExpertLoadsEvent::kKind;
     event_counts_.bytes += has_loads ? kBytesWithoutLoads : line.size();

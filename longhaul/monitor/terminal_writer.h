@@ -15,8 +15,6 @@ class Terminal {
  public:
   Terminal();
   ~Terminal();
-  Terminal(const Terminal&) = delete;
-  Terminal& operator=(const Terminal&) = delete;
 
   /// Writes the whole screen at once, over the old screen, which is not cleared before.
   void draw(const std::vector<std::string>& lines);

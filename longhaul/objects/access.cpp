@@ -63,11 +63,10 @@ fs::path Access::readable(const fs::path& path) const {
   if (!is_address(path)) return path;
   const Address address = parse_pattern(path);
   if (has_wildcard(address.key)) {
-    throw InputError("objects",
-                     address.text() +
-                         ": patterns of addresses name inputs of `longhaul data "
-                         "build` and files of ready ids alone; name one object or "
-                         "the prefix of all that is meant");
+    fail_input("objects",
+               "{}: patterns of addresses name inputs of `longhaul data build` and files "
+               "of ready ids alone; name one object or the prefix of all that is meant",
+               address.text());
   }
   {
     const std::lock_guard lock(state_->mutex);

@@ -10,8 +10,7 @@ std::vector<fs::path> client_files() {
     const char* const value = std::getenv(variable);
     if (value == nullptr || *value == '\0') return;
     const fs::path path = below == nullptr ? fs::path(value) : fs::path(value) / below;
-    std::error_code absent;
-    if (fs::exists(path, absent)) found.push_back(path);
+    if (is_seen(path)) found.push_back(path);
   };
   add("HOME", ".aws");
   add("AWS_SHARED_CREDENTIALS_FILE");

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <system_error>
 
 #include "longhaul/base/error.h"
 #include "longhaul/objects/local_copy.h"

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/refused.h"
@@ -16,9 +15,9 @@ namespace longhaul::objects {
 
 namespace {
 
-int open_lock(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) throw refused("objects", "the file " + path.string(), errno);
+Descriptor open_lock(const fs::path& path) {
+  Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!fd.is_open()) throw refused("objects", "the file " + path.string(), errno);
   return fd;
 }
 
@@ -27,29 +26,23 @@ int open_lock(const fs::path& path) {
 FileLock::FileLock(const fs::path& path) : path_(path), fd_(open_lock(path)) {}
 
 FileLock::~FileLock() {
-  if (fd_ < 0) return;
-  release();
-  ::close(fd_);
+  if (fd_.is_open()) release();
 }
-
-FileLock::FileLock(FileLock&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 bool FileLock::is_there() const {
   struct stat named{};
   struct stat open{};
-  return ::stat(path_.c_str(), &named) == 0 && ::fstat(fd_, &open) == 0 &&
+  return ::stat(path_.c_str(), &named) == 0 && ::fstat(fd_.get(), &open) == 0 &&
          named.st_ino == open.st_ino && named.st_dev == open.st_dev;
 }
 
 bool FileLock::take(int kind) {
   while (true) {
-    const bool locked = ::flock(fd_, kind | LOCK_NB) == 0;
+    const bool locked = ::flock(fd_.get(), kind | LOCK_NB) == 0;
     if (locked && is_there()) return true;
     // NFS answers ESTALE if another machine has removed the file.
     if (!locked && errno != ESTALE) break;
-    const int fd = open_lock(path_);
-    ::close(std::exchange(fd_, fd));
+    fd_ = open_lock(path_);
   }
   if (errno == EWOULDBLOCK) return false;
   fail_input("objects",
@@ -58,10 +51,10 @@ bool FileLock::take(int kind) {
              path_.string(), std::generic_category().message(errno));
 }
 
-void FileLock::release() { ::flock(fd_, LOCK_UN); }
+void FileLock::release() { ::flock(fd_.get(), LOCK_UN); }
 
 void FileLock::remove() { ::unlink(path_.c_str()); }
 
-void FileLock::touch() { ::futimens(fd_, nullptr); }
+void FileLock::touch() { ::futimens(fd_.get(), nullptr); }
 
 }  // namespace longhaul::objects

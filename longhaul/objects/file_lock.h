@@ -12,8 +12,7 @@ class FileLock {
   /// TemporaryError where the system refuses.
   explicit FileLock(const fs::path& path);
   ~FileLock();
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&&) = delete;
+  FileLock(FileLock&&) noexcept = default;
 
   /// Takes the lock (LOCK_EX or LOCK_SH of sys/file.h), or changes its kind. Returns
   /// false where another FileLock has it. Throws InputError where the file system has no
@@ -31,7 +30,7 @@ class FileLock {
   bool is_there() const;
 
   fs::path path_;
-  int fd_;
+  Descriptor fd_;
 };
 
 }  // namespace longhaul::objects

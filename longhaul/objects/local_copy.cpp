@@ -13,7 +13,6 @@
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -207,16 +206,15 @@ struct LocalCopies::State {
   /// Returns whether a copy is there and sound. One that is not is deleted.
   bool is_good(const CopyContent& content, const Address& address) {
     const std::string& id = content.id;
-    std::error_code absent;
-    if (!fs::exists(copy_dir(id) / kRecord, absent)) {
-      fs::remove_all(copy_dir(id), absent);
+    if (!is_seen(copy_dir(id) / kRecord)) {
+      try_remove_all(copy_dir(id));
       return false;
     }
     const auto broken = Failure::of([&] { prove(content, address); });
     if (!broken) return true;
     say(fmt::format("the copy of {} is damaged and is fetched again: {}", address.text(),
                     broken->message));
-    fs::remove_all(copy_dir(id), absent);
+    try_remove_all(copy_dir(id));
     return false;
   }
 
@@ -234,10 +232,9 @@ struct LocalCopies::State {
   Taken taken() const {
     Taken all;
     for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-      std::error_code absent;
       if (entry.path().extension() != ".lock") continue;
       const std::string id = entry.path().stem().string();
-      if (const fs::path part = part_dir(id); fs::exists(part / kPlanned, absent)) {
+      if (const fs::path part = part_dir(id); is_seen(part / kPlanned)) {
         FileLock lock(entry.path());
         if (lock.take(LOCK_EX)) {
           fs::remove_all(part);
@@ -252,7 +249,7 @@ struct LocalCopies::State {
         }
       }
       const fs::path record = copy_dir(id) / kRecord;
-      if (!fs::exists(record, absent)) {
+      if (!is_seen(record)) {
         if (id != kRoom) remove_leftovers(entry.path(), id);
         continue;
       }
@@ -370,11 +367,10 @@ struct LocalCopies::State {
       if (came == known->hash) break;
       if (came != before && fetches < kMostFetches) continue;
       if (came != before) {
-        throw TemporaryError(
-            "objects", fmt::format("{}: its bytes have come {} times, each time with "
-                                   "a hash that is not the one of {}; start again "
-                                   "later",
-                                   object.address.text(), fetches + 1, known->record));
+        fail_temporary("objects",
+                       "{}: its bytes have come {} times, each time with a hash that is "
+                       "not the one of {}; start again later",
+                       object.address.text(), fetches + 1, known->record);
       }
       const std::string damage = fmt::format(
           "{}: its bytes have come {} times, now with hash {}, and {} says {}: the "
@@ -454,8 +450,7 @@ struct LocalCopies::State {
       // Processes that use a copy share its lock. If the lock can be shared, another
       // process has proved the copy.
       if (lock.take(LOCK_SH)) {
-        std::error_code absent;
-        shared = fs::exists(copy_dir(content.id) / kRecord, absent);
+        shared = is_seen(copy_dir(content.id) / kRecord);
         if (shared) break;
         lock.release();
       }
@@ -472,8 +467,7 @@ struct LocalCopies::State {
     while (!lock.take(LOCK_SH)) std::this_thread::sleep_for(kLockWait);
     // While a lock changes from exclusive to shared, the system may give it to another
     // process.
-    std::error_code absent;
-    if (!fs::exists(copy_dir(content.id) / kRecord, absent)) {
+    if (!is_seen(copy_dir(content.id) / kRecord)) {
       lock.release();
       return take(content, address, waits);
     }

@@ -14,7 +14,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <future>
 #include <map>
 #include <mutex>
@@ -27,7 +26,6 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/objects/etag.h"
-#include "longhaul/objects/protocol.h"
 #include "longhaul/objects/shared_places.h"
 #include "longhaul/system/messages.h"
 #include "longhaul/system/signals.h"
@@ -57,8 +55,7 @@ TemporaryError stopped_error() {
 pid_t start_service(int socket, int memory, const Address& address,
                     ObjectStore::Priority priority) {
   const fs::path program = fs::path(this_program()).parent_path() / "longhaul-objects";
-  std::error_code absent;
-  if (!fs::exists(program, absent)) {
+  if (!is_seen(program)) {
     fail_input(
         "objects",
         "{}: {} is not there, so no address of an object store can be opened. This "
@@ -70,13 +67,13 @@ pid_t start_service(int socket, int memory, const Address& address,
   static_cast<void>(patience_seconds());
   // The numbers lie above both descriptors that the program gets. So no copy overwrites a
   // descriptor that has to be copied.
-  const int high_socket = ::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1);
-  const int high_memory = ::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1);
+  const Descriptor high_socket(::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1));
+  const Descriptor high_memory(::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1));
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, high_socket, kServiceSocket);
-  ::posix_spawn_file_actions_adddup2(&actions, high_memory, kServiceMemory);
+  ::posix_spawn_file_actions_adddup2(&actions, high_socket.get(), kServiceSocket);
+  ::posix_spawn_file_actions_adddup2(&actions, high_memory.get(), kServiceMemory);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -89,14 +86,12 @@ pid_t start_service(int socket, int memory, const Address& address,
                        priority == ObjectStore::Priority::Low ? low.data() : nullptr,
                        nullptr};
   pid_t child = -1;
-  const int error = high_socket < 0 || high_memory < 0
+  const int error = !high_socket.is_open() || !high_memory.is_open()
                         ? EMFILE
                         : ::posix_spawn(&child, name.c_str(), &actions, &attributes,
                                         arguments, environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
-  ::close(high_socket);
-  ::close(high_memory);
   if (error != 0) throw refused("objects", "the process " + name, error);
   return child;
 }
@@ -137,26 +132,19 @@ struct ObjectStore::State {
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         throw refused("objects", "a pair of sockets", errno);
       }
-      socket = ends[0];
-      try {
-        child = start_service(ends[1], memory->descriptor(), address, priority);
-      } catch (...) {
-        ::close(ends[0]);
-        ::close(ends[1]);
-        throw;
-      }
-      ::close(ends[1]);
+      socket = Descriptor(ends[0]);
+      const Descriptor of_child(ends[1]);
+      child = start_service(of_child.get(), memory->descriptor(), address, priority);
     }
     ~Service() {
       // In a child, a shutdown of the socket would end it for the parent, too.
       if (::getpid() != maker) {
         if (receiver.joinable()) receiver.detach();
-        ::close(socket);
         return;
       }
-      ::shutdown(socket, SHUT_RDWR);
+      ::shutdown(socket.get(), SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
-      ::close(socket);
+      socket.reset();
       // The process might still fetch bytes for which nobody waits.
       if (stopped) ::kill(child, SIGKILL);
       const auto last = std::chrono::steady_clock::now() + kEndSeconds;
@@ -170,13 +158,11 @@ struct ObjectStore::State {
         pause = std::min(2 * pause, std::chrono::milliseconds(100));
       }
     }
-    Service(const Service&) = delete;
-    Service& operator=(const Service&) = delete;
 
     /// A process that has lost its socket may still write here, so each has its own.
     std::shared_ptr<SharedPlaces> memory = std::make_shared<SharedPlaces>();
     const pid_t maker = ::getpid();
-    int socket = -1;
+    Descriptor socket;
     pid_t child = -1;
     std::atomic<bool> gone = false;
     std::atomic<bool> stopped = false;
@@ -209,10 +195,7 @@ struct ObjectStore::State {
         const std::lock_guard own(service->mutex);
         return service->counts;
       }();
-      earlier.requests += last.requests;
-      earlier.retries += last.retries;
-      earlier.read += last.read;
-      earlier.written += last.written;
+      earlier += last;
       service.reset();
     }
     // The service counts once its thread runs. Without the thread nobody would get an
@@ -247,10 +230,10 @@ struct ObjectStore::State {
   static void receive_answers(Service& one) {
     Head head;
     std::string text;
-    while (system::receive_all(one.socket, &head, sizeof(head)) &&
+    while (system::receive_all(one.socket.get(), &head, sizeof(head)) &&
            head.text_bytes <= kMostTextBytes && head.data_bytes <= kMostDataBytes) {
       text.resize(head.text_bytes);
-      if (!system::receive_all(one.socket, text.data(), text.size())) break;
+      if (!system::receive_all(one.socket.get(), text.data(), text.size())) break;
       Waiting waiting;
       {
         const std::lock_guard lock(one.mutex);
@@ -264,7 +247,8 @@ struct ObjectStore::State {
         if (head.data_bytes != 0 && head.data_bytes != waiting.data.size()) {
           throw Error(ErrorKind::Internal, "objects", "an answer of another length");
         }
-        if (!system::receive_all(one.socket, waiting.data.data(), head.data_bytes)) {
+        if (!system::receive_all(one.socket.get(), waiting.data.data(),
+                                 head.data_bytes)) {
           throw end_of(one);
         }
         waiting.answer.set_value(Json::parse(open_reply(std::move(text))));
@@ -298,8 +282,8 @@ struct ObjectStore::State {
     bool sent = false;
     {
       const std::lock_guard lock(one->sending);
-      sent = system::send_all(one->socket, &head, sizeof(head)) &&
-             system::send_all(one->socket, text.data(), text.size());
+      sent = system::send_all(one->socket.get(), &head, sizeof(head)) &&
+             system::send_all(one->socket.get(), text.data(), text.size());
     }
     if (!sent || one->gone) {
       const std::lock_guard lock(one->mutex);
@@ -418,9 +402,10 @@ std::optional<std::string> ObjectStore::read_text(const Address& address,
     proof.update(std::as_bytes(std::span(text)));
     if (proof.fits() || came_right(*object, proof.digest())) return text;
   }
-  throw TemporaryError("objects", address.text() +
-                                      ": the store gave other bytes each time that it "
-                                      "was read; start again later");
+  fail_temporary(
+      "objects",
+      "{}: the store gave other bytes each time that it was read; start again later",
+      address.text());
 }
 
 void ObjectStore::remove(const Address& address) {
@@ -433,7 +418,7 @@ void ObjectStore::stop() {
   if (!state_->service) return;
   // The receiving thread finds the end of the socket, and tells all threads that wait.
   state_->service->stopped = true;
-  ::shutdown(state_->service->socket, SHUT_RDWR);
+  ::shutdown(state_->service->socket.get(), SHUT_RDWR);
 }
 
 void ObjectStore::require_going() const {
@@ -451,10 +436,7 @@ ObjectCounts ObjectStore::counts() const {
   ObjectCounts counts = state_->earlier;
   if (state_->service) {
     const std::lock_guard own(state_->service->mutex);
-    counts.requests += state_->service->counts.requests;
-    counts.retries += state_->service->counts.retries;
-    counts.read += state_->service->counts.read;
-    counts.written += state_->service->counts.written;
+    counts += state_->service->counts;
   }
   return counts;
 }

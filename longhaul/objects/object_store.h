@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,8 +44,6 @@ class ObjectStore {
   };
   explicit ObjectStore(Priority priority = Priority::Normal);
   ~ObjectStore();
-  ObjectStore(const ObjectStore&) = delete;
-  ObjectStore& operator=(const ObjectStore&) = delete;
 
   /// Returns what the store says about an object; nothing where there is no such object.
   std::optional<ObjectInfo> look(const Address& address);

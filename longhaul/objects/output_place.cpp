@@ -9,13 +9,10 @@
 #include <iterator>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <random>
-#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -250,22 +247,21 @@ OutputPlace::OutputPlace(const std::string& named, OutputRequests store,
   if (!objects::is_address(named)) return;
   const Address address = parse_address(named);
   if (address.key.empty()) {
-    throw InputError("objects", named +
-                                    ": names a whole bucket; add a key to write "
-                                    "below, as s3://BUCKET/KEY");
+    fail_input("objects",
+               "{}: names a whole bucket; add a key to write below, as s3://BUCKET/KEY",
+               named);
   }
   if (has_wildcard(address.key)) {
-    throw InputError("objects", named +
-                                    ": has a character of patterns (* ? [), so nothing "
-                                    "could read what is written there; name an address "
-                                    "without it");
+    fail_input("objects",
+               "{}: has a character of patterns (* ? [), so nothing could read what is "
+               "written there; name an address without it",
+               named);
   }
   if (use.processes > 1) {
-    throw InputError(
-        "objects",
-        fmt::format("{}: {} processes share this work, and only one may write to an "
-                    "address; start one, or give a path that all of them see",
-                    named, use.processes));
+    fail_input("objects",
+               "{}: {} processes share this work, and only one may write to an address; "
+               "start one, or give a path that all of them see",
+               named, use.processes);
   }
   const fs::path parent =
       default_cache().parent_path() / "uploads" / uploads_name(address);
@@ -306,10 +302,10 @@ void OutputPlace::take_locks(const fs::path& uploads) {
     const fs::path file = uploads / (uploads_name(place.address) + ".lock");
     locks_.emplace_back(file);
     if (!locks_.back().take(LOCK_EX)) {
-      throw InputError("objects", place.address.text() +
-                                      ": another command of this machine is writing "
-                                      "there; wait until that command ends, or end it, "
-                                      "and start this one again");
+      fail_input("objects",
+                 "{}: another command of this machine is writing there; wait until that "
+                 "command ends, or end it, and start this one again",
+                 place.address.text());
     }
     write_text_durable(file, place.address.text() + "\n");
   }
@@ -383,8 +379,7 @@ bool OutputPlace::was_sent() const {
 void OutputPlace::forget_directories() const {
   for (const Place& place : places_) fs::remove_all(place.dir);
   fs::remove(begun_);
-  std::error_code not_empty;
-  fs::remove(fs::path(path_).parent_path(), not_empty);
+  try_remove(fs::path(path_).parent_path());
 }
 
 std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& there,

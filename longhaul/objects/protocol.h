@@ -27,6 +27,13 @@ struct ObjectCounts {
   int64_t retries = 0;   ///< requests that were tried again
   uint64_t read = 0;     ///< bytes that came
   uint64_t written = 0;  ///< bytes that went
+
+  void operator+=(const ObjectCounts& more) {
+    requests += more.requests;
+    retries += more.retries;
+    read += more.read;
+    written += more.written;
+  }
 };
 
 /// Begins each message.

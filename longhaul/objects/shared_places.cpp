@@ -16,14 +16,13 @@ off_t offset_of(uint64_t number) { return static_cast<off_t>(number * kPlaceByte
 
 SharedPlaces::SharedPlaces()
     : descriptor_(::memfd_create("longhaul-objects", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) throw refused("objects", "memory to share", errno);
+  if (!descriptor_.is_open()) throw refused("objects", "memory to share", errno);
 }
 
 SharedPlaces::SharedPlaces(int descriptor) : descriptor_(descriptor) {}
 
 SharedPlaces::~SharedPlaces() {
   for (const auto& [number, place] : mapped_) ::munmap(place, kPlaceBytes);
-  ::close(descriptor_);
 }
 
 std::byte* SharedPlaces::at(uint64_t number) {
@@ -31,7 +30,7 @@ std::byte* SharedPlaces::at(uint64_t number) {
   const auto found = mapped_.find(number);
   if (found != mapped_.end()) return found->second;
   void* place = ::mmap(nullptr, kPlaceBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                       descriptor_, offset_of(number));
+                       descriptor(), offset_of(number));
   if (place == MAP_FAILED) throw refused("objects", "memory to share", errno);
   // A child that reads hostile input has no business with these bytes.
   ::madvise(place, kPlaceBytes, MADV_DONTFORK);
@@ -41,7 +40,7 @@ std::byte* SharedPlaces::at(uint64_t number) {
 uint64_t SharedPlaces::take() {
   const std::lock_guard lock(mutex_);
   if (free_.empty()) {
-    if (::ftruncate(descriptor_, offset_of(count_ + 1)) != 0) {
+    if (::ftruncate(descriptor(), offset_of(count_ + 1)) != 0) {
       throw refused("objects", "memory to share", errno);
     }
     return count_++;

@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
+
+#include "longhaul/base/file.h"
 
 namespace longhaul::objects {
 
@@ -21,10 +22,8 @@ class SharedPlaces {
   /// Opens the memory that the process which has started this one has made.
   explicit SharedPlaces(int descriptor);
   ~SharedPlaces();
-  SharedPlaces(const SharedPlaces&) = delete;
-  SharedPlaces& operator=(const SharedPlaces&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   /// Returns the place of a number. Throws TemporaryError where there is no memory.
   std::byte* at(uint64_t number);
 
@@ -34,7 +33,7 @@ class SharedPlaces {
   void give_back(uint64_t number);
 
  private:
-  int descriptor_;
+  Descriptor descriptor_;
   std::mutex mutex_;  ///< guards what follows
   std::map<uint64_t, std::byte*> mapped_;
   std::set<uint64_t> free_;

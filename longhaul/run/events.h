@@ -61,7 +61,7 @@ inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond st
 inline constexpr const char* kTooSlowEvent = "too_slow";          ///< below run.expect
 inline constexpr const char* kLossMissedEvent = "golden_missed";  ///< see run.golden
 
-// Kinds that are read. each() hands over every member with its name in the line.
+// Kinds that are read. LH_FIELDS names the members that are in the line.
 
 /// A start of the ranks, ready for its first step.
 struct StartEvent {
@@ -73,10 +73,7 @@ struct StartEvent {
   std::string job;
   int64_t requeues = 0;
   double seconds = 0.0;  ///< since the process began
-  static void each(auto& e, auto&& fields) {
-    fields("attempt", e.attempt, "step", e.step, "last_step", e.last_step, "world",
-           e.world, "job", e.job, "requeues", e.requeues, "seconds", e.seconds);
-  }
+  LH_FIELDS(attempt, step, last_step, world, job, requeues, seconds);
 };
 
 /// An attempt ends in order.
@@ -96,10 +93,7 @@ struct EndEvent {
   int64_t signal = 0;
   std::string stopped_by;  ///< empty: all steps are done
   double seconds = 0.0;
-  static void each(auto& e, auto&& fields) {
-    fields("attempt", e.attempt, "step", e.step, "signal", e.signal, "stopped_by",
-           e.stopped_by, "seconds", e.seconds);
-  }
+  LH_FIELDS(attempt, step, signal, stopped_by, seconds);
 };
 
 /// An attempt ends by an error.
@@ -107,9 +101,7 @@ struct FailureEvent {
   static constexpr const char* kKind = "failure";
   int64_t attempt = 0;
   std::string message;
-  static void each(auto& e, auto&& fields) {
-    fields("attempt", e.attempt, "message", e.message);
-  }
+  LH_FIELDS(attempt, message);
 };
 
 /// A start that ended before its first step: it was refused, or there was nothing to do.
@@ -117,7 +109,7 @@ struct FailureEvent {
 struct RefusedStartEvent {
   static constexpr const char* kKind = "refused_start";
   std::string message;
-  static void each(auto& e, auto&& fields) { fields("message", e.message); }
+  LH_FIELDS(message);
 };
 
 /// A checkpoint is durable.
@@ -130,10 +122,7 @@ struct CheckpointEvent {
   double longest = 0.0;         ///< the longest of the start's saves so far
   std::optional<double> stall;  ///< how long training stood still; absent: `seconds`
   double waited = 0.0;          ///< the part of `stall` that waited for the save before
-  static void each(auto& e, auto&& fields) {
-    fields("attempt", e.attempt, "step", e.step, "bytes", e.bytes, "seconds", e.seconds,
-           "longest", e.longest, "stall", e.stall, "waited", e.waited);
-  }
+  LH_FIELDS(attempt, step, bytes, seconds, longest, stall, waited);
 };
 
 /// A checkpoint, or what was kept in memory, was passed over for an older one.
@@ -142,9 +131,7 @@ struct FallBackEvent {
   std::string from;
   std::string to;
   std::string message;
-  static void each(auto& e, auto&& fields) {
-    fields("from", e.from, "to", e.to, "message", e.message);
-  }
+  LH_FIELDS(from, to, message);
 };
 
 /// A step whose update was not made.
@@ -158,11 +145,7 @@ struct BadStepEvent {
   std::string why;
   std::string action;  ///< "stop", "skip" or "rollback"
   Json bad_steps;      ///< the last ones
-  static void each(auto& e, auto&& fields) {
-    fields("attempt", e.attempt, "step", e.step, "kind", e.kind, "loss", e.loss,
-           "grad_norm", e.grad_norm, "why", e.why, "action", e.action, "bad_steps",
-           e.bad_steps);
-  }
+  LH_FIELDS(attempt, step, kind, loss, grad_norm, why, action, bad_steps);
 };
 
 /// The run went back, and leaves out the batches of the steps that it skipped.
@@ -172,10 +155,7 @@ struct RollbackEvent {
   int64_t to_step = 0;
   int64_t skipped_from = 0;
   int64_t skipped_to = 0;
-  static void each(auto& e, auto&& fields) {
-    fields("from_step", e.from_step, "to_step", e.to_step, "skipped_from", e.skipped_from,
-           "skipped_to", e.skipped_to);
-  }
+  LH_FIELDS(from_step, to_step, skipped_from, skipped_to);
 };
 
 /// What the model puts after a prompt of [log].
@@ -184,9 +164,7 @@ struct SampleEvent {
   int64_t step = 0;
   std::string prompt;
   std::string text;
-  static void each(auto& e, auto&& fields) {
-    fields("step", e.step, "prompt", e.prompt, "text", e.text);
-  }
+  LH_FIELDS(step, prompt, text);
 };
 
 /// The gradient norms of a step by part of the model, before clipping.
@@ -196,9 +174,7 @@ struct LayerNormsEvent {
   double embedding = 0.0;
   std::vector<double> layers;
   double head = 0.0;  ///< the last norm's and the output projection's gradients
-  static void each(auto& e, auto&& fields) {
-    fields("step", e.step, "embedding", e.embedding, "layers", e.layers, "head", e.head);
-  }
+  LH_FIELDS(step, embedding, layers, head);
 };
 
 /// What the routers of a model with experts did with the tokens of a step.
@@ -209,14 +185,11 @@ struct ExpertLoadsEvent {
     double effective = 0.0;       ///< number of experts in effective use
     double entropy = 0.0;         ///< mean entropy of the router's probabilities, in nats
     std::vector<int64_t> counts;  ///< tokens that each expert got
-    static void each(auto& e, auto&& fields) {
-      fields("layer", e.layer, "effective", e.effective, "entropy", e.entropy, "counts",
-             e.counts);
-    }
+    LH_FIELDS(layer, effective, entropy, counts);
   };
   int64_t step = 0;
   std::vector<Layer> layers;  ///< those with experts
-  static void each(auto& e, auto&& fields) { fields("step", e.step, "layers", e.layers); }
+  LH_FIELDS(step, layers);
 };
 
 /// A layer has begun to send its tokens to few of its experts ([experts] warn_below).
@@ -240,9 +213,7 @@ struct SignalEvent {
   int64_t step = 0;
   std::optional<std::string> signal;
   std::optional<std::string> file;
-  static void each(auto& e, auto&& fields) {
-    fields("step", e.step, "signal", e.signal, "file", e.file);
-  }
+  LH_FIELDS(step, signal, file);
 };
 
 /// A supervisor begins; kSupervisorEndEvent ends it.
@@ -253,10 +224,7 @@ struct SupervisorStartEvent {
   std::string host;
   int64_t ranks = 0;
   int64_t max_restarts = 0;
-  static void each(auto& e, auto&& fields) {
-    fields("job", e.job, "requeues", e.requeues, "host", e.host, "ranks", e.ranks,
-           "max_restarts", e.max_restarts);
-  }
+  LH_FIELDS(job, requeues, host, ranks, max_restarts);
 };
 
 /// A supervisor found the ranks dead, failed or hanging.
@@ -269,10 +237,7 @@ struct FaultEvent {
   std::string node;
   int64_t step = 0;
   std::string cause;
-  static void each(auto& e, auto&& fields) {
-    fields("kind", e.kind, "rank", e.rank, "node", e.node, "step", e.step, "cause",
-           e.cause);
-  }
+  LH_FIELDS(kind, rank, node, step, cause);
 };
 
 /// All processes of the run stood still, as after `scontrol suspend`.
@@ -280,9 +245,7 @@ struct SuspendedEvent {
   static constexpr const char* kKind = "suspended";
   double seconds = 0.0;
   double until = 0.0;  ///< seconds since 1970
-  static void each(auto& e, auto&& fields) {
-    fields("seconds", e.seconds, "until", e.until);
-  }
+  LH_FIELDS(seconds, until);
 };
 
 /// Where the time of a step went, on rank 0 ([profile]).
@@ -298,17 +261,14 @@ struct ProfileEvent {
   /// [{"name", "shape", "calls", "seconds", "flops"}], the longest first: products of
   /// matrices by their size, "rows x summed x columns". `flops` counts all calls.
   Json products;
-  static void each(auto& e, auto&& fields) {
-    fields("step", e.step, "seconds", e.seconds, "clock", e.clock, "parts", e.parts,
-           "operations", e.operations, "products", e.products);
-  }
+  LH_FIELDS(step, seconds, clock, parts, operations, products);
 };
 
 /// No start is possible now: the job goes back to the queue.
 struct RequeueEvent {
   static constexpr const char* kKind = "requeue";
   std::string reason;
-  static void each(auto& e, auto&& fields) { fields("reason", e.reason); }
+  LH_FIELDS(reason);
 };
 
 /// Returns what an event says besides its head.

@@ -30,9 +30,8 @@ std::string stacks_file(double time) {
 }
 
 bool holds_run(const fs::path& dir) {
-  std::error_code error;
-  return std::ranges::any_of(
-      kRunFiles, [&](const char* name) { return fs::exists(dir / name, error); });
+  return std::ranges::any_of(kRunFiles,
+                             [&](const char* name) { return is_seen(dir / name); });
 }
 
 std::string runs_below(const fs::path& dir) {

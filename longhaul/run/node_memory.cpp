@@ -6,8 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <string>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
@@ -89,15 +87,14 @@ uint64_t state_bytes(const fs::path& dir) { return contents_of(dir).state_bytes;
 
 void remove_abandoned(const fs::path& memory, double now) noexcept {
   try {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(memory, error)) {
-      const std::string name = entry.path().filename().string();
+    for (const fs::path& dir : paths_in(memory)) {
+      const std::string name = dir.filename().string();
       if (!name.starts_with(supervised_prefix()) &&
           !name.starts_with(unsupervised_prefix())) {
         continue;
       }
       try {
-        if (is_abandoned(entry.path(), now)) fs::remove_all(entry.path(), error);
+        if (is_abandoned(dir, now)) try_remove_all(dir);
       } catch (const Error&) {
         continue;  // another process removes it
       }

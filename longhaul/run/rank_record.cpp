@@ -150,15 +150,9 @@ Layout first_content(int rank, int world) {
   return layout;
 }
 
-}  // namespace
+Layout& layout_of(const Mapping& map) { return *reinterpret_cast<Layout*>(map.get()); }
 
-struct RankRecord::Map {
-  explicit Map(Layout* layout_) : layout(layout_) {}
-  ~Map() { ::munmap(layout, sizeof(Layout)); }
-  Map(const Map&) = delete;
-  Map& operator=(const Map&) = delete;
-  Layout* layout;
-};
+}  // namespace
 
 std::string to_string(const OperationName& name) {
   return fmt::format("{} number {} ({} bytes) on '{}'{}", name.verb, name.number,
@@ -180,37 +174,29 @@ RankRecord RankRecord::create(const fs::path& dir, int rank, int world) {
   File file = File::create(fresh);
   file.write(std::as_bytes(std::span(&content, 1)));
   file.close();
-  const int fd = ::open(fresh.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) fail(fresh, "open", errno);
-  void* memory =
-      ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  const int error = errno;
-  ::close(fd);
-  if (memory == MAP_FAILED && error == ENODEV) {
-    throw InputError("record",
-                     fmt::format("{}: its file system cannot map a file that is written; "
-                                 "set LONGHAUL_RECORD_DIR to a directory of the machine "
-                                 "itself (/dev/shm, /tmp)",
-                                 dir.string()));
+  const Descriptor opened(::open(fresh.c_str(), O_RDWR | O_CLOEXEC));
+  if (!opened.is_open()) fail(fresh, "open", errno);
+  Mapping map(sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, opened.get());
+  if (!map && errno == ENODEV) {
+    fail_input(
+        "record",
+        "{}: its file system cannot map a file that is written; set LONGHAUL_RECORD_DIR "
+        "to a directory of the machine itself (/dev/shm, /tmp)",
+        dir.string());
   }
-  if (memory == MAP_FAILED) fail(fresh, "mmap", error);
-  RankRecord record(std::make_unique<Map>(static_cast<Layout*>(memory)));
+  if (!map) fail(fresh, "mmap", errno);
+  RankRecord record(std::move(map));
   fs::rename(fresh, path);
   return record;
 }
 
-RankRecord::RankRecord(std::unique_ptr<Map> map) : map_(std::move(map)) {}
-RankRecord::RankRecord(RankRecord&&) noexcept = default;
-RankRecord& RankRecord::operator=(RankRecord&&) noexcept = default;
-RankRecord::~RankRecord() = default;
-
 void RankRecord::set_place(const Place& place) {
-  const Change change(*map_->layout);
-  put(map_->layout->place, to_string(place));
+  const Change change(layout_of(map_));
+  put(layout_of(map_).place, to_string(place));
 }
 
 void RankRecord::set(std::string_view phase, int64_t step) {
-  Layout& layout = *map_->layout;
+  Layout& layout = layout_of(map_);
   const double now = machine_seconds();
   const Change change(layout);
   keep_longest(layout, get(layout.phase), now - layout.phase_since);
@@ -221,23 +207,23 @@ void RankRecord::set(std::string_view phase, int64_t step) {
 }
 
 void RankRecord::told() {
-  const Change change(*map_->layout);
-  map_->layout->told = 1;
+  const Change change(layout_of(map_));
+  layout_of(map_).told = 1;
 }
 
 void RankRecord::moved() {
   const double now = machine_seconds();
-  const Change change(*map_->layout);
-  map_->layout->moved = now;
+  const Change change(layout_of(map_));
+  layout_of(map_).moved = now;
 }
 
 void RankRecord::lasted(std::string_view phase, double seconds) {
-  const Change change(*map_->layout);
-  keep_longest(*map_->layout, phase, seconds);
+  const Change change(layout_of(map_));
+  keep_longest(layout_of(map_), phase, seconds);
 }
 
 uint64_t RankRecord::started(const OperationName& name) {
-  Layout& layout = *map_->layout;
+  Layout& layout = layout_of(map_);
   const double now = machine_seconds();
   const Change change(layout);
   const uint64_t ticket = ++layout.tickets;
@@ -250,7 +236,7 @@ uint64_t RankRecord::started(const OperationName& name) {
 }
 
 void RankRecord::ended(uint64_t operation) {
-  Layout& layout = *map_->layout;
+  Layout& layout = layout_of(map_);
   Operation& slot = slot_of(layout, operation);
   if (slot.ticket != operation) return;  // younger ones took its place
   const double now = machine_seconds();
@@ -259,7 +245,7 @@ void RankRecord::ended(uint64_t operation) {
 }
 
 void RankRecord::waits(uint64_t operation, const OperationName& name) {
-  Layout& layout = *map_->layout;
+  Layout& layout = layout_of(map_);
   const double now = machine_seconds();
   const Change change(layout);
   put(layout.waits_for, name);
@@ -271,12 +257,12 @@ void RankRecord::waits(uint64_t operation, const OperationName& name) {
 }
 
 void RankRecord::waited() {
-  const Change change(*map_->layout);
-  map_->layout->waits_for.ticket = 0;
+  const Change change(layout_of(map_));
+  layout_of(map_).waits_for.ticket = 0;
 }
 
 void RankRecord::step_done(double wall_seconds, double busy_seconds) {
-  Layout& layout = *map_->layout;
+  Layout& layout = layout_of(map_);
   const double now = machine_seconds();
   const Change change(layout);
   const int64_t slot = layout.steps_done++ % kRecordedSteps;
@@ -286,13 +272,13 @@ void RankRecord::step_done(double wall_seconds, double busy_seconds) {
 }
 
 void RankRecord::finished(int exit_code) {
-  const Change change(*map_->layout);
-  map_->layout->exit_code = exit_code;
+  const Change change(layout_of(map_));
+  layout_of(map_).exit_code = exit_code;
 }
 
 void RankRecord::failed(std::string_view message) {
-  const Change change(*map_->layout);
-  put(map_->layout->failure, message);
+  const Change change(layout_of(map_));
+  put(layout_of(map_).failure, message);
 }
 
 namespace {
@@ -315,18 +301,14 @@ Layout read_once(const File& file, bool& torn) {
 
 void check_head(const Layout& layout, const fs::path& path) {
   if (std::memcmp(layout.magic, kMagic.data(), kMagic.size()) != 0) {
-    throw InputError("record",
-                     fmt::format("{} is no rank record: its first 8 bytes are not "
-                                 "'LHRECORD'",
-                                 path.string()));
+    fail_input("record", "{} is no rank record: its first 8 bytes are not 'LHRECORD'",
+               path.string());
   }
   if (layout.version != kVersion || layout.size != sizeof(Layout)) {
-    throw InputError(
-        "record",
-        fmt::format("{} is a rank record of version {} and {} bytes, and this program "
-                    "reads version {} of {} bytes; use the program that wrote it",
-                    path.string(), layout.version, layout.size, kVersion,
-                    sizeof(Layout)));
+    fail_input("record",
+               "{} is a rank record of version {} and {} bytes, and this program reads "
+               "version {} of {} bytes; use the program that wrote it",
+               path.string(), layout.version, layout.size, kVersion, sizeof(Layout));
   }
 }
 
@@ -378,9 +360,8 @@ RankState read_rank_record(const fs::path& path) {
   constexpr int kTries = 200;
   const File file = File::open_read(path);
   if (file.size() != sizeof(Layout)) {
-    throw InputError("record",
-                     fmt::format("{} has {} bytes; a rank record of this version has {}",
-                                 path.string(), file.size(), sizeof(Layout)));
+    fail_input("record", "{} has {} bytes; a rank record of this version has {}",
+               path.string(), file.size(), sizeof(Layout));
   }
   bool torn = true;
   Layout layout{};

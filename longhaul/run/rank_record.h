@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,9 +52,6 @@ class RankRecord {
   /// Makes the directory and the file; a record of an earlier start is replaced. Throws
   /// InputError, and TemporaryError on a full disk.
   static RankRecord create(const fs::path& dir, int rank, int world);
-  RankRecord(RankRecord&&) noexcept;
-  RankRecord& operator=(RankRecord&&) noexcept;
-  ~RankRecord();
 
   /// Says where the rank lies.
   void set_place(const Place& place);
@@ -86,9 +82,8 @@ class RankRecord {
   void finished(int exit_code);
 
  private:
-  struct Map;
-  explicit RankRecord(std::unique_ptr<Map> map);
-  std::unique_ptr<Map> map_;
+  explicit RankRecord(Mapping map) : map_(std::move(map)) {}
+  Mapping map_;
 };
 
 /// The reading side. Times are seconds since 1970.

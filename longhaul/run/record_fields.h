@@ -16,7 +16,14 @@ namespace longhaul::run {
 
 // The one form in which a run's records become JSON and are read again. A record is a
 // struct with `static void each(auto& record, auto&& fields)`, which calls
-// fields("key", record.member, "key", record.member ...).
+// fields("key", record.member, "key", record.member ...). LH_FIELDS defines it where the
+// keys are the members' names.
+
+#define LH_FIELDS(...)                                               \
+  static void each(auto& record, auto&& fields) {                    \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(LH_FIELD, __VA_ARGS__)) \
+  }
+#define LH_FIELD(member) fields(#member, record.member);
 
 /// Turns a text of outside into one that may be kept, of at most `longest` bytes.
 using TextFilter = std::function<std::string(std::string_view text, size_t longest)>;

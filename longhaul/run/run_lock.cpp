@@ -1,7 +1,5 @@
 #include "longhaul/run/run_lock.h"
 
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <sstream>
 
@@ -17,11 +15,10 @@ RunLockOptions run_lock_options() {
   if (text == nullptr) return options;
   std::istringstream words(text);
   if (!(words >> options.supervisor >> options.start)) {
-    throw InputError(
-        "run lock",
-        fmt::format("environment variable {}='{}' holds no name and number; unset it, "
-                    "since longhaul launch and supervise set it themselves",
-                    kSupervisorVariable, text));
+    fail_input("run lock",
+               "environment variable {}='{}' holds no name and number; unset it, since "
+               "longhaul launch and supervise set it themselves",
+               kSupervisorVariable, text);
   }
   return options;
 }

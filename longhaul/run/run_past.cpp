@@ -66,7 +66,7 @@ std::optional<Json> read_small(const fs::path& path) {
   try {
     return parse_json(text, path.string());
   } catch (const InputError& error) {
-    throw InputError("checkpoint", fmt::format("{}; {}", error.message(), kAdvice));
+    fail_input("checkpoint", "{}; {}", error.message(), kAdvice);
   }
 }
 
@@ -237,8 +237,7 @@ std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints) {
 
 bool is_strangers(const fs::path& step_dir, const std::string& run) {
   const fs::path manifest = step_dir / kManifestFile;
-  std::error_code error;
-  if (run.empty() || !fs::exists(manifest, error)) return false;
+  if (run.empty() || !is_seen(manifest)) return false;
   try {
     const Json json = read_json(manifest);
     const std::string saved_by(text_at(json, "run"));

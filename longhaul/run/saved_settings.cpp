@@ -1,7 +1,5 @@
 #include "longhaul/run/saved_settings.h"
 
-#include <fmt/format.h>
-
 #include "longhaul/base/error.h"
 
 namespace longhaul::run {
@@ -9,14 +7,12 @@ namespace longhaul::run {
 void check_state_version(const Json& state) {
   const int version = state.at("version").get<int>();
   if (version == kStateVersion || version == kCountsVersion) return;
-  throw ConfigError(
-      "checkpoint",
-      fmt::format("state.json has version {}, this program reads {} and {}; {}", version,
-                  kStateVersion, kCountsVersion,
-                  version > kCountsVersion
-                      ? "use a newer longhaul"
-                      : "this program no longer knows that version's order of the data: "
-                        "start a new run from its weights with [init] weights = ..."));
+  fail_config("checkpoint", "state.json has version {}, this program reads {} and {}; {}",
+              version, kStateVersion, kCountsVersion,
+              version > kCountsVersion
+                  ? "use a newer longhaul"
+                  : "this program no longer knows that version's order of the data: "
+                    "start a new run from its weights with [init] weights = ...");
 }
 
 std::string saved_settings(const Json& state) {
@@ -24,7 +20,7 @@ std::string saved_settings(const Json& state) {
     check_state_version(state);
     return state.at("config").get<std::string>();
   } catch (const Json::exception& error) {
-    throw InputError("checkpoint", fmt::format("state.json: {}", words_of(error)));
+    fail_input("checkpoint", "state.json: {}", words_of(error));
   }
 }
 

@@ -7,8 +7,7 @@
 namespace longhaul::run {
 
 StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / kStartsFile) {
-  std::error_code ignored;
-  if (!fs::exists(path_, ignored)) return;
+  if (!is_seen(path_)) return;
   try {
     const Json json = read_json(path_);
     const JsonFields fields(json, "checkpoint", path_.string());
@@ -29,8 +28,7 @@ void StartRecord::begin(int64_t step) {
 void StartRecord::done() {
   if (step_ < 0) return;
   step_ = -1;
-  std::error_code ignored;
-  fs::remove(path_, ignored);
+  try_remove(path_);
 }
 
 }  // namespace longhaul::run

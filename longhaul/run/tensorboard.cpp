@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
-#include <string>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
@@ -86,12 +85,9 @@ fs::path new_file(const fs::path& dir) {
 }  // namespace
 
 bool holds_event_files(const fs::path& dir) {
-  std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().filename().string().starts_with(kFileBegin)) return true;
-  }
-  return false;
+  return std::ranges::any_of(paths_in(dir), [](const fs::path& path) {
+    return path.filename().string().starts_with(kFileBegin);
+  });
 }
 
 TensorBoardWriter::TensorBoardWriter(const fs::path& dir, int64_t step,

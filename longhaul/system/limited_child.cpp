@@ -1,6 +1,5 @@
 #include "longhaul/system/limited_child.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -10,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <new>
 #include <utility>
 
@@ -22,17 +20,6 @@
 
 namespace longhaul::system {
 namespace {
-
-// Returns the bytes of writable private memory of this process, as RLIMIT_DATA counts
-// them.
-uint64_t data_bytes_now() {
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    if (line.starts_with("VmData:")) return std::stoull(line.substr(7)) * 1024;
-  }
-  return 0;
-}
 
 // Lowers a limit; never raises one.
 void limit(int resource, uint64_t value) {
@@ -60,9 +47,8 @@ void limit(int resource, uint64_t value) {
     try {
       answer = work();
     } catch (const std::bad_alloc&) {
-      throw InputError(
-          "memory",
-          what + ": reading the file takes more memory than the reader's limit");
+      fail_input("memory",
+                 "{}: reading the file takes more memory than the reader's limit", what);
     }
   });
   // The answer is not copied behind its mark, because the answer may fill the memory.
@@ -103,36 +89,29 @@ std::string how_it_ended(int status) {
 std::string run_in_limited_child(const std::string& what,
                                  const std::function<std::string()>& work,
                                  const ChildLimits& limits) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw refused("process", "pipe", errno);
-  }
-  const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
+  Pipe pipe = make_pipe("process");
+  // The writable private memory of this process, as RLIMIT_DATA counts it.
+  const int64_t now = number_behind("/proc/self/status", "VmData:").value_or(0);
+  const uint64_t data_limit = uint64_t(now) + limits.memory_bytes;
   const pid_t child = ::fork();
-  if (child == 0) be_child(ends[1], what, work, limits, data_limit);
-  const int error = errno;
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    throw refused("process", "process", error);
-  }
+  if (child == 0) be_child(pipe.write.get(), what, work, limits, data_limit);
+  if (child < 0) throw refused("process", "process", errno);
+  pipe.write.reset();
   bool too_long = false;
-  std::string answer = read_answer(ends[0], limits.answer_bytes, too_long);
-  ::close(ends[0]);
+  std::string answer = read_answer(pipe.read.get(), limits.answer_bytes, too_long);
   if (too_long) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (too_long) {
-    throw InputError("process",
-                     fmt::format("{}: the reader's answer has more than {} bytes", what,
-                                 limits.answer_bytes));
+    fail_input("process", "{}: the reader's answer has more than {} bytes", what,
+               limits.answer_bytes);
   }
   if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw InputError("process",
-                     fmt::format("{}: the process that read it ended ({}); the "
-                                 "file is damaged, hostile or too large",
-                                 what, how_it_ended(status)));
+    fail_input("process",
+               "{}: the process that read it ended ({}); the file is damaged, hostile or "
+               "too large",
+               what, how_it_ended(status));
   }
   return open_reply(std::move(answer));
 }

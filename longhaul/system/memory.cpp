@@ -3,30 +3,16 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
-#include <string>
 
 #include "longhaul/base/control_groups.h"
 
 namespace longhaul::system {
 
 uint64_t available_memory(const fs::path& root) {
-  uint64_t available = 0;
-  std::ifstream file(root / "proc/meminfo");
-  for (std::string name; file >> name;) {
-    uint64_t kilobytes = 0;
-    if (name == "MemAvailable:" && file >> kilobytes) available = kilobytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  for (const fs::path& group : control_groups("memory", root)) {
-    for (const char* limit : {"memory.max", "memory.limit_in_bytes"}) {
-      uint64_t bytes = 0;
-      // In version 2 a group without a limit says "max", which is no number.
-      if (std::ifstream(group / limit) >> bytes) available = std::min(available, bytes);
-    }
-  }
-  return available;
+  const int64_t available =
+      number_behind(root / "proc/meminfo", "MemAvailable:").value_or(0);
+  const auto limit = lowest_limit(control_groups("memory", root), kMemoryLimits);
+  return uint64_t(limit ? std::min(available, limit->number) : available);
 }
 
 void tune_malloc() {

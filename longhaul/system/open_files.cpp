@@ -1,6 +1,5 @@
 #include "longhaul/system/open_files.h"
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -44,22 +43,19 @@ void need_open_files(size_t more, const std::string& area, const std::string& wh
   const rlim_t wanted = open_now() + more + kOthers;
   const rlim_t allowed = allow(RLIMIT_NOFILE, wanted);
   if (allowed >= wanted) return;
-  throw InputError(
-      area,
-      fmt::format(
-          "{} needs {} open files at once; with the files that this process has open "
-          "these are {}, and {} are allowed; raise the hard limit (ulimit -Hn)",
-          what, more, wanted, allowed));
+  fail_input(area,
+             "{} needs {} open files at once; with the files that this process has open "
+             "these are {}, and {} are allowed; raise the hard limit (ulimit -Hn)",
+             what, more, wanted, allowed);
 }
 
 void need_file_size(uint64_t bytes, const std::string& area, const std::string& what) {
   const rlim_t allowed = allow(RLIMIT_FSIZE, bytes);
   if (allowed >= bytes) return;
-  throw InputError(
-      area, fmt::format("{} needs a file of {}, and {} are allowed; raise the hard limit "
-                        "(ulimit -Hf)",
-                        what, human_bytes(static_cast<double>(bytes)),
-                        human_bytes(static_cast<double>(allowed))));
+  fail_input(
+      area,
+      "{} needs a file of {}, and {} are allowed; raise the hard limit (ulimit -Hf)",
+      what, human_bytes(bytes), human_bytes(allowed));
 }
 
 }  // namespace longhaul::system

@@ -10,15 +10,12 @@
 #include <cctype>
 #include <cerrno>
 #include <chrono>
-#include <memory>
-#include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/system/repeated_work.h"
@@ -193,13 +190,8 @@ class Heart {
 
 struct OwnerLock::Lease {
   std::shared_ptr<Heart> heart = std::make_shared<Heart>();
-  int fd = -1;
-  std::optional<RepeatedWork> renewal;
-
-  ~Lease() {
-    renewal.reset();
-    if (fd >= 0) ::close(fd);
-  }
+  Descriptor fd;
+  std::optional<RepeatedWork> renewal;  ///< the last member, so that it goes first
 };
 
 OwnerLock::OwnerLock(OwnerLock&& other) noexcept = default;
@@ -227,10 +219,9 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
         const bool watched =
             options.on_watch && verdict.by_lease && !watch.renewed(lock.path_, *other);
         if (!same_job && !watched) {
-          throw InputError(options.area,
-                           fmt::format("{}: another process {} ({}; {}); stop it, or {}",
-                                       file.parent_path().string(), options.occupation,
-                                       describe(*other), verdict.reason, options.advice));
+          fail_input(options.area, "{}: another process {} ({}; {}); stop it, or {}",
+                     file.parent_path().string(), options.occupation, describe(*other),
+                     verdict.reason, options.advice);
         }
         // The same job has been started again on other nodes. Its old lease must run out
         // first.
@@ -257,10 +248,10 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
     if (lock.try_take(mine, other, options)) break;
     lock.notes_.clear();
     if (trying.seconds() > options.lease_seconds && other) {
-      throw TemporaryError(
-          options.area, fmt::format("{}: another process has been taking the place of {} "
-                                    "for {:.0f} s; end that process, or try again",
-                                    file.string(), describe(*other), trying.seconds()));
+      fail_temporary(options.area,
+                     "{}: another process has been taking the place of {} for {:.0f} s; "
+                     "end that process, or try again",
+                     file.string(), describe(*other), trying.seconds());
     }
   }
   lock.start_lease(options);
@@ -291,11 +282,10 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
   }
   if (!claimed.value_or(false)) ::unlink(own.c_str());
   if (!claimed) {
-    throw InputError(
-        area_, fmt::format("{}: its file system has neither hard links nor renames that "
-                           "replace nothing (RENAME_NOREPLACE), by which one process "
-                           "alone takes {}; {}",
-                           path_.parent_path().string(), object_, kOtherFileSystem));
+    fail_input(area_,
+               "{}: its file system has neither hard links nor renames that replace "
+               "nothing (RENAME_NOREPLACE), by which one process alone takes {}; {}",
+               path_.parent_path().string(), object_, kOtherFileSystem);
   }
   if (!*claimed) {
     if (dead) leave_to_next(place, options);
@@ -321,15 +311,16 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
 
 void OwnerLock::start_lease(const OwnerLockOptions& options) {
   lease_ = std::make_unique<Lease>();
-  lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (lease_->fd < 0) failure_at(errno, "open").raise();
+  lease_->fd = Descriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!lease_->fd.is_open()) failure_at(errno, "open").raise();
   check();
   // The descriptor stays with the file that is open. After a takeover the renewal touches
   // a file without a name, and not the file of the successor.
-  lease_->renewal.emplace(options.renew_seconds, [heart = lease_->heart, fd = lease_->fd,
-                                                  idle = options.idle_seconds] {
-    if (heart->idle() < idle) ::futimens(fd, nullptr);
-  });
+  lease_->renewal.emplace(
+      options.renew_seconds,
+      [heart = lease_->heart, fd = lease_->fd.get(), idle = options.idle_seconds] {
+        if (heart->idle() < idle) ::futimens(fd, nullptr);
+      });
 }
 
 std::function<void()> OwnerLock::heart() const {
@@ -364,7 +355,7 @@ bool OwnerLock::is_gone() const {
   std::error_code error;
   const bool there = fs::exists(path_, error);
   if (error) {
-    throw TemporaryError(area_, fmt::format("{}: {}", path_.string(), error.message()));
+    fail_temporary(area_, "{}: {}", path_.string(), error.message());
   }
   return !there;
 }

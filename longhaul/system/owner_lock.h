@@ -85,7 +85,6 @@ class OwnerLock {
   static std::optional<LockState> look(const fs::path& file,
                                        const OwnerLockOptions& options = {});
   OwnerLock(OwnerLock&& other) noexcept;
-  OwnerLock& operator=(OwnerLock&&) = delete;
   /// Releases the lock, so that the next start need not judge whether this one lives.
   ~OwnerLock();
 

@@ -1,6 +1,5 @@
 #include "longhaul/system/reader_process.h"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 #include "longhaul/system/messages.h"
@@ -46,7 +46,7 @@ constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 }  // namespace
 
 struct ReaderProcess::State {
-  int fd = -1;
+  Descriptor fd;
   pid_t child = -1;
   uint64_t answer_limit = 0;
   std::mutex mutex;
@@ -60,19 +60,15 @@ ReaderProcess::ReaderProcess(std::function<std::string(const std::string&)> work
     throw refused("process", "pair of sockets", errno);
   }
   state_->answer_limit = limits.answer_bytes + 1;
+  state_->fd = Descriptor(ends[0]);
+  const Descriptor of_child(ends[1]);
   state_->child = ::fork();
-  if (state_->child == 0) serve(ends[1], work, limits);
-  const int error = errno;
-  ::close(ends[1]);
-  if (state_->child < 0) {
-    ::close(ends[0]);
-    throw refused("process", "process", error);
-  }
-  state_->fd = ends[0];
+  if (state_->child == 0) serve(of_child.get(), work, limits);
+  if (state_->child < 0) throw refused("process", "process", errno);
 }
 
 ReaderProcess::~ReaderProcess() {
-  ::close(state_->fd);
+  state_->fd.reset();
   ::kill(state_->child, SIGKILL);  // a child of its own that still reads dies with it
   while (::waitpid(state_->child, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -81,12 +77,12 @@ ReaderProcess::~ReaderProcess() {
 std::string ReaderProcess::ask(const std::string& what, const std::string& request) {
   const std::lock_guard lock(state_->mutex);
   std::string reply;
-  if (!send_text(state_->fd, what) || !send_text(state_->fd, request) ||
-      !receive_text(state_->fd, reply, state_->answer_limit) || reply.empty()) {
-    throw TemporaryError(
-        "process",
-        fmt::format("{}: the process that reads it is gone; start the command again",
-                    what));
+  const int fd = state_->fd.get();
+  if (!send_text(fd, what) || !send_text(fd, request) ||
+      !receive_text(fd, reply, state_->answer_limit) || reply.empty()) {
+    fail_temporary("process",
+                   "{}: the process that reads it is gone; start the command again",
+                   what);
   }
   return open_reply(std::move(reply));
 }

@@ -22,8 +22,6 @@ class ReaderProcess {
   explicit ReaderProcess(std::function<std::string(const std::string&)> work,
                          const ChildLimits& limits = {});
   ~ReaderProcess();
-  ReaderProcess(const ReaderProcess&) = delete;
-  ReaderProcess& operator=(const ReaderProcess&) = delete;
 
   /// Returns the answer to one request. An Error that the work throws comes out as the
   /// same kind; for a child that dies it throws an InputError that begins with `what`,

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include "longhaul/base/error.h"
@@ -97,9 +95,9 @@ bool has_control_characters(std::string_view text) {
 
 std::string shell_word(const std::string& word) {
   if (has_control_characters(word)) {
-    throw InputError("command", fmt::format("'{}' has a line break or another control "
-                                            "character; choose another name",
-                                            word.substr(0, 200)));
+    fail_input("command",
+               "'{}' has a line break or another control character; choose another name",
+               word.substr(0, 200));
   }
   return quoted(word);
 }

@@ -33,8 +33,6 @@ class WorkerPool {
     for (std::jthread& thread : threads_) thread.request_stop();
     queue_.clear();
   }
-  WorkerPool(const WorkerPool&) = delete;
-  WorkerPool& operator=(const WorkerPool&) = delete;
 
   /// Adds a task. What the task throws comes out of the future.
   template <typename Work>

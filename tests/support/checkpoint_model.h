@@ -126,7 +126,9 @@ inline void write_model(
   format::SafetensorsWriter writer(dir / "model.safetensors", plan);
   for (const auto& [name, tensor] : tensors) {
     std::vector<float>& own = values[name];
-    own.resize(static_cast<size_t>(tensor.global_num_elements()), 1.0F);
+    const auto whole =
+        format::TensorSlice::whole(name, tensor.global_shape, tensor.dtype);
+    own.resize(static_cast<size_t>(whole.num_elements()), 1.0F);
     writer.append(std::as_bytes(std::span(own)));
   }
   writer.finish();

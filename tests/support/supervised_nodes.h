@@ -102,9 +102,8 @@ class SupervisorOfNodes : public testing::Test {
       fleet_.nodes.insert(late_.begin(), late_.end());
       return left(attempt) < wanted_;
     };
-    return Supervisor(std::move(options), std::move(launcher), fleet_,
-                      take_supervision(dir_.path()))
-        .run();
+    return supervise(std::move(options), std::move(launcher), fleet_,
+                     take_supervision(dir_.path()));
   }
   size_t left(const Attempt& attempt) const {
     return fleet_.nodes.size() - static_cast<size_t>(std::ranges::count_if(

@@ -60,8 +60,7 @@ std::vector<int64_t> JsonFields::shape(const char* name) const {
 }
 
 void JsonFields::fail(const std::string& problem) const {
-  throw InputError(area_, fmt::format("{}: {}{}{}", what_, problem,
-                                      advice_.empty() ? "" : "; ", advice_));
+  fail_input(area_, "{}: {}{}{}", what_, problem, advice_.empty() ? "" : "; ", advice_);
 }
 
 void JsonFields::fail_field(const char* name, const Json& value,

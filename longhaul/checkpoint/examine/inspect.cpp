@@ -29,8 +29,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-std::string bytes_text(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 void problem(Inspection& result, const std::string& text) {
   result.complete = false;
   result.lines.push_back("  PROBLEM: " + text);
@@ -55,7 +53,7 @@ void add_tensors(Inspection& result, const std::string& title,
   }
   result.lines.push_back(
       fmt::format("  {}: {}, {}, {}, {}", title, counted(std::ssize(tensors), "tensor"),
-                  counted(parameters, "parameter"), names, bytes_text(bytes)));
+                  counted(parameters, "parameter"), names, human_bytes(bytes)));
   result.json[title] = {{"tensors", tensors.size()},
                         {"parameters", parameters},
                         {"dtypes", dtypes},
@@ -158,7 +156,7 @@ Inspection inspect_checkpoint(const fs::path& path) {
     const Manifest& manifest = reader.manifest();
     result.lines.push_back(
         fmt::format("checkpoint of step {}: complete, {} in {}", manifest.step,
-                    bytes_text(manifest.total_bytes()),
+                    human_bytes(manifest.total_bytes()),
                     counted(std::ssize(manifest.files()) + 1, "file")));
     result.lines.push_back(fmt::format(
         "  saved {} by attempt {}, {}, build {}", manifest.saved_at, manifest.attempt,
@@ -244,7 +242,7 @@ SharedSource add_weights(Inspection& result, const fs::path& path) {
   }
   result.json["shards"] = list;
   result.lines.push_back(fmt::format("  shards: {} of {} present, {}", present,
-                                     shards.size(), bytes_text(bytes)));
+                                     shards.size(), human_bytes(bytes)));
   if (shards.empty()) problem(result, "there are no safetensors weights");
   for (const format::HfShard& shard : shards) {
     if (!shard.present) problem(result, "missing: " + shard.described);
@@ -360,7 +358,7 @@ Inspection inspect_file(const fs::path& path) {
     result.kind = "safetensors";
     const format::SafetensorsFile file = format::SafetensorsFile::open(path);
     result.lines.push_back(fmt::format("safetensors file {}: complete, {}", path.string(),
-                                       bytes_text(file.size())));
+                                       human_bytes(file.size())));
     std::vector<format::TensorSlice> tensors;
     for (const format::SafetensorsEntry& entry : file.header().entries) {
       tensors.push_back(format::TensorSlice::whole(entry.name, entry.shape, entry.dtype));
@@ -428,17 +426,16 @@ Inspection inspect_directory(const fs::path& path) {
   if (const std::string other = format::other_form(path); !other.empty()) {
     throw InputError("inspect", path.string() + ": " + other);
   }
-  throw InputError("inspect", path.string() +
-                                  ": not a checkpoint, a run, a token store, ready ids "
-                                  "or a Hugging Face directory (a model's or a "
-                                  "tokenizer's)");
+  fail_input("inspect",
+             "{}: not a checkpoint, a run, a token store, ready ids or a Hugging Face "
+             "directory (a model's or a tokenizer's)",
+             path.string());
 }
 
 }  // namespace
 
 Inspection inspect_path(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!is_seen(path)) {
     throw InputError("inspect", missing_path(path));
   }
   Inspection result =

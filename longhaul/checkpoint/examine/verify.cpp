@@ -37,8 +37,7 @@ bool is_written_now(const fs::path& run_dir) {
 /// Returns whether the checkpoint is gone: a run that goes on deletes old checkpoints,
 /// also while one is read.
 bool was_deleted(const fs::path& step_dir) {
-  std::error_code ignored;
-  return !fs::exists(step_dir / run::kManifestFile, ignored);
+  return !is_seen(step_dir / run::kManifestFile);
 }
 
 void verify_one(const CheckpointEntry& entry, RunVerdict& verdict, const Tell& tell) {
@@ -50,8 +49,7 @@ void verify_one(const CheckpointEntry& entry, RunVerdict& verdict, const Tell& t
     if (!entry.valid) throw InputError("checkpoint", entry.problem);
     ++verdict.whole;
     verdict.bytes += bytes;
-    tell(fmt::format("{}: {} read, every hash is right", name,
-                     human_bytes(static_cast<double>(bytes))));
+    tell(fmt::format("{}: {} read, every hash is right", name, human_bytes(bytes)));
   } catch (const Error& error) {
     if (was_deleted(step_dir)) {
       tell(name + ": was deleted while it was read");

@@ -87,7 +87,7 @@ std::string config_text(const WeightsSource& source, format::DType dtype,
   OrderedJson json =
       parse_ordered_json(read_text(path, uint64_t{1} << 24), path.string());
   if (!json.is_object())
-    throw InputError("export", path.string() + ": the file is not a JSON object");
+    fail_input("export", "{}: the file is not a JSON object", path.string());
   json.erase("transformers_weights");
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = hf_dtype_name(dtype);
   return json_text(json, 2) + "\n";
@@ -103,9 +103,8 @@ std::vector<CarriedFile> read_side_files(const WeightsSource& source, format::DT
     if (!file.source.empty()) file.text = read_text(file.source);
   }
   if (!fs::exists(source.config_path())) {
-    throw InputError(
-        "export", fmt::format("{}: there is no such file; a model needs its config.json",
-                              source.config_path().string()));
+    fail_input("export", "{}: there is no such file; a model needs its config.json",
+               source.config_path().string());
   }
   files.push_back({"config.json", {}, config_text(source, dtype, any_family)});
   return files;
@@ -120,9 +119,8 @@ std::string shard_name(size_t number, size_t shards) {
 void stop_if_signalled() {
   const int signal = system::raised_signal().number;
   if (signal == 0) return;
-  throw TemporaryError("export",
-                       fmt::format("the export was stopped by {}; it left no files",
-                                   system::signal_name(signal)));
+  fail_temporary("export", "the export was stopped by {}; it left no files",
+                 system::signal_name(signal));
 }
 
 /// Writes a shard; after each part `go_on(bytes)` says whether to go on.
@@ -188,11 +186,11 @@ SharedSource in_files(const WeightsSource& source, const ExportOptions& options)
 
 /// Throws InputError unless the target is absent or an empty directory.
 void check_target(const fs::path& target) {
-  std::error_code error;
-  if (fs::exists(target, error) && !(fs::is_directory(target) && fs::is_empty(target))) {
-    throw InputError("export", fmt::format("{}: exists and is not empty; give a new "
-                                           "directory, or remove this directory first",
-                                           target.string()));
+  if (is_seen(target) && !(fs::is_directory(target) && fs::is_empty(target))) {
+    fail_input("export",
+               "{}: exists and is not empty; give a new directory, or remove this "
+               "directory first",
+               target.string());
   }
 }
 
@@ -215,7 +213,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   const fs::path target = fs::absolute(out).lexically_normal();
   const fs::path final = target.filename().empty() ? target.parent_path() : target;
   if (options.shard_bytes == 0)
-    throw InputError("export", "the shard size is 0 bytes; give a larger one");
+    fail_input("export", "the shard size is 0 bytes; give a larger one");
   ExportReport report;
   const SharedSource files = in_files(source, options);
   std::vector<format::TensorSlice> tensors = files->tensors();
@@ -261,8 +259,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
       sync_directory(final.parent_path());
     });
   } catch (...) {
-    std::error_code ignored;
-    if (world.rank() == 0) fs::remove_all(temporary, ignored);
+    if (world.rank() == 0) try_remove_all(temporary);
     throw;
   }
   return report;

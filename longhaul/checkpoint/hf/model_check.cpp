@@ -115,13 +115,12 @@ std::optional<std::string> tied_head_difference(const WeightsSource& source,
 void check_tied_head(const WeightsSource& source, const ModelConfig& config) {
   const auto difference = tied_head_difference(source, config);
   if (!difference) return;
-  throw InputError(
-      "weights",
-      fmt::format("{}: tie_word_embeddings is true in {}, but the files hold an output "
-                  "projection of its own: {}. transformers does not tie such a model; "
-                  "set tie_word_embeddings = false, or remove {} from the files",
-                  source.source().path.string(), config.source_path.string(), *difference,
-                  config.description.tied->head));
+  fail_input("weights",
+             "{}: tie_word_embeddings is true in {}, but the files hold an output "
+             "projection of its own: {}. transformers does not tie such a model; set "
+             "tie_word_embeddings = false, or remove {} from the files",
+             source.source().path.string(), config.source_path.string(), *difference,
+             config.description.tied->head);
 }
 
 void check_model_files(const SharedSource& source, const ModelDescription& model,
@@ -132,10 +131,10 @@ void check_model_files(const SharedSource& source, const ModelDescription& model
                                                   ? model_problems(source, model)
                                                   : tensor_problems(source, model);
     if (problems.empty()) return;
-    throw InputError("weights",
-                     fmt::format("{}; copy the damaged files again from the model's "
-                                 "origin (`longhaul inspect` lists them)",
-                                 fmt::join(problems, "; ")));
+    fail_input("weights",
+               "{}; copy the damaged files again from the model's origin (`longhaul "
+               "inspect` lists them)",
+               fmt::join(problems, "; "));
   });
 }
 

@@ -1,8 +1,5 @@
 #include "longhaul/checkpoint/memory/keeper.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -124,17 +121,13 @@ void MemoryKeeper::check_room() const {
   const uint64_t free = free_memory_for(options_.dir) + left;
   const uint64_t wanted = 2 * (use_.own_bytes + use_.other_bytes);
   if (wanted <= free) return;
-  const auto human = [](uint64_t bytes) {
-    return human_bytes(static_cast<double>(bytes));
-  };
-  throw ConfigError(
-      "memory",
-      fmt::format("resilience.peer_memory_every: {} on this machine would hold {} (two "
-                  "slots of {} of its ranks and {} of its neighbours), but {} are free. "
-                  "Use more machines, make {} larger, or set the option to 0",
-                  options_.dir.string(), human(wanted), human(use_.own_bytes),
-                  human(use_.other_bytes), human(free),
-                  options_.dir.parent_path().string()));
+  fail_config("memory",
+              "resilience.peer_memory_every: {} on this machine would hold {} (two slots "
+              "of {} of its ranks and {} of its neighbours), but {} are free. Use more "
+              "machines, make {} larger, or set the option to 0",
+              options_.dir.string(), human_bytes(wanted), human_bytes(use_.own_bytes),
+              human_bytes(use_.other_bytes), human_bytes(free),
+              options_.dir.parent_path().string());
 }
 
 /// Makes the parts of a slot; when that fails on any rank, nothing is left of the slot.
@@ -157,8 +150,7 @@ void MemoryKeeper::make_slot(size_t number) {
       }
     });
   } catch (...) {
-    std::error_code ignored;
-    for (const fs::path& path : made) fs::remove(path, ignored);
+    for (const fs::path& path : made) try_remove(path);
     throw;
   }
   slots_[number] = std::move(slot);

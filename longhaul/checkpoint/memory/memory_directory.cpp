@@ -8,9 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <limits>
-#include <random>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
@@ -18,6 +15,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/node_memory.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -27,31 +25,17 @@ constexpr size_t kNameDigits = 16;
 
 void make_private(const fs::path& dir) {
   if (::mkdir(dir.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    throw InputError(
-        "memory",
-        fmt::format("{}: the directory cannot be made: {}; set LONGHAUL_MEMORY_DIR to a "
-                    "directory in memory that this user may write",
-                    dir.string(), std::strerror(errno)));
+    fail_input("memory",
+               "{}: the directory cannot be made: {}; set LONGHAUL_MEMORY_DIR to a "
+               "directory in memory that this user may write",
+               dir.string(), std::strerror(errno));
   }
   if (!run::is_own_directory(dir, S_IRWXG | S_IRWXO)) {
-    throw InputError(
-        "memory",
-        fmt::format("{}: is no directory of user {} that is closed to others (mode "
-                    "0700); remove it, or set LONGHAUL_MEMORY_DIR to another directory",
-                    dir.string(), ::geteuid()));
+    fail_input("memory",
+               "{}: is no directory of user {} that is closed to others (mode 0700); "
+               "remove it, or set LONGHAUL_MEMORY_DIR to another directory",
+               dir.string(), ::geteuid());
   }
-}
-
-/// Returns MemAvailable of /proc/meminfo, in bytes.
-uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  uint64_t kilobytes = 0;
-  while (file >> name >> kilobytes) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<uint64_t>::max();
 }
 
 }  // namespace
@@ -65,9 +49,10 @@ fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
             hash_hex(job + "\n" + run_path).substr(0, kNameDigits));
   }
   if (!memory_dir.is_absolute()) {
-    throw ConfigError("memory", fmt::format("LONGHAUL_MEMORY_DIR = {}: give an absolute "
-                                            "path of a directory in memory",
-                                            memory_dir.string()));
+    fail_config(
+        "memory",
+        "LONGHAUL_MEMORY_DIR = {}: give an absolute path of a directory in memory",
+        memory_dir.string());
   }
   return memory_dir / fmt::format("run_{}", hash_hex(run_path).substr(0, kNameDigits));
 }
@@ -84,10 +69,9 @@ void make_memory_directory(const fs::path& dir) {
 
 std::vector<std::string> list_part_names(const fs::path& dir) {
   std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (PartName::parse(name) && entry.is_regular_file(ignored)) names.push_back(name);
+  for (const fs::path& path : paths_in(dir)) {
+    const std::string name = path.filename().string();
+    if (PartName::parse(name) && is_seen_file(path)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -95,10 +79,9 @@ std::vector<std::string> list_part_names(const fs::path& dir) {
 
 void remove_parts(const fs::path& dir,
                   const std::function<bool(const PartName&)>& kept) noexcept {
-  std::error_code ignored;
   try {
     for (const std::string& name : list_part_names(dir)) {
-      if (!kept(*PartName::parse(name))) fs::remove(dir / name, ignored);
+      if (!kept(*PartName::parse(name))) try_remove(dir / name);
     }
   } catch (const std::exception&) {
     return;  // memory for a list of names is lacking
@@ -109,31 +92,27 @@ void remove_parts(const fs::path& dir,
 uint64_t free_memory_for(const fs::path& dir) {
   struct statvfs system = {};
   if (::statvfs(dir.c_str(), &system) != 0) {
-    throw InputError("memory",
-                     fmt::format("{}: statvfs: {}", dir.string(), std::strerror(errno)));
+    fail_input("memory", "{}: statvfs: {}", dir.string(), std::strerror(errno));
   }
-  return std::min<uint64_t>(system.f_bavail * system.f_frsize, available_memory());
+  const uint64_t room = system.f_bavail * system.f_frsize;
+  const auto available = number_behind("/proc/meminfo", "MemAvailable:");
+  return available ? std::min(room, uint64_t(*available)) : room;
 }
 
 std::optional<std::string> read_run_key(const fs::path& run_dir) {
   const fs::path path = run_dir / run::kMemoryKeyFile;
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  if (!is_seen_file(path)) return std::nullopt;
   try {
     const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
     std::string key = json.at("run").get<std::string>();
-    const bool good = key.size() == kRunKeyDigits &&
-                      key.find_first_not_of("0123456789abcdef") == std::string::npos;
-    return good ? std::optional(key) : std::nullopt;
+    return run::is_identity(key) ? std::optional(key) : std::nullopt;
   } catch (const std::exception&) {
     return std::nullopt;  // without a key no part counts
   }
 }
 
 std::string renew_run_key(const fs::path& run_dir) {
-  std::random_device source;
-  std::string key;
-  while (key.size() < kRunKeyDigits) key += fmt::format("{:08x}", source());
+  const std::string key = run::new_identity();
   write_text_atomic(run_dir / run::kMemoryKeyFile, json_text(Json{{"run", key}}));
   return key;
 }

@@ -85,7 +85,7 @@ void by_blocks(uint64_t blocks, int threads, const Work& work) {
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
-  throw InputError("memory", fmt::format("{}: {}", path.string(), why));
+  fail_input("memory", "{}: {}", path.string(), why);
 }
 
 }  // namespace
@@ -132,51 +132,34 @@ PartWriter PartWriter::create(const fs::path& path, const PartShape& shape,
                               std::string_view text) {
   const uint64_t bytes = shape.file_bytes();
   const auto fail = [&](const char* call, int code) -> void {
-    throw TemporaryError(
-        "memory", fmt::format("{}: {} of {} bytes: {}; free memory on this machine, use "
-                              "more ranks, or set resilience.peer_memory_every = 0",
-                              path.string(), call, bytes, std::strerror(code)));
+    fail_temporary("memory",
+                   "{}: {} of {} bytes: {}; free memory on this machine, use more ranks, "
+                   "or set resilience.peer_memory_every = 0",
+                   path.string(), call, bytes, std::strerror(code));
   };
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                        S_IRUSR | S_IWUSR);
-  if (fd < 0) fail("open", errno);
+  const Descriptor file(::open(path.c_str(),
+                               O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                               S_IRUSR | S_IWUSR));
+  if (!file.is_open()) fail("open", errno);
   // The memory is taken now. A write to a mapped file that finds no memory later would
   // end the process.
-  const int full = ::posix_fallocate(fd, 0, static_cast<off_t>(bytes));
-  void* map = MAP_FAILED;
+  const int full = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
+  Mapping map;
   if (full == 0) {
-    map =
-        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    map = Mapping(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get());
   }
-  const int code = full != 0 ? full : errno;
-  ::close(fd);
-  if (map == MAP_FAILED) {
+  if (!map) {
+    const int code = full != 0 ? full : errno;
     ::unlink(path.c_str());
     fail(full != 0 ? "posix_fallocate" : "mmap", code);
   }
-  PartWriter part(static_cast<std::byte*>(map), shape);
-  std::memcpy(part.map_ + kPage, text.data(), text.size());
+  PartWriter part(std::move(map), shape);
+  std::memcpy(part.at(kPage), text.data(), text.size());
   return part;
 }
 
-PartWriter::PartWriter(PartWriter&& other) noexcept
-    : map_(std::exchange(other.map_, nullptr)),
-      shape_(other.shape_),
-      state_bytes_(other.state_bytes_) {}
-
-PartWriter& PartWriter::operator=(PartWriter&& other) noexcept {
-  std::swap(map_, other.map_);
-  std::swap(shape_, other.shape_);
-  std::swap(state_bytes_, other.state_bytes_);
-  return *this;
-}
-
-PartWriter::~PartWriter() {
-  if (map_ != nullptr) ::munmap(map_, shape_.file_bytes());
-}
-
 void PartWriter::open() {
-  std::memset(map_, 0, sizeof(Seal));
+  std::memset(at(0), 0, sizeof(Seal));
   // The seal must be gone before anything that it covers changes, at whatever moment a
   // kill comes. A kill interrupts the processor between two instructions. So only the
   // order of instructions counts.
@@ -189,10 +172,10 @@ bool PartWriter::write(const std::vector<StateTensor>& tensors, const PartPlan& 
            "memory", "{} tensors where {} were planned", tensors.size(),
            plan.begins.size());
   if (state.size() > shape_.room_bytes) return false;
-  std::memcpy(map_ + shape_.room_at(), state.data(), state.size());
+  std::memcpy(at(shape_.room_at()), state.data(), state.size());
   state_bytes_ = state.size();
-  std::byte* const data = map_ + shape_.data_at();
-  char* const table = reinterpret_cast<char*>(map_ + shape_.table_at());
+  std::byte* const data = at(shape_.data_at());
+  char* const table = reinterpret_cast<char*>(at(shape_.table_at()));
   by_blocks(shape_.blocks(), threads, [&](uint64_t first, uint64_t end) {
     // `i` becomes the last tensor that begins at or before the first block.
     auto i = static_cast<size_t>(std::upper_bound(plan.begins.begin(), plan.begins.end(),
@@ -220,8 +203,8 @@ bool PartWriter::write(const std::vector<StateTensor>& tensors, const PartPlan& 
 }
 
 void PartWriter::seal(const PartLabel& label) {
-  const auto hash = [&](uint64_t at, uint64_t bytes) {
-    return hash_hex(std::span(map_ + at, bytes));
+  const auto hash = [&](uint64_t begin, uint64_t bytes) {
+    return hash_hex(std::span(at(begin), bytes));
   };
   Seal seal = {};
   std::memcpy(seal.magic, kMagic, sizeof(kMagic));
@@ -237,18 +220,18 @@ void PartWriter::seal(const PartLabel& label) {
   put(seal.state_hash, hash(shape_.room_at(), state_bytes_));
   put(seal.table_hash, hash(shape_.table_at(), shape_.blocks() * kHashDigits));
   put(seal.self, self_hash(seal));
-  std::memcpy(map_, &seal, sizeof(seal));
+  std::memcpy(at(0), &seal, sizeof(seal));
 }
 
 std::span<std::byte> PartWriter::head() const {
-  return {map_ + shape_.room_at(), shape_.data_at() - shape_.room_at()};
+  return {at(shape_.room_at()), shape_.data_at() - shape_.room_at()};
 }
 
 std::span<std::byte> PartWriter::data() const {
-  return {map_ + shape_.data_at(), shape_.data_bytes};
+  return {at(shape_.data_at()), shape_.data_bytes};
 }
 
-std::span<std::byte> PartWriter::seal_bytes() const { return {map_, sizeof(Seal)}; }
+std::span<std::byte> PartWriter::seal_bytes() const { return {at(0), sizeof(Seal)}; }
 
 PartReader PartReader::open(const fs::path& path) {
   PartReader part;

@@ -79,9 +79,6 @@ class PartWriter {
   /// TemporaryError when there is not enough memory.
   static PartWriter create(const fs::path& path, const PartShape& shape,
                            std::string_view text);
-  PartWriter(PartWriter&& other) noexcept;
-  PartWriter& operator=(PartWriter&& other) noexcept;
-  ~PartWriter();
 
   /// Empties the seal: until seal() the file does not count as a part.
   void open();
@@ -99,8 +96,9 @@ class PartWriter {
   std::span<std::byte> seal_bytes() const;
 
  private:
-  PartWriter(std::byte* map, PartShape shape) : map_(map), shape_(shape) {}
-  std::byte* map_ = nullptr;
+  PartWriter(Mapping map, PartShape shape) : map_(std::move(map)), shape_(shape) {}
+  std::byte* at(uint64_t offset) const { return map_.get() + offset; }
+  Mapping map_;
   PartShape shape_;
   uint64_t state_bytes_ = 0;
 };

@@ -27,10 +27,7 @@ constexpr int kDeepest = 2;
 /// ".tmp.".
 bool is_export(const fs::path& dir) {
   if (dir.filename().string().find(".tmp.") != std::string::npos) return false;
-  const auto has = [&](const char* name) {
-    std::error_code absent;
-    return fs::exists(dir / name, absent);
-  };
+  const auto has = [&](const char* name) { return is_seen(dir / name); };
   return has(kModelConfig) && (has("model.safetensors") || has(kWeightsIndex));
 }
 
@@ -56,10 +53,10 @@ void add_files(const fs::path& dir, std::vector<fs::path>& above,
                std::vector<fs::path>& files) {
   const fs::path real = fs::canonical(dir);
   if (std::ranges::find(above, real) != above.end()) {
-    throw InputError("mirror",
-                     fmt::format("{} is a link to a directory that holds it, so that the "
-                                 "export has no end; remove the link",
-                                 dir.string()));
+    fail_input("mirror",
+               "{} is a link to a directory that holds it, so that the export has no "
+               "end; remove the link",
+               dir.string());
   }
   above.push_back(real);
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -69,10 +66,10 @@ void add_files(const fs::path& dir, std::vector<fs::path>& above,
     } else if (entry.is_directory(absent)) {
       add_files(entry.path(), above, files);
     } else {
-      throw InputError(
-          "mirror", fmt::format("{} is no file, and maybe a link to none, so that a part "
-                                "of the export is missing; mend or remove it",
-                                entry.path().string()));
+      fail_input("mirror",
+                 "{} is no file, and maybe a link to none, so that a part of the export "
+                 "is missing; mend or remove it",
+                 entry.path().string());
     }
   }
   above.pop_back();
@@ -115,18 +112,14 @@ MirrorExports::~MirrorExports() {
 }
 
 void MirrorExports::end() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
   changed_.notify_all();
 }
 
 void MirrorExports::look() {
-  {
-    const std::lock_guard lock(mutex_);
-    wanted_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  wanted_ = true;
   changed_.notify_all();
 }
 

@@ -236,8 +236,7 @@ std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store) {
     }
     return owner;
   } catch (const InputError& error) {
-    throw InputError("mirror", fmt::format("{}; delete it: the steps of the mirror stay",
-                                           error.message()));
+    fail_input("mirror", "{}; delete it: the steps of the mirror stay", error.message());
   }
 }
 

@@ -44,11 +44,10 @@ void fetch_files(MirrorStore& store, const MirrorStep& from, const fs::path& int
       hash = store.fetch(name, path);
     }
     if (hash != file.hash) {
-      throw InputError(
-          "mirror",
-          fmt::format("{}/{}: its bytes have hash {}, and the manifest says {}: the copy "
-                      "in the mirror is damaged",
-                      store.place(), name, hash, file.hash));
+      fail_input("mirror",
+                 "{}/{}: its bytes have hash {}, and the manifest says {}: the copy in "
+                 "the mirror is damaged",
+                 store.place(), name, hash, file.hash);
     }
     check_file_size(into, file);
     come += file.size;
@@ -70,8 +69,7 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
   const fs::path step_dir = checkpoints / name;
   set_stranger_aside(step_dir, from.manifest.run);
   if (fs::exists(step_dir / run::kManifestFile)) {
-    throw InputError("mirror", fmt::format("{} is there already; it is not replaced",
-                                           step_dir.string()));
+    fail_input("mirror", "{} is there already; it is not replaced", step_dir.string());
   }
   // A start takes a directory of this name neither for a checkpoint nor for one that was
   // set aside.
@@ -85,8 +83,7 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
   try {
     fetch_files(store, from, temporary, tell);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    try_remove_all(temporary);
     throw;
   }
   fs::remove_all(step_dir);  // removes the rest of a save that never ended

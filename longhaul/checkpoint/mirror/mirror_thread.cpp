@@ -31,10 +31,6 @@ std::string sent_name(int attempt, int64_t serial, int rank) {
   return fmt::format("{}a{}_{}_rank_{:05}", kSentPrefix, attempt, serial, rank);
 }
 
-std::string failure_text(const Failure& failure) {
-  return fmt::format("[{}] {}", failure.area, failure.message);
-}
-
 }  // namespace
 
 MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> store)
@@ -73,50 +69,42 @@ void MirrorThread::stop() {
 }
 
 void MirrorThread::committed(int64_t step, bool if_absent) {
-  {
-    const std::lock_guard lock(mutex_);
-    committed_ = step;
-    // After the run has gone back, a step is saved again.
-    served_ = std::min(served_, step - 1);
-    comes_again_ = false;
-    if (options_.rank == 0) {
-      if (queued_ && queued_->step != step) {
-        reports_.push_back({.kind = MirrorReport::Kind::Behind, .step = queued_->step});
-      }
-      retry_.reset();
-      queued_ = Wanted{step, if_absent};
+  const std::lock_guard lock(mutex_);
+  committed_ = step;
+  // After the run has gone back, a step is saved again.
+  served_ = std::min(served_, step - 1);
+  comes_again_ = false;
+  if (options_.rank == 0) {
+    if (queued_ && queued_->step != step) {
+      reports_.push_back({.kind = MirrorReport::Kind::Behind, .step = queued_->step});
     }
+    retry_.reset();
+    queued_ = Wanted{step, if_absent};
   }
   changed_.notify_all();
 }
 
 void MirrorThread::went_back(int64_t step) {
   if (options_.rank > 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (queued_ && queued_->step > step) queued_.reset();
-    if (retry_ && retry_->wanted.step > step) retry_.reset();
-    back_to_ = step;
-  }
+  const std::lock_guard lock(mutex_);
+  if (queued_ && queued_->step > step) queued_.reset();
+  if (retry_ && retry_->wanted.step > step) retry_.reset();
+  back_to_ = step;
   changed_.notify_all();
 }
 
 void MirrorThread::send_run_files() {
   if (options_.rank > 0) return;
-  {
-    const std::lock_guard lock(mutex_);
-    run_files_wanted_ = true;
-  }
+  const std::lock_guard lock(mutex_);
+  run_files_wanted_ = true;
   changed_.notify_all();
 }
 
 void MirrorThread::try_no_more() {
-  {
-    const std::lock_guard lock(mutex_);
-    tries_no_more_ = true;
-    if (retry_ && !queued_) queued_ = retry_->wanted;
-    retry_.reset();
-  }
+  const std::lock_guard lock(mutex_);
+  tries_no_more_ = true;
+  if (retry_ && !queued_) queued_ = retry_->wanted;
+  retry_.reset();
   changed_.notify_all();
 }
 
@@ -152,7 +140,7 @@ void MirrorThread::run() {
   // An error here does not end the training.
   const auto failure = Failure::of([&] { options_.rank == 0 ? lead() : follow(); });
   if (!failure) return;
-  report({.kind = MirrorReport::Kind::Failed, .message = failure_text(*failure)});
+  report({.kind = MirrorReport::Kind::Failed, .message = failure->in_words()});
   const std::lock_guard lock(mutex_);
   stopped_ = true;
 }
@@ -208,7 +196,7 @@ void MirrorThread::mirror(const Wanted& wanted) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = wanted.step,
             .again = again,
-            .message = failure_text(*failure)});
+            .message = failure->in_words()});
   }
   {
     const std::lock_guard lock(mutex_);
@@ -228,7 +216,7 @@ void MirrorThread::mirror(const Wanted& wanted) {
   });
   for (const auto& other : {thinned, untold}) {
     if (!other || stopped_) continue;
-    report({.kind = MirrorReport::Kind::Note, .message = failure_text(*other)});
+    report({.kind = MirrorReport::Kind::Note, .message = other->in_words()});
   }
 }
 
@@ -272,7 +260,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
         return stopped_.load();
       });
   const auto look = [&] {
-    if (stopped_) throw TemporaryError("mirror", "the run ends");
+    if (stopped_) fail_temporary("mirror", "the run ends");
     if (options_.lock != nullptr) options_.lock->check();
     look_for_failures();
     ++come_to_;
@@ -329,7 +317,7 @@ void MirrorThread::go_back(int64_t step) {
   if (failure && !stopped_) {
     report({.kind = MirrorReport::Kind::Failed,
             .step = step,
-            .message = "later steps were not taken away: " + failure_text(*failure)});
+            .message = "later steps were not taken away: " + failure->in_words()});
   }
 }
 
@@ -345,8 +333,7 @@ void MirrorThread::copy_run_files() {
       copy_file_durable(file, copy);
       store_->put(copy, "run/" + name);
     });
-    std::error_code ignored;
-    fs::remove(copy, ignored);
+    try_remove(copy);
     if (!failure || stopped_) continue;
     report({.kind = MirrorReport::Kind::Note,
             .message = fmt::format("{} was not copied to the mirror: {}", name,
@@ -418,17 +405,14 @@ void MirrorThread::wait_for_ranks(const std::function<void()>& look) {
   auto pause = kFirstLook;
   for (int rank = 1; rank < options_.ranks;) {
     look();
-    std::error_code ignored;
     while (rank < options_.ranks &&
-           fs::exists(options_.checkpoints / sent_name(options_.attempt, serial_, rank),
-                      ignored)) {
+           is_seen(options_.checkpoints / sent_name(options_.attempt, serial_, rank))) {
       ++rank;
     }
     if (rank == options_.ranks) return;
     if (watch.seconds() > kFilesSeconds) {
-      throw TemporaryError("mirror", fmt::format("rank {} has not sent its files within "
-                                                 "{:.0f} s",
-                                                 rank, kFilesSeconds));
+      fail_temporary("mirror", "rank {} has not sent its files within {:.0f} s", rank,
+                     kFilesSeconds);
     }
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, pause, [&] { return stopped_.load(); });
@@ -490,7 +474,7 @@ void MirrorThread::take_turn(const Turn& turn) {
                        {"serial", turn.serial},
                        {"passes", failure->kind == ErrorKind::Temporary},
                        {"message", fmt::format("rank {}: {}", options_.rank,
-                                               failure_text(*failure))}}));
+                                               failure->in_words())}}));
   });
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -40,11 +39,10 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
 [[noreturn]] void refuse_claim(MirrorStore& store, const MirrorClaim& claim,
                                const run::MirrorOwner& owner) {
   if (owner.run != claim.marker.run) {
-    throw InputError(
-        "mirror",
-        fmt::format("{} holds the checkpoints of another run ({}), and this is run {}; "
-                    "give checkpoint.mirror an address of its own",
-                    store.place(), owner.run, claim.marker.run));
+    fail_input("mirror",
+               "{} holds the checkpoints of another run ({}), and this is run {}; give "
+               "checkpoint.mirror an address of its own",
+               store.place(), owner.run, claim.marker.run);
   }
   std::string newest = "no step";
   const MirrorListing listing(store);
@@ -53,14 +51,13 @@ bool contains(const std::vector<std::string>& all, const std::string& one) {
     newest = fmt::format("step {} (checkpoint.resume = {} goes on from it)", step, step);
     break;
   }
-  throw InputError(
+  fail_input(
       "mirror",
-      fmt::format("{0} is written by start {1} of this run, of which this directory of "
-                  "checkpoints does not know: a later start, or one in another "
-                  "directory, or this directory is an older copy. The newest there is "
-                  "{3}. End one of the two, or give one a checkpoint.mirror of "
-                  "its own. Where the other is gone for good, delete {0}/{2}",
-                  store.place(), owner.attempt, run::kCheckpointsOwnerFile, newest));
+      "{0} is written by start {1} of this run, of which this directory of checkpoints "
+      "does not know: a later start, or one in another directory, or this directory is "
+      "an older copy. The newest there is {3}. End one of the two, or give one a "
+      "checkpoint.mirror of its own. Where the other is gone for good, delete {0}/{2}",
+      store.place(), owner.attempt, run::kCheckpointsOwnerFile, newest);
 }
 
 }  // namespace
@@ -146,12 +143,11 @@ uint64_t send_mirror_files(MirrorStore& store, const fs::path& step_dir,
     const std::string hash = store.put(path, name);
     if (hash != file.hash) {
       Failure::of([&] { store.remove(name); });
-      throw InputError(
+      fail_input(
           "mirror",
-          fmt::format("{}: its bytes have hash {}, and the manifest says {}: the file is "
-                      "damaged, and step {} is not mirrored; `longhaul verify` names the "
-                      "block",
-                      path.string(), hash, file.hash, manifest.step));
+          "{}: its bytes have hash {}, and the manifest says {}: the file is damaged, "
+          "and step {} is not mirrored; `longhaul verify` names the block",
+          path.string(), hash, file.hash, manifest.step);
     }
     bytes += file.size;
   }
@@ -168,10 +164,8 @@ void end_mirror_step(MirrorListing& listing, const Manifest& manifest, double pa
     const auto missing = missing_in(listing.objects(manifest.step), manifest);
     if (!missing) break;
     if (Clock::now() >= end) {
-      throw TemporaryError(
-          "mirror",
-          fmt::format("step {} is not whole in {} after {:.0f} s: {}", manifest.step,
-                      listing.store().place(), patience, *missing));
+      fail_temporary("mirror", "step {} is not whole in {} after {:.0f} s: {}",
+                     manifest.step, listing.store().place(), patience, *missing);
     }
     // Sleeps in short parts, so that `look` is asked often.
     for (auto slept = milliseconds(0); slept < pause && Clock::now() < end;

@@ -1,7 +1,5 @@
 #include "longhaul/checkpoint/read/box_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <tuple>
 
@@ -38,10 +36,9 @@ void BoxTable::add(size_t file, StoredBox box, const std::string& what) {
   }
   if (tensor.whole.global_shape != slice.global_shape ||
       tensor.whole.dtype != slice.dtype) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: {} of {} has another shape or dtype than in an "
-                                 "earlier rank's file",
-                                 what, box.kind, slice.name));
+    fail_input("checkpoint",
+               "{}: {} of {} has another shape or dtype than in an earlier rank's file",
+               what, box.kind, slice.name);
   }
   tensor.pieces.push_back(
       {std::move(slice.offset), std::move(slice.extent), file, box.begin});
@@ -66,20 +63,17 @@ void BoxTable::settle(bool whole, const std::string& what) {
       const int64_t end = piece.offset[0] + piece.extent[0];
       for (size_t j = i + 1; j < pieces.size() && pieces[j].offset[0] < end; ++j) {
         if (overlap(piece.offset, piece.extent, pieces[j].offset, pieces[j].extent)) {
-          throw InputError(
-              "checkpoint",
-              fmt::format("{}: {}: the boxes {} and {} overlap", what, key.first,
-                          format::describe_slice(tensor.slice(piece)),
-                          format::describe_slice(tensor.slice(pieces[j]))));
+          fail_input("checkpoint", "{}: {}: the boxes {} and {} overlap", what, key.first,
+                     format::describe_slice(tensor.slice(piece)),
+                     format::describe_slice(tensor.slice(pieces[j])));
         }
       }
     }
     const int64_t wanted = tensor.whole.num_elements();
     if (elements != wanted && whole) {
-      throw InputError(
-          "checkpoint",
-          fmt::format("{}: {} of {} has {} of {} elements; a rank's file lacks its part",
-                      what, key.first, key.second, elements, wanted));
+      fail_input("checkpoint",
+                 "{}: {} of {} has {} of {} elements; a rank's file lacks its part", what,
+                 key.first, key.second, elements, wanted);
     }
   }
 }
@@ -89,15 +83,13 @@ const BoxTable::Tensor& BoxTable::find(const std::string& kind,
                                        const std::string& what) const {
   const auto found = tensors_.find({kind, box.name});
   if (found == tensors_.end()) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: no {} of '{}'", what, kind, box.name));
+    fail_input("checkpoint", "{}: no {} of '{}'", what, kind, box.name);
   }
   const format::TensorSlice& whole = found->second.whole;
   if (whole.global_shape != box.global_shape) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: {} of '{}' has shape {}, expected {}", what, kind,
-                                 box.name, format::describe_shape(whole.global_shape),
-                                 format::describe_shape(box.global_shape)));
+    fail_input("checkpoint", "{}: {} of '{}' has shape {}, expected {}", what, kind,
+               box.name, format::describe_shape(whole.global_shape),
+               format::describe_shape(box.global_shape));
   }
   return found->second;
 }

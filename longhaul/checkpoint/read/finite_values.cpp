@@ -26,12 +26,11 @@ double stored_value(const WeightsSource& source, const format::TensorSlice& tens
 
 void refuse_value(const std::string& where, const std::string& element,
                   const std::string& value) {
-  throw InputError(
-      format::kValuesArea,
-      fmt::format("{}: {} is {}: with such a weight every result is NaN; copy the files "
-                  "again, or take an older checkpoint (name its directory; "
-                  "checkpoint.resume = STEP for a run that goes on)",
-                  where, element, value));
+  fail_input(format::kValuesArea,
+             "{}: {} is {}: with such a weight every result is NaN; copy the files "
+             "again, or take an older checkpoint (name its directory; checkpoint.resume "
+             "= STEP for a run that goes on)",
+             where, element, value);
 }
 
 void check_finite(const WeightsSource& source, const format::TensorSlice& tensor,
@@ -44,9 +43,9 @@ void check_finite(const WeightsSource& source, const format::TensorSlice& tensor
   const double value = stored_value(source, tensor, index);
   const std::string where = source.source().path.string();
   if (!std::isfinite(value)) refuse_value(where, element, fmt::format("{}", value));
-  throw InputError(format::kValuesArea,
-                   fmt::format("{}: {} is {}, which {} cannot hold; choose another dtype",
-                               where, element, value, format::dtype_name(dtype)));
+  fail_input(format::kValuesArea,
+             "{}: {} is {}, which {} cannot hold; choose another dtype", where, element,
+             value, format::dtype_name(dtype));
 }
 
 void scan_finite(const WeightsSource& source, const std::string& name,

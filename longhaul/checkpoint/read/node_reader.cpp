@@ -384,8 +384,7 @@ std::string ReadReport::describe() const {
   std::string text = fmt::format("{} read in {:.1f} s ({}/s)", human_bytes(bytes),
                                  seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
   if (passed > 0) {
-    text += fmt::format(", {} passed between ranks",
-                        human_bytes(static_cast<double>(passed)));
+    text += fmt::format(", {} passed between ranks", human_bytes(passed));
   }
   return text;
 }

@@ -85,11 +85,9 @@ std::span<const std::byte> ReadAhead::wait(size_t place) {
 }
 
 void ReadAhead::release_before(size_t place) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (; released_ < place; ++released_) {
-      free_.push_back(memory_of_[released_].data());
-    }
+  const std::lock_guard lock(mutex_);
+  for (; released_ < place; ++released_) {
+    free_.push_back(memory_of_[released_].data());
   }
   changed_.notify_all();
 }

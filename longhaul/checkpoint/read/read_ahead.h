@@ -21,8 +21,6 @@ class ReadAhead {
   /// Holds at most `slots` chunks. `stored` must stay alive and unchanged.
   ReadAhead(const StoredTensors& stored, std::vector<Chunk> chunks, size_t slots);
   ~ReadAhead();
-  ReadAhead(const ReadAhead&) = delete;
-  ReadAhead& operator=(const ReadAhead&) = delete;
 
   /// Returns the bytes of the chunk at this place in the order; waits until it is read.
   /// Throws what reading it threw. Fewer than `slots` other chunks may be held without a

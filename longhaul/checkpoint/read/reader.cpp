@@ -1,9 +1,7 @@
 #include "longhaul/checkpoint/read/reader.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 
-#include <algorithm>
 #include <mutex>
 
 #include "longhaul/base/error.h"
@@ -23,10 +21,10 @@ std::string read_hashed(const fs::path& dir, const Manifest::FileEntry& entry) {
   std::string text = read_text(path);
   const std::string found = Manifest::FileEntry::of(entry.name, text).hash;
   if (found != entry.hash) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: has hash {}, but the manifest says {}; the file "
-                                 "has changed since; use another checkpoint",
-                                 path.string(), found, entry.hash));
+    fail_input("checkpoint",
+               "{}: has hash {}, but the manifest says {}; the file has changed since; "
+               "use another checkpoint",
+               path.string(), found, entry.hash);
   }
   return text;
 }
@@ -100,10 +98,9 @@ void CheckpointReader::add_rank(const Manifest::RankEntry& entry, std::string_vi
   Sidecar sidecar =
       Sidecar::parse(text, entry.data.size, (dir_ / entry.sidecar.name).string());
   if (hash_hex(sidecar.block_hashes) != entry.data.hash) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: its block hashes are not the hashes that the manifest names",
-                    (dir_ / entry.sidecar.name).string()));
+    fail_input("checkpoint",
+               "{}: its block hashes are not the hashes that the manifest names",
+               (dir_ / entry.sidecar.name).string());
   }
   auto file = std::make_unique<RankFile>();
   file->path = join_inside(dir_, entry.data.name, "checkpoint");
@@ -179,20 +176,17 @@ void CheckpointReader::read(const std::string& kind, const format::TensorSlice& 
                             format::DType dst, std::span<std::byte> out) const {
   const format::DType stored = table_.find(kind, box, dir_.string()).whole.dtype;
   if (stored != dst && !(format::is_float(stored) && format::is_float(dst))) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: {} of '{}' is {}, which does not convert to {}", dir_.string(),
-                    kind, box.name, format::dtype_name(stored), format::dtype_name(dst)));
+    fail_input("checkpoint", "{}: {} of '{}' is {}, which does not convert to {}",
+               dir_.string(), kind, box.name, format::dtype_name(stored),
+               format::dtype_name(dst));
   }
   format::TensorSlice wanted = box;
   wanted.dtype = dst;
   int64_t copied = 0;
   for (const Part& part : parts_of(kind, box)) {
-    const RankFile& file = *files_[part.file];
     copied += format::read_box(
         [&](uint64_t offset, std::span<std::byte> bytes) {
-          read_verified(file.open(), file.size, file.block_hashes, part.begin + offset,
-                        bytes);
+          read_blocks(part.file, part.begin + offset, bytes);
         },
         part.slice, wanted, out);
   }

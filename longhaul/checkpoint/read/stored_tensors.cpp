@@ -1,7 +1,5 @@
 #include "longhaul/checkpoint/read/stored_tensors.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
 #include "longhaul/base/error.h"
@@ -84,11 +82,9 @@ void check_convertible(const StoredTensors::Part& part, const ReadRequest& reque
   const format::DType stored = part.slice.dtype;
   if (stored == request.dtype) return;
   if (!format::is_float(stored) || !format::is_float(request.dtype)) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{} of '{}' is {}, which does not convert to {}", request.kind,
-                    request.slice.name, format::dtype_name(stored),
-                    format::dtype_name(request.dtype)));
+    fail_input("checkpoint", "{} of '{}' is {}, which does not convert to {}",
+               request.kind, request.slice.name, format::dtype_name(stored),
+               format::dtype_name(request.dtype));
   }
 }
 

@@ -33,15 +33,13 @@ class HfTensors final : public StoredTensors {
                              const format::TensorSlice& box) const override {
     const auto found = weights_.locate(box.name);
     if (kind != kWeight || !found) {
-      throw InputError("weights", fmt::format("{}: no {} of '{}'",
-                                              weights_.dir().string(), kind, box.name));
+      fail_input("weights", "{}: no {} of '{}'", weights_.dir().string(), kind, box.name);
     }
     if (found->whole.global_shape != box.global_shape) {
-      throw InputError("weights",
-                       fmt::format("{}: tensor '{}' has shape {}, expected {}",
-                                   weights_.dir().string(), box.name,
-                                   format::describe_shape(found->whole.global_shape),
-                                   format::describe_shape(box.global_shape)));
+      fail_input("weights", "{}: tensor '{}' has shape {}, expected {}",
+                 weights_.dir().string(), box.name,
+                 format::describe_shape(found->whole.global_shape),
+                 format::describe_shape(box.global_shape));
     }
     return {{found->whole, found->file, found->offset}};
   }
@@ -156,8 +154,7 @@ std::string runs_here(const fs::path& missing) {
 }  // namespace
 
 ModelSource resolve_model_source(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!is_seen(path)) {
     const bool wanted_none = path == "random" || path == "none" || path == "scratch";
     throw InputError(
         "weights",
@@ -165,10 +162,11 @@ ModelSource resolve_model_source(const fs::path& path) {
             (wanted_none ? "; leave init.weights out to start from random weights"
                          : runs_here(path)));
   }
-  if (!fs::is_directory(path, error)) {
-    throw InputError("weights", path.string() +
-                                    ": is a file; give the directory of a Hugging Face "
-                                    "model, a checkpoint or a run");
+  if (!is_seen_directory(path)) {
+    fail_input("weights",
+               "{}: is a file; give the directory of a Hugging Face model, a checkpoint "
+               "or a run",
+               path.string());
   }
   using Kind = ModelSource::Kind;
   if (fs::exists(path / run::kManifestFile)) return {Kind::Checkpoint, path, {}};
@@ -181,12 +179,12 @@ ModelSource resolve_model_source(const fs::path& path) {
     return {Kind::Checkpoint, latest->path, note};
   }
   if (!skipped.empty()) {
-    throw InputError("weights", fmt::format("{}: no valid checkpoint in this run: {}",
-                                            path.string(), skipped.front()));
+    fail_input("weights", "{}: no valid checkpoint in this run: {}", path.string(),
+               skipped.front());
   }
   if (fs::exists(path / run::kConfigFile) ||
       fs::is_directory(path / run::kCheckpointsDir)) {
-    throw InputError("weights", path.string() + ": this run has no checkpoint yet");
+    fail_input("weights", "{}: this run has no checkpoint yet", path.string());
   }
   return {Kind::HfDirectory, path, {}};  // HfWeights reports what is missing there
 }
@@ -237,7 +235,7 @@ uint64_t WeightsSource::total_bytes() const {
 std::string WeightsSource::describe() const {
   return fmt::format("{}: {}, {}", source().path.string(),
                      counted(std::ssize(tensors()), "tensor"),
-                     human_bytes(static_cast<double>(total_bytes())));
+                     human_bytes(total_bytes()));
 }
 
 void check_tensors(const std::string& what, const std::vector<format::TensorSlice>& found,
@@ -278,10 +276,8 @@ void check_tensors(const std::string& what, const std::vector<format::TensorSlic
   add("missing", missing);
   add("unexpected", unexpected);
   if (!problem.empty()) {
-    throw InputError("weights",
-                     fmt::format("{}: the tensors are not those of the model's "
-                                 "config: {}",
-                                 what, problem));
+    fail_input("weights", "{}: the tensors are not those of the model's config: {}", what,
+               problem);
   }
 }
 

@@ -61,10 +61,6 @@ std::optional<Failure> failure_of(const std::function<void()>& work) {
   return failure;
 }
 
-std::string text_of(const Failure& failure) {
-  return fmt::format("[{}] {}", failure.area, failure.message);
-}
-
 std::string not_saved(int64_t step, const std::string& why) {
   return fmt::format("step {} was not saved: {}; earlier checkpoints are untouched", step,
                      why);
@@ -78,7 +74,7 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
     const auto failure = Failure::from_text(ranks[r]);
     if (!failure || ++failed > 1) continue;
     const std::string of_rank = ranks.size() > 1 ? fmt::format("rank {}: ", r) : "";
-    first = {failure->kind, of_rank + text_of(*failure)};
+    first = {failure->kind, of_rank + failure->in_words()};
   }
   if (failed > 1) first.second += fmt::format(" ({} ranks failed)", failed);
   return first;
@@ -91,8 +87,8 @@ void mark_again(const SaverOptions& options) {
   const auto owner = run::read_checkpoints_owner(options.dir);
   if (owner == options.marker.run) return;
   if (owner) {
-    throw TemporaryError("checkpoint", fmt::format("{} now belongs to another run ({})",
-                                                   options.dir.string(), *owner));
+    fail_temporary("checkpoint", "{} now belongs to another run ({})",
+                   options.dir.string(), *owner);
   }
   make_directories_durable(options.dir);
   run::write_checkpoints_marker(options.dir, options.marker);
@@ -120,7 +116,7 @@ SaveTarget prepare_together(const SaverOptions& options, int64_t step,
       target = prepare_step(options.dir, step, options.attempt);
     });
     if (failure) {
-      Failure{failure->kind, "checkpoint", not_saved(step, text_of(*failure))}.raise();
+      Failure{failure->kind, "checkpoint", not_saved(step, failure->in_words())}.raise();
     }
     return json_text(Json{{"prefix", target.prefix}, {"replaces", target.replaces}});
   });
@@ -425,7 +421,7 @@ void BackgroundSaver::start_cleaning() {
             }
           });
           if (failure) {
-            notes.push_back("old checkpoints were not deleted: " + text_of(*failure));
+            notes.push_back("old checkpoints were not deleted: " + failure->in_words());
           }
           const std::lock_guard lock(cleaner->mutex);
           for (std::string& note : notes) cleaner->notes.push_back(std::move(note));
@@ -434,7 +430,7 @@ void BackgroundSaver::start_cleaning() {
   });
   if (!refused) return;
   const std::lock_guard lock(cleaner_->mutex);
-  cleaner_->notes.push_back("old checkpoints were not deleted: " + text_of(*refused));
+  cleaner_->notes.push_back("old checkpoints were not deleted: " + refused->in_words());
   cleaner_->at_work = false;
 }
 

@@ -1,15 +1,14 @@
 #include "longhaul/checkpoint/write/commit_protocol.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <optional>
 #include <set>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/base/process.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/rank_file.h"
@@ -123,12 +122,6 @@ Manifest::RankEntry rank_entry(const SaveTarget& target, int rank) {
           Manifest::FileEntry::of(name, text)};
 }
 
-std::string utc_time() {
-  const auto now = std::chrono::system_clock::now();
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
-                     fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
-}
-
 // Publishes the manifest: the one moment that makes a checkpoint. A step without a
 // manifest gets one only if it still has none, so that an attempt which was cut off
 // between its check of the lock and this line cannot replace its successor's manifest.
@@ -180,8 +173,7 @@ bool write_rank(const SaveTarget& target, int rank,
 }
 
 bool rank_is_written(const SaveTarget& target, int rank) {
-  std::error_code ignored;
-  return fs::exists(target.dir / sidecar_name(target, rank), ignored);
+  return is_seen(target.dir / sidecar_name(target, rank));
 }
 
 uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
@@ -191,7 +183,7 @@ uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
   manifest.attempt = content.attempt;
   manifest.run = content.run;
   manifest.build = content.build;
-  manifest.saved_at = utc_time();
+  manifest.saved_at = utc_now();
   manifest.layout = content.layout;
   manifest.hf_dir = target.prefix + "hf";
   for (int r = 0; r < content.ranks; ++r) {
@@ -233,12 +225,10 @@ void abandon_step(const SaveTarget& target) noexcept {
   } catch (const std::exception&) {
     return;  // nothing tells whose manifest stands there
   }
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(target.dir, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with(target.prefix)) fs::remove_all(entry.path(), ignored);
+  for (const fs::path& path : paths_in(target.dir)) {
+    if (path.filename().string().starts_with(target.prefix)) try_remove_all(path);
   }
-  fs::remove(target.dir, ignored);  // stays when it is not empty
+  try_remove(target.dir);  // stays when it is not empty
 }
 
 }  // namespace longhaul::checkpoint

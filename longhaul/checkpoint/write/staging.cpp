@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/refused.h"
@@ -44,31 +43,26 @@ uint64_t staging_bytes(const std::vector<StateTensor>& tensors) {
   return total;
 }
 
-Staging::~Staging() { release(); }
+Staging::~Staging() { await_toucher(); }
 
-void Staging::release() {
+void Staging::await_toucher() {
   if (toucher_.joinable()) toucher_.join();
-  if (data_ != nullptr) ::munmap(data_, size_);
-  data_ = nullptr;
-  size_ = 0;
 }
 
 void Staging::reserve(uint64_t bytes) {
-  if (bytes <= size_) return;
-  release();
-  void* memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
+  if (bytes <= memory_.bytes().size()) return;
+  await_toucher();
+  memory_.reset();
+  memory_ = Mapping(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (!memory_) {
     throw refused(
         "checkpoint",
         fmt::format("memory for the {} bytes that a checkpoint is copied to", bytes),
         errno, "set checkpoint.async = false, or use more ranks");
   }
-  ::madvise(memory, bytes, MADV_HUGEPAGE);
-  data_ = static_cast<std::byte*>(memory);
-  size_ = bytes;
+  ::madvise(memory_.get(), bytes, MADV_HUGEPAGE);
   try {
-    toucher_ = std::thread([data = data_, bytes] {
+    toucher_ = std::thread([data = memory_.get(), bytes] {
       system::leave_signals_to_main_thread();
       constexpr uint64_t kPage = 4096;
       for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
@@ -81,10 +75,10 @@ void Staging::reserve(uint64_t bytes) {
 std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
                                        int threads) {
   reserve(staging_bytes(tensors));
-  if (toucher_.joinable()) toucher_.join();
+  await_toucher();
   std::vector<StateTensor> copies;
   uint64_t total = 0;
-  std::byte* to = data_;
+  std::byte* to = memory_.get();
   for (const StateTensor& tensor : tensors) {
     const uint64_t bytes = tensor.bytes.size();
     copies.push_back({tensor.kind, tensor.slice, {to, bytes}});
@@ -96,11 +90,11 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
   try {
     system::run_on_threads(static_cast<int>(workers), [&](int number) {
       const auto w = static_cast<uint64_t>(number);
-      copy_range(tensors, total * w / workers, total * (w + 1) / workers, data_);
+      copy_range(tensors, total * w / workers, total * (w + 1) / workers, memory_.get());
     });
   } catch (const TemporaryError&) {
     // No thread can be had, but a checkpoint is worth the wait for a copy by one thread.
-    copy_range(tensors, 0, total, data_);
+    copy_range(tensors, 0, total, memory_.get());
   }
   return copies;
 }

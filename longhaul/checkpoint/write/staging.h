@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "longhaul/base/file.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::checkpoint {
@@ -15,8 +16,6 @@ namespace longhaul::checkpoint {
 class Staging {
  public:
   Staging() = default;
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
   ~Staging();
 
   /// Makes room. A thread of its own touches the pages, so that the first copy is as fast
@@ -27,10 +26,9 @@ class Staging {
   std::vector<StateTensor> copy(const std::vector<StateTensor>& tensors, int threads);
 
  private:
-  void release();
-  std::byte* data_ = nullptr;
+  void await_toucher();
+  Mapping memory_;
   std::thread toucher_;
-  uint64_t size_ = 0;
 };
 
 /// Returns the bytes that copy() needs for these tensors.

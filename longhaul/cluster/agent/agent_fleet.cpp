@@ -15,7 +15,6 @@
 #include "longhaul/cluster/agent/agent_messages.h"
 #include "longhaul/cluster/control/channel_server.h"
 #include "longhaul/cluster/control/socket.h"
-#include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/health/peers.h"
 #include "longhaul/cluster/watch/pause_watch.h"
 #include "longhaul/system/signals.h"
@@ -81,10 +80,10 @@ void need_descriptors(size_t agents) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
   if (limit.rlim_max < needed) {
-    throw ConfigError("launch",
-                      fmt::format("{} nodes need {} open files, but only {} are allowed; "
-                                  "raise the hard limit (ulimit -Hn)",
-                                  agents, needed, limit.rlim_max));
+    fail_config("launch",
+                "{} nodes need {} open files, but only {} are allowed; raise the hard "
+                "limit (ulimit -Hn)",
+                agents, needed, limit.rlim_max);
   }
   limit.rlim_cur = needed;
   ::setrlimit(RLIMIT_NOFILE, &limit);

@@ -1,6 +1,5 @@
 #include "longhaul/cluster/control/channel.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -60,9 +59,7 @@ struct Channel::State {
     fail();
   }
   [[noreturn]] void fail() const {
-    throw TemporaryError(
-        kControlArea,
-        fmt::format("the control connection to {} is lost: {}", peer, lost));
+    fail_temporary(kControlArea, "the control connection to {} is lost: {}", peer, lost);
   }
 
   /// Writes as much as the socket takes now.
@@ -160,9 +157,8 @@ Channel Channel::connect(const std::string& host, int port, const Secret& secret
     if (deadline.left() < std::chrono::duration<double>(kRetry).count()) break;
     std::this_thread::sleep_for(kRetry);
   }
-  throw TemporaryError(
-      kControlArea, fmt::format("no control connection to {} port {} within {:.1f} s: {}",
-                                host, port, deadline_seconds, why));
+  fail_temporary(kControlArea, "no control connection to {} port {} within {:.1f} s: {}",
+                 host, port, deadline_seconds, why);
 }
 
 void Channel::send(const Json& message, double timeout_seconds) {

@@ -1,6 +1,5 @@
 #include "longhaul/cluster/control/secret.h"
 
-#include <fmt/format.h>
 #include <sodium.h>
 #include <unistd.h>
 
@@ -29,11 +28,10 @@ Secret Secret::from_text(std::string_view text) {
       reinterpret_cast<unsigned char*>(secret.bytes_.data()), secret.bytes_.size(),
       text.data(), text.size(), nullptr, &read, nullptr);
   if (wrong != 0 || read != secret.bytes_.size() || text.size() != 2 * read) {
-    throw InputError(
-        "control",
-        fmt::format("the job's secret must be 64 hex digits, but it has {} characters; "
-                    "the supervisor passes the secret, so do not start agents by hand",
-                    text.size()));
+    fail_input("control",
+               "the job's secret must be 64 hex digits, but it has {} characters; the "
+               "supervisor passes the secret, so do not start agents by hand",
+               text.size());
   }
   return secret;
 }

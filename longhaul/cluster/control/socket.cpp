@@ -41,22 +41,6 @@ IoResult after_error(int error, std::string& why) {
 
 }  // namespace
 
-int Descriptor::release() {
-  const int fd = fd_;
-  fd_ = -1;
-  return fd;
-}
-
-void Descriptor::reset() {
-  if (fd_ >= 0) ::close(release());
-}
-
-Pipe make_pipe(const std::string& area) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw refused(area, "pipe", errno);
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 SocketAddress::SocketAddress(const sockaddr* address, socklen_t size) : size_(size) {
   LH_CHECK(size <= sizeof(storage_), kArea, "an address of {} bytes", size);
   std::memcpy(&storage_, address, size);
@@ -107,8 +91,8 @@ std::vector<SocketAddress> resolve(const std::string& host, int port) {
   addrinfo* list = nullptr;
   const int wrong = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (wrong != 0) {
-    throw TemporaryError(kArea, fmt::format("the host name '{}' has no address: {}", host,
-                                            ::gai_strerror(wrong)));
+    fail_temporary(kArea, "the host name '{}' has no address: {}", host,
+                   ::gai_strerror(wrong));
   }
   const std::unique_ptr<addrinfo, FreeInfo> owner(list);
   std::vector<SocketAddress> found;
@@ -128,8 +112,7 @@ std::string own_address_towards(const std::string& host) {
     }
     why = words(errno);
   }
-  throw TemporaryError(
-      kArea, fmt::format("'{}' cannot be reached from this machine: {}", host, why));
+  fail_temporary(kArea, "'{}' cannot be reached from this machine: {}", host, why);
 }
 
 Descriptor listen_at(const SocketAddress& address) {
@@ -144,8 +127,7 @@ Descriptor listen_at(const SocketAddress& address) {
                     ::bind(socket.get(), address.get(), address.size()) == 0 &&
                     ::listen(socket.get(), kBacklog) == 0;
   if (!good) {
-    throw ConfigError(
-        kArea, fmt::format("cannot listen at {}: {}", address.to_text(), words(errno)));
+    fail_config(kArea, "cannot listen at {}: {}", address.to_text(), words(errno));
   }
   return socket;
 }

@@ -7,39 +7,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "longhaul/base/file.h"
+
 namespace longhaul::cluster {
-
-/// A file descriptor that is closed when its owner goes.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-
-  int get() const { return fd_; }
-  bool is_open() const { return fd_ >= 0; }
-  int release();
-  void reset();
-
- private:
-  int fd_ = -1;
-};
-
-/// Both ends of a pipe, closed in programs that this process starts.
-struct Pipe {
-  Descriptor read;
-  Descriptor write;
-};
-/// Throws TemporaryError of this area where no pipe can be had.
-Pipe make_pipe(const std::string& area);
 
 /// An IPv4 or IPv6 address with its port.
 class SocketAddress {

@@ -1,6 +1,5 @@
 #include "longhaul/cluster/fleet/fleet.h"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,10 +22,10 @@ void make_own(const fs::path& dir) {
   struct stat info{};
   if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
       info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
-    throw InputError("cluster",
-                     fmt::format("{}: is no directory of this user alone; remove it, "
-                                 "because workers' files would go there",
-                                 dir.string()));
+    fail_input("cluster",
+               "{}: is no directory of this user alone; remove it, because workers' "
+               "files would go there",
+               dir.string());
   }
 }
 
@@ -37,9 +36,8 @@ const fs::path& made_root(const NodeDirectories& directories) {
 }
 
 void remove_files(const fs::path& dir) noexcept {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(dir, ignored)) {
-    if (!entry.is_directory(ignored)) fs::remove(entry.path(), ignored);
+  for (const fs::path& path : paths_in(dir)) {
+    if (!is_seen_directory(path)) try_remove(path);
   }
 }
 

@@ -74,8 +74,6 @@ class HeldDirectories {
   /// user have left for too long. Throws InputError where another user's directories
   /// stand there.
   explicit HeldDirectories(NodeDirectories directories);
-  HeldDirectories(const HeldDirectories&) = delete;
-  HeldDirectories& operator=(const HeldDirectories&) = delete;
 
   /// Removes the segments that killed workers have left.
   void remove_segments() const noexcept;

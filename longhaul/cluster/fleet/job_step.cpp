@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <regex>
@@ -80,11 +79,11 @@ Descriptor holding(const std::string& text) {
   if (text.size() > kPage) ::fcntl(end, F_SETPIPE_SZ, text.size() + kPage);
   const ssize_t put = ::write(end, text.data(), text.size());
   if (put == static_cast<ssize_t>(text.size())) return std::move(pipe.read);
-  throw TemporaryError(
-      "launch", fmt::format("a pipe does not hold the {} bytes of a command's input; let "
-                            "run.pass_environment name fewer variables, or raise "
-                            "/proc/sys/fs/pipe-max-size",
-                            text.size()));
+  fail_temporary(
+      "launch",
+      "a pipe does not hold the {} bytes of a command's input; let run.pass_environment "
+      "name fewer variables, or raise /proc/sys/fs/pipe-max-size",
+      text.size());
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 #include "longhaul/cluster/process/launcher_noise.h"
 #include "longhaul/cluster/process/output_relay.h"
 #include "longhaul/cluster/verdict/fault.h"
@@ -31,7 +31,6 @@ class JobStep {
                        const std::map<std::string, std::string>& environment,
                        const std::string& input = {}, int at_our_death = SIGTERM);
   JobStep(JobStep&& other) noexcept;
-  JobStep& operator=(JobStep&&) = delete;
   /// Kills the command and its process group where it has not ended.
   ~JobStep();
 

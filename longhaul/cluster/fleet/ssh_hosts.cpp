@@ -19,19 +19,15 @@ constexpr uintmax_t kLargestFile = uintmax_t{1} << 20;
 /// Throws InputError for anything else than a host's name.
 void check_host(const std::string& host) {
   if (is_host_name(host)) return;
-  throw InputError(
-      "launch",
-      fmt::format(
-          "'{}' is not a host name; write n1,n2 or name a file with one host a line",
-          host.substr(0, 80)));
+  fail_input("launch",
+             "'{}' is not a host name; write n1,n2 or name a file with one host a line",
+             host.substr(0, 80));
 }
 
 std::string text_of(const std::string& hosts) {
-  std::error_code error;
-  if (!fs::is_regular_file(hosts, error)) return hosts;
+  if (!is_seen_file(hosts)) return hosts;
   if (fs::file_size(hosts) > kLargestFile) {
-    throw InputError("launch",
-                     fmt::format("{}: the file is too large for a list of hosts", hosts));
+    fail_input("launch", "{}: the file is too large for a list of hosts", hosts);
   }
   std::string text = read_text(hosts);
   for (size_t begin = 0; (begin = text.find('#', begin)) != std::string::npos;) {
@@ -52,13 +48,12 @@ std::vector<std::string> read_hosts(const std::string& hosts) {
     names.push_back(text.substr(begin, end - begin));
     check_host(names.back());
     if (std::ranges::count(names, names.back()) > 1) {
-      throw InputError("launch",
-                       fmt::format("host {} is named twice in {}", names.back(), hosts));
+      fail_input("launch", "host {} is named twice in {}", names.back(), hosts);
     }
     begin = end;
   }
   if (names.empty()) {
-    throw InputError("launch", fmt::format("'{}' names no hosts", hosts));
+    fail_input("launch", "'{}' names no hosts", hosts);
   }
   return names;
 }

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 
 namespace longhaul::cluster {
 namespace {

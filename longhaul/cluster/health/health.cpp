@@ -8,7 +8,6 @@
 #include <ctime>
 #include <exception>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -104,10 +103,9 @@ HealthCheck check_command(const HealthOptions& options) {
 HealthCheck check_mark(const fs::path& file) {
   HealthCheck check;
   check.text = fmt::format("no {}", file.string());
-  std::error_code wrong;
-  if (!fs::exists(file, wrong)) return check;
+  if (!is_seen(file)) return check;
   const std::string last =
-      last_lines(fs::is_regular_file(file, wrong) ? read_text(file, 1 << 16) : "", 1);
+      last_lines(is_seen_file(file) ? read_text(file, 1 << 16) : "", 1);
   if (last == "0") {
     check.text = fmt::format("{} says 0", file.string());
     return check;
@@ -131,8 +129,7 @@ void from_json(const Json& json, HealthResult& result) {
   const auto name = json.get<std::string>();
   const auto found = kResultNames.find(name);
   if (!found) {
-    throw InputError(kArea,
-                     fmt::format("a health check has the unknown result '{}'", name));
+    fail_input(kArea, "a health check has the unknown result '{}'", name);
   }
   result = *found;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/cpus.h"
@@ -103,23 +104,6 @@ uint64_t pattern(int pass, uint64_t word) {
   return pass == 0 ? address : pass == 1 ? ~address : uint64_t{1} << (word % 64);
 }
 
-/// Anonymous memory, in large pages where the kernel has some.
-struct Mapping {
-  explicit Mapping(uint64_t bytes)
-      : size(bytes),
-        data(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                    -1, 0)) {
-    if (data != MAP_FAILED) ::madvise(data, size, MADV_HUGEPAGE);
-  }
-  ~Mapping() {
-    if (data != MAP_FAILED) ::munmap(data, size);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  uint64_t size;
-  void* data;
-};
-
 /// Fills words with the pattern of a pass until `seconds` are over. Returns how many
 /// words it has filled.
 uint64_t fill(std::span<uint64_t> words, int pass, double seconds) {
@@ -171,14 +155,16 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   const uint64_t wanted = std::min(max_bytes, available / 10) / kBlockBytes * kBlockBytes;
   if (wanted == 0) {
     return HealthCheck::failed(fmt::format("only {} are free; end what uses the memory",
-                                           human_bytes(double(available))));
+                                           human_bytes(available)));
   }
-  const Mapping mapping(wanted);
-  if (mapping.data == MAP_FAILED) {
+  const Mapping mapping(wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+  if (!mapping) {
     return HealthCheck::failed(
-        fmt::format("{} of memory could not be allocated", human_bytes(double(wanted))));
+        fmt::format("{} of memory could not be allocated", human_bytes(wanted)));
   }
-  const std::span words(static_cast<uint64_t*>(mapping.data), wanted / sizeof(uint64_t));
+  ::madvise(mapping.get(), wanted, MADV_HUGEPAGE);
+  const std::span words(reinterpret_cast<uint64_t*>(mapping.get()),
+                        wanted / sizeof(uint64_t));
   constexpr int kPasses = 3;
   uint64_t count = words.size();
   const system::Stopwatch watch;
@@ -199,7 +185,7 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   const double bytes = double(count * sizeof(uint64_t));
   check.values = {{"available_bytes", available}, {"bytes", bytes}};
   check.text = fmt::format("{} of {} free memory held three patterns ({:.1f} GB/s)",
-                           human_bytes(bytes), human_bytes(double(available)),
+                           human_bytes(bytes), human_bytes(available),
                            2e-9 * kPasses * bytes / watch.seconds());
   return check;
 }

@@ -14,7 +14,6 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -37,10 +36,7 @@ AlignedBytes aligned_bytes(uint64_t bytes) {
 /// Removes its file when it goes, also when the check fails.
 struct TemporaryFile {
   explicit TemporaryFile(fs::path path_) : path(std::move(path_)) {}
-  ~TemporaryFile() {
-    std::error_code ignored;
-    fs::remove(path, ignored);
-  }
+  ~TemporaryFile() { try_remove(path); }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   fs::path path;
@@ -128,8 +124,8 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   check.values["sync_seconds"] = sync_seconds;
   check.text = fmt::format(
       "{} written and synced in {:.0f} ms, read back {}in {:.0f} ms; {} free",
-      human_bytes(double(bytes)), 1000.0 * write_seconds,
-      direct ? "without the cache " : "", 1000.0 * read_seconds, human_bytes(free_bytes));
+      human_bytes(bytes), 1000.0 * write_seconds, direct ? "without the cache " : "",
+      1000.0 * read_seconds, human_bytes(free_bytes));
   return check;
 }
 

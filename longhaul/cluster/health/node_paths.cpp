@@ -17,7 +17,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/cluster/names.h"
 #include "longhaul/cluster/process/bounded_child.h"
 #include "longhaul/run/files.h"
@@ -263,7 +262,7 @@ void from_json(const Json& json, NeededPath& path) {
   json.at("what").get_to(path.what);
   path.path = json.at("path").get<std::string>();
   const auto role = kRoleNames.find(json.at("role").get<std::string>());
-  if (!role) throw InputError("control", "a needed path has an unknown role");
+  if (!role) fail_input("control", "a needed path has an unknown role");
   path.role = *role;
 }
 

@@ -13,7 +13,6 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {

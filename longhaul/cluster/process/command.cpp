@@ -16,8 +16,8 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
-#include "longhaul/cluster/control/socket.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -87,9 +87,8 @@ class SpawnSettings {
       throw refused("command", "process for " + words.front(), problem);
     }
     if (problem != 0) {
-      throw TemporaryError(
-          "command", fmt::format("{} cannot be run: {}; install it, or put it into PATH",
-                                 words.front(), std::strerror(problem)));
+      fail_temporary("command", "{} cannot be run: {}; install it, or put it into PATH",
+                     words.front(), std::strerror(problem));
     }
     return pid;
   }
@@ -202,7 +201,7 @@ bool has_program(const std::string& name) {
 void require_program(const std::string& name, const std::string& area,
                      const std::string& advice) {
   if (has_program(name)) return;
-  throw InputError(area, fmt::format("there is no {} in PATH; {}", name, advice));
+  fail_input(area, "there is no {} in PATH; {}", name, advice);
 }
 
 }  // namespace longhaul::cluster

@@ -9,8 +9,6 @@
 #include <cerrno>
 #include <climits>
 
-#include "longhaul/system/stopwatch.h"
-
 namespace longhaul::cluster {
 namespace {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 #include "longhaul/system/lossy_writer.h"
 #include "longhaul/system/stopwatch.h"
 

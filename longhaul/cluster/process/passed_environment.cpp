@@ -29,10 +29,10 @@ bool is_variable_name(std::string_view name) {
 }
 
 [[noreturn]] void refuse_input(const char* what) {
-  throw InputError("agent",
-                   fmt::format("the variables in the input {}; longhaul launch starts "
-                               "agents, people do not",
-                               what));
+  fail_input(
+      "agent",
+      "the variables in the input {}; longhaul launch starts agents, people do not",
+      what);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -42,10 +41,8 @@ std::string proc_text(const std::string& path) {
 
 std::vector<pid_t> threads_of(pid_t pid) {
   std::vector<pid_t> threads;
-  std::error_code wrong;
-  for (const auto& entry :
-       fs::directory_iterator(fmt::format("/proc/{}/task", pid), wrong)) {
-    threads.push_back(std::atoi(entry.path().filename().c_str()));
+  for (const fs::path& thread : paths_in(fmt::format("/proc/{}/task", pid))) {
+    threads.push_back(std::atoi(thread.filename().c_str()));
   }
   std::ranges::sort(threads);
   return threads;

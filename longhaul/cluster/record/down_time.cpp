@@ -1,11 +1,9 @@
 #include "longhaul/cluster/record/down_time.h"
 
 #include <algorithm>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "longhaul/base/file.h"

@@ -20,13 +20,13 @@ std::optional<Json> RecordFile::load() const {
     return read_json(path_, kMostRecordBytes);
   } catch (const InputError& problem) {
     if (problem.area() != "json") throw;
-    throw InputError("cluster", fmt::format("{}; {}", problem.message(), advice_));
+    fail_input("cluster", "{}; {}", problem.message(), advice_);
   }
 }
 
 void RecordFile::refuse(const Json::exception& problem) const {
-  throw InputError("cluster", fmt::format("{}: is no {} ({}); {}", path_.string(), what_,
-                                          words_of(problem), advice_));
+  fail_input("cluster", "{}: is no {} ({}); {}", path_.string(), what_, words_of(problem),
+             advice_);
 }
 
 void RecordFile::replace(const Json& value, int indent) const {

@@ -16,10 +16,10 @@ namespace {
 std::string directive(const std::string& option, const std::string& what) {
   if (option.empty() || system::has_control_characters(option) ||
       option.find_first_of("\"'\\#`$") != std::string::npos) {
-    throw InputError("submit",
-                     fmt::format("{} '{}' cannot be written into a batch script: use no "
-                                 "quotes, backslashes, #, $ or control characters",
-                                 what, option.substr(0, 200)));
+    fail_input("submit",
+               "{} '{}' cannot be written into a batch script: use no quotes, "
+               "backslashes, #, $ or control characters",
+               what, option.substr(0, 200));
   }
   const bool spaces = option.find(' ') != std::string::npos;
   return spaces ? fmt::format("#SBATCH \"{}\"\n", option)
@@ -28,8 +28,7 @@ std::string directive(const std::string& option, const std::string& what) {
 
 void check_absolute(const std::string& path, const char* what) {
   if (!path.starts_with('/')) {
-    throw InputError("submit",
-                     fmt::format("{} '{}' is not an absolute path", what, path));
+    fail_input("submit", "{} '{}' is not an absolute path", what, path);
   }
 }
 
@@ -73,9 +72,8 @@ std::string more_options(const BatchJob& job) {
   std::string text;
   for (const std::string& option : job.options) {
     if (!option.starts_with('-')) {
-      throw InputError("submit", fmt::format("'{}' is no option of sbatch; write "
-                                             "--slurm=--account=NAME",
-                                             option.substr(0, 200)));
+      fail_input("submit", "'{}' is no option of sbatch; write --slurm=--account=NAME",
+                 option.substr(0, 200));
     }
     text += directive(option, "the option");
   }

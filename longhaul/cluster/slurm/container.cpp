@@ -50,8 +50,7 @@ fs::path fixed_part(const fs::path& pattern) {
 }
 
 fs::path nearest_existing(fs::path path) {
-  std::error_code error;
-  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
+  while (path.has_relative_path() && !is_seen(path)) path = path.parent_path();
   return path;
 }
 
@@ -67,10 +66,10 @@ void add_with_links(const fs::path& named, std::vector<fs::path>& found) {
   if (belongs_to_image(path)) return;
   found.push_back(path);
   add_target(path, found);
-  std::error_code error;
   // The files of a hub's cache are links to a directory beside it.
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.is_symlink(error)) add_target(entry.path(), found);
+  for (const fs::path& inner : paths_in(path)) {
+    std::error_code gone;
+    if (fs::is_symlink(inner, gone)) add_target(inner, found);
   }
 }
 
@@ -80,12 +79,10 @@ void check_for_list(const fs::path& path) {
       !system::has_control_characters(text)) {
     return;
   }
-  throw InputError(
-      "submit",
-      fmt::format(
-          "'{}' cannot be mounted into a container: pyxis separates mounts by commas and "
-          "colons; give the path another name, or a link without these characters",
-          text));
+  fail_input("submit",
+             "'{}' cannot be mounted into a container: pyxis separates mounts by commas "
+             "and colons; give the path another name, or a link without these characters",
+             text);
 }
 
 }  // namespace
@@ -128,8 +125,7 @@ std::vector<fs::path> paths_of_words(const std::vector<std::string>& words) {
     const size_t sign = word.find("=/");
     const bool behind = !word.starts_with('/') && sign != std::string::npos;
     const fs::path path = fixed_part(behind ? word.substr(sign + 1) : word);
-    std::error_code error;
-    if (path.is_absolute() || (!path.empty() && fs::exists(path, error))) {
+    if (path.is_absolute() || (!path.empty() && is_seen(path))) {
       paths.push_back(path);
     }
   }
@@ -148,11 +144,11 @@ fs::path tree_of_program(const fs::path& program) {
     }
   }
   if (!belongs_to_image(tree)) return tree;
-  throw InputError("submit",
-                   fmt::format("{} lies in {}, which every image has itself; install "
-                               "longhaul into a directory of its own, or name the "
-                               "image's own program with --container-program",
-                               program.string(), tree.string()));
+  fail_input(
+      "submit",
+      "{} lies in {}, which every image has itself; install longhaul into a directory of "
+      "its own, or name the image's own program with --container-program",
+      program.string(), tree.string());
 }
 
 std::vector<fs::path> environments_in_use(const fs::path& maps) {

@@ -24,13 +24,7 @@ constexpr int kLost = 128;
 
 int run_on(const std::string& node, const std::vector<std::string>& words,
            const std::function<int()>& raised) {
-  std::vector<std::string> command = {
-      "srun",       "--overlap",          "--nodes=1",
-      "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kSupervisorStep),
-      "--quiet"};
-  command.insert(command.end(), words.begin(), words.end());
-  // The supervisor goes on even if SIGKILL ends this process.
-  JobStep step = JobStep::start(command, {}, {}, SIGKILL);
+  JobStep step = start_step_on(node, kSupervisorStep, words);
   int passed = 0;
   while (true) {
     if (const auto end = step.poll()) return end->exit_code == 1 ? kLost : end->exit_code;

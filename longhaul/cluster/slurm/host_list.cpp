@@ -43,9 +43,8 @@ class HostListReader {
  public:
   explicit HostListReader(std::string_view text) : text_(text) {
     if (text.size() > kMostText) {
-      throw InputError("slurm",
-                       fmt::format("a host list of {} bytes; at most {} are read",
-                                   text.size(), kMostText));
+      fail_input("slurm", "a host list of {} bytes; at most {} are read", text.size(),
+                 kMostText);
     }
   }
 
@@ -66,11 +65,9 @@ class HostListReader {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw InputError(
-        "slurm",
-        fmt::format(
-            "host list '{}{}', character {}: {}; expected a list such as n[1-3,7]",
-            text_.substr(0, 80), text_.size() > 80 ? "..." : "", at_ + 1, what));
+    fail_input("slurm",
+               "host list '{}{}', character {}: {}; expected a list such as n[1-3,7]",
+               text_.substr(0, 80), text_.size() > 80 ? "..." : "", at_ + 1, what);
   }
 
   void take(char wanted) {
@@ -220,10 +217,8 @@ std::string compress_hosts(const std::vector<std::string>& hosts) {
 
 void check_host_name(std::string_view name) {
   if (!is_host_name(name)) {
-    throw InputError(
-        "slurm",
-        fmt::format("'{}' is not a host name; use letters, digits, '-', '_' and '.'",
-                    name.substr(0, 80)));
+    fail_input("slurm", "'{}' is not a host name; use letters, digits, '-', '_' and '.'",
+               name.substr(0, 80));
   }
 }
 

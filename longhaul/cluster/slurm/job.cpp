@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <limits>
 #include <set>
 #include <thread>
@@ -48,8 +47,7 @@ std::string trimmed(std::string_view text) {
 int count_of(std::string_view text, std::string_view what) {
   const auto value = whole_number<int>(text);
   if (!value || *value < 0) {
-    throw InputError("slurm", fmt::format("{} is '{}', which is not a count", what,
-                                          text.substr(0, 80)));
+    fail_input("slurm", "{} is '{}', which is not a count", what, text.substr(0, 80));
   }
   return *value;
 }
@@ -70,9 +68,8 @@ ClockTime read_time(std::string_view text, const char* what) {
     time.parts.push_back(count_of(one, part));
   }
   if (time.parts.size() <= 3) return time;
-  throw InputError(
-      "slurm", fmt::format("'{}' is not a {}; write 30 (minutes), 8:00:00 or 2-12:00:00",
-                           text.substr(0, 80), what));
+  fail_input("slurm", "'{}' is not a {}; write 30 (minutes), 8:00:00 or 2-12:00:00",
+             text.substr(0, 80), what);
 }
 
 /// Reads a host list, or "(null)", "None assigned" and the like, which name no host.
@@ -117,10 +114,10 @@ std::optional<std::string> rest_of_line(std::string_view text, std::string_view 
 }
 
 [[noreturn]] void refuse_fields(std::string_view program, std::string_view line) {
-  throw TemporaryError("slurm",
-                       fmt::format("{} said '{}', which does not have the fields that "
-                                   "were asked for; is it Slurm's program?",
-                                   program, line.substr(0, 200)));
+  fail_temporary("slurm",
+                 "{} said '{}', which does not have the fields that were asked for; is "
+                 "it Slurm's program?",
+                 program, line.substr(0, 200));
 }
 
 }  // namespace
@@ -135,8 +132,7 @@ void check_job_id(std::string_view id) {
       (underscore == id.size() || digits(id.substr(underscore + 1)))) {
     return;
   }
-  throw InputError("slurm", fmt::format("'{}' is not the number of a job, such as 123",
-                                        id.substr(0, 80)));
+  fail_input("slurm", "'{}' is not the number of a job, such as 123", id.substr(0, 80));
 }
 
 double slurm_seconds(std::string_view text) {
@@ -203,9 +199,8 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
     CommandResult result = call_once(words);
     if (!is_away(result) || watch.seconds() >= patience_.seconds) {
       if (!result.timed_out) return result;
-      throw TemporaryError(
-          "slurm", fmt::format("'{}' did not end within {} s; is slurmctld down?",
-                               system::describe_command(words), deadline_seconds_));
+      fail_temporary("slurm", "'{}' did not end within {} s; is slurmctld down?",
+                     system::describe_command(words), deadline_seconds_);
     }
     if (patience_.tell && !std::exchange(told, true)) {
       patience_.tell(fmt::format(
@@ -234,9 +229,8 @@ CommandResult SlurmClient::call_once(const std::vector<std::string>& words) cons
 std::string SlurmClient::answer(const std::vector<std::string>& words) const {
   const CommandResult result = call(words);
   if (!result.ok() || result.cut_short) {
-    throw TemporaryError(
-        "slurm", fmt::format("'{}' ended with {}: {}", system::describe_command(words),
-                             result.exit_code, last_words(result)));
+    fail_temporary("slurm", "'{}' ended with {}: {}", system::describe_command(words),
+                   result.exit_code, last_words(result));
   }
   return result.output;
 }
@@ -247,8 +241,8 @@ std::optional<JobStatus> SlurmClient::query_job(const std::string& job) const {
       call({"squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%N|%B|%L|%r"});
   if (!result.ok()) {
     if (result.errors.find("Invalid job id") != std::string::npos) return std::nullopt;
-    throw TemporaryError("slurm", fmt::format("squeue ended with {}: {}",
-                                              result.exit_code, last_words(result)));
+    fail_temporary("slurm", "squeue ended with {}: {}", result.exit_code,
+                   last_words(result));
   }
   const std::vector<std::string_view> lines = lines_of(result.output);
   if (lines.empty()) return std::nullopt;
@@ -332,8 +326,8 @@ std::string SlurmClient::query_log(const std::string& job) const {
   const std::string text = answer({"scontrol", "show", "job", job});
   const auto path = rest_of_line(text, "StdOut=");
   if (path && path->starts_with('/')) return *path;
-  throw TemporaryError("slurm", fmt::format("scontrol names no StdOut of job {} in '{}'",
-                                            job, text.substr(0, 200)));
+  fail_temporary("slurm", "scontrol names no StdOut of job {} in '{}'", job,
+                 text.substr(0, 200));
 }
 
 JobRequest SlurmClient::query_request(const std::string& job) const {

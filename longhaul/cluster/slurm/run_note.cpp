@@ -47,9 +47,10 @@ void note_run(const SlurmClient& slurm, const std::string& job, const fs::path& 
     slurm.set_comment(job, comment);
   }
   if (run_in(slurm.query_comment(job), mark) == run) return;
-  throw TemporaryError("slurm", fmt::format("the comment of job {} does not keep what is "
-                                            "written there; do others write it as well?",
-                                            job));
+  fail_temporary("slurm",
+                 "the comment of job {} does not keep what is written there; do others "
+                 "write it as well?",
+                 job);
 }
 
 std::string missing_run(const SlurmClient& slurm, const std::string& job,

@@ -43,17 +43,22 @@ std::vector<std::string> booting_nodes(const SlurmClient& slurm,
 
 }  // namespace
 
-JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
-                         const Secret& secret) {
+JobStep start_step_on(const std::string& node, const char* name,
+                      const std::vector<std::string>& words, const std::string& input) {
   std::vector<std::string> command = {
       "srun",       "--overlap",          "--nodes=1",
-      "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kAgentStep),
+      "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", name),
       "--quiet"};
   command.insert(command.end(), words.begin(), words.end());
+  return JobStep::start(command, {}, input, SIGKILL);
+}
+
+JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
+                         const Secret& secret) {
   // srun passes its input on to the step. Other processes cannot read its input, though
-  // they can read its environment. With SIGKILL the agents outlive their supervisor, so
-  // that one of them takes its place.
-  return JobStep::start(command, {}, secret.to_line(), SIGKILL);
+  // they can read its environment. The agents outlive their supervisor, so that one of
+  // them takes its place.
+  return start_step_on(node, kAgentStep, words, secret.to_line());
 }
 
 std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
@@ -96,10 +101,8 @@ SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn) {
 }
 
 void let_step_outlive_srun(const JobStep& step) {
-  std::error_code error;
-  const fs::path tasks = fmt::format("/proc/{}/task", step.pid());
-  for (const auto& task : fs::directory_iterator(tasks, error)) {
-    std::ifstream children(task.path() / "children");
+  for (const fs::path& task : paths_in(fmt::format("/proc/{}/task", step.pid()))) {
+    std::ifstream children(task / "children");
     for (pid_t child = 0; children >> child;) {
       std::string name;
       std::ifstream(fmt::format("/proc/{}/comm", child)) >> name;

@@ -17,6 +17,12 @@ inline constexpr const char* kAgentStep = "longhaul-agent";
 inline constexpr const char* kWorkerStep = "longhaul-train";
 inline constexpr const char* kSupervisorStep = "longhaul-supervise";
 
+/// Starts a command on a node of this job, as a step of its own of this name that goes on
+/// even if SIGKILL ends this process. The step reads `input`.
+JobStep start_step_on(const std::string& node, const char* name,
+                      const std::vector<std::string>& words,
+                      const std::string& input = {});
+
 /// Starts an agent on a node of this job, as a step of its own that outlives the workers
 /// and other nodes. The secret is the first line of the agent's input.
 JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,

@@ -45,11 +45,11 @@ void say(const std::string& line) {
 /// Sends both output streams to a file from now on. The streams of a step go to its srun,
 /// which is lost.
 void write_to(const std::string& log) {
-  const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) return;  // training is worth more than its output
-  ::dup2(fd, STDOUT_FILENO);
-  ::dup2(fd, STDERR_FILENO);
-  ::close(fd);
+  const Descriptor file(
+      ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.is_open()) return;  // training is worth more than its output
+  ::dup2(file.get(), STDOUT_FILENO);
+  ::dup2(file.get(), STDERR_FILENO);
 }
 
 std::string log_of(const StandInOptions& options, const SlurmClient& slurm) {

@@ -22,7 +22,7 @@ constexpr double kHealthSeconds = 120.0;
 
 /// Blames the node of a process that died where a health check finds it sick: the
 /// platform that replaces nodes has to hear of it.
-void Supervisor::State::blame_sick_node(Fault& fault) {
+void Supervisor::blame_sick_node(Fault& fault) {
   if (fault.node.empty() || fault.kind == FaultKind::Settings) return;
   for (const SickNode& sick : check_health({fault.node})) {
     fault.kind = FaultKind::Node;
@@ -33,7 +33,7 @@ void Supervisor::State::blame_sick_node(Fault& fault) {
 /// Compares what the nodes see of what the run needs. Leaves out the nodes that lack
 /// something, and returns what was found. Throws CutFromRun where this node lacks the
 /// run's directory.
-Findings Supervisor::State::compare_paths() {
+Findings Supervisor::compare_paths() {
   if (options.needed.empty()) return {};
   const std::string run_dir =
       fs::absolute(options.run_dir).lexically_normal().string() + " (";
@@ -62,7 +62,7 @@ Findings Supervisor::State::compare_paths() {
 /// Blames the node that lacks what the others have, or that some of them do not reach:
 /// whoever tells of it first need not be on that node. Returns whether the health of all
 /// nodes was checked on the way.
-bool Supervisor::State::blame_lacking_node(Fault& fault) {
+bool Supervisor::blame_lacking_node(Fault& fault) {
   if (fault.kind == FaultKind::Node) return false;
   std::set<std::string> known;
   for (const ExcludedNode& node : exclusions.nodes()) known.insert(node.node);
@@ -99,7 +99,7 @@ bool Supervisor::State::blame_lacking_node(Fault& fault) {
   return waited;
 }
 
-void Supervisor::State::tell_findings(const Findings& found) {
+void Supervisor::tell_findings(const Findings& found) {
   for (const std::string& finding : found.shared) {
     log.warning("a problem of the job, not of one node: " + finding);
     event(run::kSharedFindingEvent, {{"cause", finding}});
@@ -109,8 +109,8 @@ void Supervisor::State::tell_findings(const Findings& found) {
 /// Returns the health of these nodes, or of all, with the ways between nodes judged
 /// (judge_peers). A way is lost where a second look, some seconds later, finds it lost
 /// too. `shared` receives what is of the network.
-std::vector<HealthReport> Supervisor::State::take_health(
-    const std::vector<std::string>& nodes, std::vector<std::string>& shared) {
+std::vector<HealthReport> Supervisor::take_health(const std::vector<std::string>& nodes,
+                                                  std::vector<std::string>& shared) {
   std::set<std::string> out;
   for (const ExcludedNode& node : exclusions.nodes()) out.insert(node.node);
   const auto look = [&] {
@@ -132,8 +132,8 @@ std::vector<HealthReport> Supervisor::State::take_health(
 
 /// Checks these nodes, or all nodes; leaves out the sick nodes and returns them. A
 /// problem of the whole job is told once and leaves no node out.
-std::vector<SickNode> Supervisor::State::check_health(
-    const std::vector<std::string>& nodes, Retest retest) {
+std::vector<SickNode> Supervisor::check_health(const std::vector<std::string>& nodes,
+                                               Retest retest) {
   std::vector<std::string> of_network;
   std::vector<HealthReport> checked = take_health(nodes, of_network);
   std::vector<Json> of_nodes;

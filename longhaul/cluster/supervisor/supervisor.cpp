@@ -14,7 +14,6 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json/jsonl.h"
 #include "longhaul/base/text.h"
-#include "longhaul/cluster/health/findings.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"
 #include "longhaul/cluster/supervisor/supervisor_lease.h"
@@ -76,11 +75,9 @@ constexpr double kLockLookSeconds = 0.1;
 
 }  // namespace
 
-Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
-                       system::OwnerLock lease)
-    : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet,
-                                     std::move(lease))) {
-  State& s = *state_;
+int supervise(SupervisorOptions options, Launcher launcher, Fleet& fleet,
+              system::OwnerLock lease) {
+  Supervisor s(std::move(options), std::move(launcher), fleet, std::move(lease));
   s.log = system::Logger::to_file(s.options.run_dir / run::kLogFile);
   s.policy = RestartPolicy(s.options.rules,
                            read_restarts(s.options.run_dir, s.options.job, s.log));
@@ -89,15 +86,12 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
   s.signals.count_interrupts();
   s.loads_before = loads_of(s.options.run_dir);
   s.status_before = text_of(s.options.run_dir / run::kStatusFile);
+  return s.run();
 }
-
-Supervisor::~Supervisor() = default;
-
-int Supervisor::run() { return state_->run(); }
 
 /// Appends events to the file. Opens it anew each time, which completes half a line that
 /// a killed worker may have left.
-void Supervisor::State::events(const char* kind, std::vector<Json> all) {
+void Supervisor::events(const char* kind, std::vector<Json> all) {
   check_lock();
   try {
     JsonLines file(options.run_dir / run::kEventsFile,
@@ -110,14 +104,14 @@ void Supervisor::State::events(const char* kind, std::vector<Json> all) {
   }
 }
 
-void Supervisor::State::set_state(const char* name) {
+void Supervisor::set_state(const char* name) {
   if (status.state == name) return;
   status.state = name;
   status.since = unix_time();
   show_status(true);
 }
 
-void Supervisor::State::show_status(bool now) {
+void Supervisor::show_status(bool now) {
   const double time = unix_time();
   const double pause = std::max(kStatusSeconds, status_took / kStatusShare);
   if (!now && time - status_shown < pause) return;
@@ -144,7 +138,7 @@ void Supervisor::State::show_status(bool now) {
 
 /// Throws Superseded where another supervisor has the run: a machine that was cut off for
 /// longer than its lease must touch nothing when it comes back.
-void Supervisor::State::check_lock() const {
+void Supervisor::check_lock() const {
   try {
     if (lock.is_gone()) {
       if (!lock_gone) lock_gone.emplace();
@@ -159,7 +153,7 @@ void Supervisor::State::check_lock() const {
   }
 }
 
-int Supervisor::State::run() {
+int Supervisor::run() {
   try {
     return run_attempts();
   } catch (const Superseded& lost) {
@@ -176,8 +170,7 @@ int Supervisor::State::run() {
     fleet.signal(SIGKILL, {});
     // The next supervisor on this node must not take this lock for the lock of the run.
     lock.release();
-    std::error_code ignored;
-    fs::remove(options.run_dir / run::kSupervisorLockFile, ignored);
+    try_remove(options.run_dir / run::kSupervisorLockFile);
     return kExitNotHere;
   } catch (const RunGone& lost) {
     log.to_terminal_only(lost.what());
@@ -188,11 +181,10 @@ int Supervisor::State::run() {
 
 /// Decides what a lock means that is not there any more, once that has lasted: other
 /// nodes may see it, or the run's directory was removed or renamed for all.
-void Supervisor::State::look_at_lost_lock() {
+void Supervisor::look_at_lost_lock() {
   if (!lock_gone || lock_gone->seconds() < kLockGoneSeconds) return;
   compare_paths();
-  std::error_code error;
-  if (fs::exists(options.run_dir / run::kRunPastFile, error)) {
+  if (is_seen(options.run_dir / run::kRunPastFile)) {
     throw RunGone(fmt::format(
         "longhaul: error: [supervisor] {} was removed while the run trained, though the "
         "run's directory is there: another supervisor could begin beside this one, so "
@@ -210,7 +202,7 @@ void Supervisor::State::look_at_lost_lock() {
 
 /// Treats the loss of the earlier supervisor's node as a fault like any other. Returns
 /// whether the run goes on.
-bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
+bool Supervisor::replace_lost_node(AttemptEnd& end) {
   if (options.lost_node.empty()) return true;
   fault_at = unix_time();
   // Nothing is known of the ranks. The step of the fault tells whether the job has come
@@ -235,7 +227,7 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   return decide(end);
 }
 
-int Supervisor::State::run_attempts() {
+int Supervisor::run_attempts() {
   down_time.begin();
   set_state(run::RunStatus::kStarting);
   event(run::SupervisorStartEvent{.job = options.job,
@@ -298,7 +290,7 @@ int Supervisor::State::run_attempts() {
 }
 
 /// Gives status.json its old text again, where the run is as it was: no start began.
-void Supervisor::State::put_back_status() {
+void Supervisor::put_back_status() {
   const fs::path path = options.run_dir / run::kStatusFile;
   try {
     if (status_before.empty()) {
@@ -313,26 +305,26 @@ void Supervisor::State::put_back_status() {
 }
 
 /// Names the state in this machine's memory that stays for a next start.
-void Supervisor::State::tell_kept_state() {
+void Supervisor::tell_kept_state() {
   const uint64_t bytes = run::state_bytes(options.directories.memory());
   if (bytes == 0) return;
   log.info(fmt::format(
       "peer memory: {} stay in {} for the next start of this run; without one, the first "
       "start of another run after {:.0f} hours removes them",
-      human_bytes(static_cast<double>(bytes)), options.directories.memory().string(),
+      human_bytes(bytes), options.directories.memory().string(),
       run::kStateKeptSeconds / 3600.0));
 }
 
 /// Names a start of this run so that a later start may take the run over at once. The
 /// number of the supervisor's lock orders the names over jobs and machines.
-std::string Supervisor::State::start_name(int64_t restart) const {
+std::string Supervisor::start_name(int64_t restart) const {
   return fmt::format("supervised {}", lock.attempt() * kMostRestarts + restart);
 }
 
 /// Returns whether a start goes on from the newest checkpoint, whatever checkpoint.resume
 /// says. The setting holds until a start has loaded its state, and after that only while
 /// no checkpoint was committed. Where the record cannot be read, the ranks will judge.
-bool Supervisor::State::goes_on(int64_t restart) {
+bool Supervisor::goes_on(int64_t restart) {
   // Where the record could not be read so far, the first successful reading counts.
   if (!loads_before) loads_before = loads_of(options.run_dir);
   if (restart == 0 && !options.resume_first) return false;
@@ -347,7 +339,7 @@ bool Supervisor::State::goes_on(int64_t restart) {
   return newest_checkpoint(options.checkpoint_dir).has_value();
 }
 
-Attempt Supervisor::State::plan_start(int64_t restart) {
+Attempt Supervisor::plan_start(int64_t restart) {
   Attempt plan;
   plan.restart = restart;
   plan.resume = goes_on(restart);
@@ -359,7 +351,7 @@ Attempt Supervisor::State::plan_start(int64_t restart) {
 /// Returns the launcher's command line. Where nodes are missing, nodes that are left out
 /// are tested first. Where one requeue has brought no other nodes, another requeue would
 /// not either: then any node that passes is better than a job that waits beside it.
-std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
+std::vector<std::string> Supervisor::start_words(int64_t restart) {
   Attempt plan = plan_start(restart);
   for (const Retest retest : {Retest::Usual, Retest::LastResort}) {
     const std::vector<std::string> testable = exclusions.testable(unix_time(), retest);
@@ -376,7 +368,7 @@ std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
   return launcher.command(plan);
 }
 
-AttemptEnd Supervisor::State::attempt(int64_t restart) {
+AttemptEnd Supervisor::attempt(int64_t restart) {
   fleet.forget();
   ranks.clear();
   used_nodes.clear();
@@ -409,7 +401,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
 
 /// Waits until a lock that is not there is back, or lost: ranks that start meanwhile
 /// would begin the run anew in a directory that they make.
-void Supervisor::State::settle_lock() {
+void Supervisor::settle_lock() {
   check_lock();
   while (lock_gone) {
     look_at_lost_lock();
@@ -418,7 +410,7 @@ void Supervisor::State::settle_lock() {
   }
 }
 
-bool Supervisor::State::decide(AttemptEnd& end) {
+bool Supervisor::decide(AttemptEnd& end) {
   Fault fault = *end.fault;
   settle_lock();
   const bool all_checked = blame_lacking_node(fault);
@@ -472,8 +464,8 @@ bool Supervisor::State::decide(AttemptEnd& end) {
   return !request_came_first;
 }
 
-void Supervisor::State::exclude(const std::string& node, ExclusionKind kind,
-                                const std::string& cause) {
+void Supervisor::exclude(const std::string& node, ExclusionKind kind,
+                         const std::string& cause) {
   if (!options.other_nodes) return;
   check_lock();
   if (!exclusions.add(node, kind, cause, unix_time(), log)) return;
@@ -485,7 +477,7 @@ void Supervisor::State::exclude(const std::string& node, ExclusionKind kind,
                   node, options.job));
 }
 
-void Supervisor::State::pause(double seconds) {
+void Supervisor::pause(double seconds) {
   const system::Stopwatch watch;
   while (watch.seconds() < seconds && signals.raised() == 0) {
     fleet.wait(std::min(0.2, seconds));

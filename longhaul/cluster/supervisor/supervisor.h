@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -85,29 +84,19 @@ struct SupervisorOptions {
 ///
 /// Leaves in the run's directory: events (supervisor_start, fault, hang, straggler,
 /// restart, node_readmitted, suspended, supervisor_end), status.json every second,
-/// excluded_nodes.json.
-class Supervisor {
- public:
-  /// `lease` comes from take_supervision().
-  Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
-             system::OwnerLock lease);
-  ~Supervisor();
-
-  /// Returns the exit code:
-  /// - 0: the run is done;
-  /// - 75: a signal stopped the run, which has saved, or a retry can help;
-  /// - 76: with may_move, this node alone has not shown the run from the beginning;
-  /// - 77: another supervisor has taken the run over while this machine was cut off, or
-  ///   is to do so since this machine alone does not see the run's directory any more;
-  /// - 78: a setting is wrong, or the run's directory was removed or renamed;
-  /// - 79: the file STOP or a rule ended the run, which has saved;
-  /// - 130: a second SIGINT ended the run, which has not saved;
-  /// - 1: anything else.
-  int run();
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
+/// excluded_nodes.json. `lease` comes from take_supervision().
+///
+/// Returns the exit code:
+/// - 0: the run is done;
+/// - 75: a signal stopped the run, which has saved, or a retry can help;
+/// - 76: with may_move, this node alone has not shown the run from the beginning;
+/// - 77: another supervisor has taken the run over while this machine was cut off, or
+///   is to do so since this machine alone does not see the run's directory any more;
+/// - 78: a setting is wrong, or the run's directory was removed or renamed;
+/// - 79: the file STOP or a rule ended the run, which has saved;
+/// - 130: a second SIGINT ended the run, which has not saved;
+/// - 1: anything else.
+int supervise(SupervisorOptions options, Launcher launcher, Fleet& fleet,
+              system::OwnerLock lease);
 
 }  // namespace longhaul::cluster

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
-#include <system_error>
 
 #include "longhaul/base/failure.h"
 #include "longhaul/base/refused.h"
@@ -51,14 +49,13 @@ std::optional<system::OwnerLock> succeed_supervision(const fs::path& run_dir,
 
 std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
   std::optional<int64_t> newest;
-  std::error_code error;
   std::string owner;
   // If the marker is wrong, the ranks will say so.
   Failure::of([&] { owner = run::read_checkpoints_owner(dir).value_or(""); });
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (!fs::exists(entry.path() / run::kManifestFile, error)) continue;
-    const auto step = run::step_of(entry.path());
-    if (step && !run::is_strangers(entry.path(), owner)) newest = std::max(newest, step);
+  for (const fs::path& path : paths_in(dir)) {
+    if (!is_seen(path / run::kManifestFile)) continue;
+    const auto step = run::step_of(path);
+    if (step && !run::is_strangers(path, owner)) newest = std::max(newest, step);
   }
   return newest;
 }

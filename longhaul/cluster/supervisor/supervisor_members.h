@@ -54,9 +54,9 @@ struct RunElsewhere : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-struct Supervisor::State {
-  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_,
-        system::OwnerLock lease)
+struct Supervisor {
+  Supervisor(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_,
+             system::OwnerLock lease)
       : options(std::move(options_)),
         launcher(std::move(launcher_)),
         fleet(fleet_),

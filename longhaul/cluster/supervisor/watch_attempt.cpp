@@ -49,7 +49,7 @@ constexpr double kNoteSeconds = 60.0;
 
 /// Returns the run that the workers must find, wherever they look: a node that shows an
 /// empty directory must not begin the run anew. Empty: none has begun here.
-std::string Supervisor::State::run_to_find() const {
+std::string Supervisor::run_to_find() const {
   try {
     const auto record = run::RunPast::read(options.run_dir);
     if (record && record->loads > 0) return record->run;
@@ -61,7 +61,7 @@ std::string Supervisor::State::run_to_find() const {
 
 /// Has Slurm's record of the job name the run, once the run has begun: the next life of
 /// the job may not see the run's directory. Tries again until Slurm has taken it.
-void Supervisor::State::look_at_note() {
+void Supervisor::look_at_note() {
   if (!options.note_run) return;
   if (const auto good = writes_note ? writes_note->poll() : std::nullopt) {
     writes_note.reset();
@@ -84,7 +84,7 @@ void Supervisor::State::look_at_note() {
   writes_note.emplace([&] { options.note_run(run); });
 }
 
-AttemptEnd Supervisor::State::watch(JobStep& step) {
+AttemptEnd Supervisor::watch(JobStep& step) {
   while (true) {
     fleet.wait(kLookSeconds);
     at_work();
@@ -134,14 +134,14 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
 
 /// Returns whether the run was asked to end and no worker is there that could: the
 /// launcher may hang before it starts any.
-bool Supervisor::State::launcher_hangs() const {
+bool Supervisor::launcher_hangs() const {
   return passed_signal != 0 && ranks.empty() &&
          unix_time() - passed_at > options.start_patience_seconds;
 }
 
 /// Ends a launcher that has no workers. A launcher that does not end within
 /// kLauncherEndSeconds is killed later, by the destructor of `step`.
-void Supervisor::State::end_launcher(JobStep& step) {
+void Supervisor::end_launcher(JobStep& step) {
   step.signal(SIGTERM);
   const system::Stopwatch watch;
   while (!step.poll() && watch.seconds() < kLauncherEndSeconds) {
@@ -153,13 +153,13 @@ void Supervisor::State::end_launcher(JobStep& step) {
 }
 
 /// Writes the event of a restart, once it is known from which step the workers went on.
-void Supervisor::State::tell_restart(std::optional<Json> done) {
+void Supervisor::tell_restart(std::optional<Json> done) {
   if (done) event(run::kRestartEvent, std::move(*done));
 }
 
 /// After a pause of this process, checks that it is still the supervisor, and takes the
 /// pause out of all silences.
-void Supervisor::State::wake_up() {
+void Supervisor::wake_up() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
   check_lock();
@@ -171,7 +171,7 @@ void Supervisor::State::wake_up() {
 
 /// Writes the event of a time in which all nodes stood still with this process, as after
 /// `scontrol suspend`. Where this process alone stood still, the ranks trained on.
-void Supervisor::State::tell_suspension() {
+void Supervisor::tell_suspension() {
   const double now_stood = fleet.stood_seconds();
   if (!newest_pause) {
     stood = now_stood;
@@ -191,7 +191,7 @@ void Supervisor::State::tell_suspension() {
 }
 
 /// Waits for further failures: the first one seen need not be the first that happened.
-void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
+void Supervisor::wait_for_last_words(JobStep& step, FaultKind kind) {
   const system::Stopwatch watch;
   const double patience =
       kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
@@ -199,7 +199,7 @@ void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
   take_reports();
 }
 
-void Supervisor::State::take_reports() {
+void Supervisor::take_reports() {
   reports = fleet.reports();
   ranks = ranks_of(reports);
   for (const auto& report : reports) {
@@ -207,7 +207,7 @@ void Supervisor::State::take_reports() {
   }
 }
 
-void Supervisor::State::pass_signals() {
+void Supervisor::pass_signals() {
   int raised = signals.raised();
   if (raised == 0 && life.seconds() > options.stop_after_seconds) raised = SIGUSR1;
   if (raised == 0) return;
@@ -227,8 +227,7 @@ void Supervisor::State::pass_signals() {
   fleet.ask_to_end(raised);
 }
 
-std::optional<Fault> Supervisor::State::look_for_fault(
-    const std::optional<LauncherEnd>& end) {
+std::optional<Fault> Supervisor::look_for_fault(const std::optional<LauncherEnd>& end) {
   for (const std::string& node : fleet.lost_nodes()) {
     if (!used_nodes.empty() && !used_nodes.contains(node)) {
       exclude(node, ExclusionKind::Silence, "the spare does not answer any more");
@@ -253,7 +252,7 @@ std::optional<Fault> Supervisor::State::look_for_fault(
 /// Judges a hang in which the storage does not answer. Ranks that wait for storage go on
 /// by themselves when it answers, so no rank is at fault, and new workers would wait as
 /// well.
-std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
+std::optional<Fault> Supervisor::judge_storage(StorageState state) {
   if (state == StorageState::Asked) return std::nullopt;
   if (state == StorageState::Back) {
     storage_told = false;
@@ -281,7 +280,7 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
   return std::nullopt;
 }
 
-std::optional<Fault> Supervisor::State::look_for_hang() {
+std::optional<Fault> Supervisor::look_for_hang() {
   const auto quiet = hang.look(ranks, unix_time() - started_at,
                                std::min(pauses.awake_seconds(), storage.back_seconds()));
   // Ranks also wait for a node that is lost, which is soon reported as lost.
@@ -320,7 +319,7 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
   return fault;
 }
 
-std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
+std::optional<LauncherEnd> Supervisor::end_workers(JobStep& step, bool at_once) {
   // If a node is lost, its launcher would wait in vain.
   check_lock();
   const double ask = at_once ? 0.0 : kLauncherAskSeconds;
@@ -346,7 +345,7 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
   return end;
 }
 
-void Supervisor::State::tell_stragglers() {
+void Supervisor::tell_stragglers() {
   for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
     log.warning(fmt::format("straggler: {}", slow.text));
     event(run::kStragglerEvent, {{"rank", slow.rank},

@@ -55,8 +55,7 @@ std::string why_killed(const ObservedRank& rank) {
   if (rank.memory_kills == 0) return {};
   const std::string limit =
       rank.memory_limit > 0
-          ? fmt::format("its cgroup's limit of {}",
-                        human_bytes(static_cast<double>(rank.memory_limit)))
+          ? fmt::format("its cgroup's limit of {}", human_bytes(rank.memory_limit))
           : "the machine's memory";
   return fmt::format(
       ": out of memory ({}), so the kernel has killed {} there; raise the limit (Slurm: "

@@ -11,7 +11,6 @@
 #include <csignal>
 #include <ctime>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/health/gpu_health.h"
 #include "longhaul/system/isolate_child.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
@@ -20,8 +20,6 @@ class DeviceWatch {
   /// there is no child and look() returns nothing.
   explicit DeviceWatch(const std::string& library);
   ~DeviceWatch();
-  DeviceWatch(const DeviceWatch&) = delete;
-  DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   /// Returns the newest figures; nothing where there are no devices or the child has said
   /// nothing for ten seconds. Never waits.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "longhaul/base/file.h"
 
@@ -12,7 +13,7 @@ namespace longhaul::cluster {
 class MemoryLimit {
  public:
   /// Finds the cgroup of a living process. `root` is where /proc and /sys are, for tests.
-  explicit MemoryLimit(int64_t pid, fs::path root = "/");
+  explicit MemoryLimit(int64_t pid, const fs::path& root = "/");
 
   /// Returns the kills since the process was looked at; 0 where nothing can be read.
   int64_t kills() const;
@@ -23,9 +24,8 @@ class MemoryLimit {
  private:
   int64_t count() const;
 
-  fs::path top_;    ///< where the cgroups are mounted
-  fs::path group_;  ///< the process's own; empty: none was found
-  bool unified_ = false;
+  std::vector<fs::path> groups_;
+  fs::path counts_;  ///< the file that counts the kills; empty: none was found
   int64_t before_ = 0;
 };
 

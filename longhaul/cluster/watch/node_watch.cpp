@@ -9,8 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
-#include <utility>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
@@ -82,11 +80,10 @@ void NodeWatch::look_for(const run::RankState& state, double now) {
 NodeReport NodeWatch::report() {
   if (machine_seconds() - measured_at_ >= kMeasureSeconds) measure();
   NodeReport report = used_;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(records_, error)) {
-    if (entry.path().extension() != ".record") continue;
+  for (const fs::path& path : paths_in(records_)) {
+    if (path.extension() != ".record") continue;
     try {
-      const run::RankState state = run::read_rank_record(entry.path());
+      const run::RankState state = run::read_rank_record(path);
       const double now = machine_seconds();
       look_for(state, now);
       const Worker& worker = workers_[state.rank];
@@ -94,7 +91,7 @@ NodeReport NodeWatch::report() {
       if (worker.gone_at > 0.0) {
         // The process may have written its last words after its record was read.
         if (rank.exit_code < 0) {
-          rank = observe(run::read_rank_record(entry.path()), node_, now);
+          rank = observe(run::read_rank_record(path), node_, now);
         }
         rank.process = ProcessState::Gone;
         if (rank.killed()) {
@@ -108,7 +105,7 @@ NodeReport NodeWatch::report() {
       }
       report.ranks.push_back(std::move(rank));
     } catch (const Error& problem) {
-      if (told_.insert(entry.path()).second) notes_.emplace_back(problem.what());
+      if (told_.insert(path).second) notes_.emplace_back(problem.what());
     }
   }
   std::ranges::sort(report.ranks, {}, &ObservedRank::rank);
@@ -171,29 +168,19 @@ void NodeWatch::end_left_workers() {
 void NodeWatch::forget() {
   end_left_workers();
   workers_.clear();
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(records_, error)) {
-    if (entry.path().extension() == ".record") fs::remove(entry.path(), error);
+  for (const fs::path& path : paths_in(records_)) {
+    if (path.extension() == ".record") try_remove(path);
   }
 }
 
 void NodeWatch::measure() {
   measured_at_ = machine_seconds();
   used_.devices = devices_.look();
-  std::ifstream memory("/proc/meminfo");
-  std::string key;
-  int64_t total = 0;
-  int64_t available = 0;
-  for (std::string line; std::getline(memory, line);) {
-    std::istringstream words(line);
-    int64_t kib = 0;
-    words >> key >> kib;
-    if (key == "MemTotal:") total = kib * 1024;
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  used_.memory_total_bytes = total;
-  used_.memory_used_bytes = total - available;
+  used_.memory_total_bytes = number_behind("/proc/meminfo", "MemTotal:").value_or(0);
+  used_.memory_used_bytes = used_.memory_total_bytes -
+                            number_behind("/proc/meminfo", "MemAvailable:").value_or(0);
   std::ifstream cpu("/proc/stat");
+  std::string key;
   cpu >> key;
   double all = 0.0;
   double idle = 0.0;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/cluster/control/socket.h"
+#include "longhaul/base/file.h"
 #include "longhaul/cluster/health/health.h"
 #include "longhaul/cluster/watch/device_watch.h"
 #include "longhaul/cluster/watch/memory_limit.h"

@@ -16,9 +16,10 @@ constexpr size_t kMaxDevices = 256;
 
 ProcessState process_state_of(const std::string& name) {
   if (const auto state = kProcessStates.find(name)) return *state;
-  throw InputError("cluster", fmt::format("a node's report has a process state '{}'; "
-                                          "start the same program on every node",
-                                          name));
+  fail_input(
+      "cluster",
+      "a node's report has a process state '{}'; start the same program on every node",
+      name);
 }
 
 double rounded(double seconds) { return std::round(seconds * 1000.0) / 1000.0; }
@@ -28,21 +29,19 @@ auto parsed(const char* what, Work work) {
   try {
     return work();
   } catch (const Json::exception& error) {
-    throw InputError("cluster",
-                     fmt::format("{} has another form than this program writes: {}; "
-                                 "start the same program on every node",
-                                 what, words_of(error)));
+    fail_input("cluster",
+               "{} has another form than this program writes: {}; start the same program "
+               "on every node",
+               what, words_of(error));
   }
 }
 
 const Json& list_of(const Json& report, const char* name, size_t most) {
   const Json& list = report.at(name);
   if (!list.is_array() || list.size() > most) {
-    throw InputError(
-        "cluster",
-        fmt::format(
-            "a node's report has no list of {}, or has more than {} entries in it", name,
-            most));
+    fail_input("cluster",
+               "a node's report has no list of {}, or has more than {} entries in it",
+               name, most);
   }
   return list;
 }
@@ -82,9 +81,10 @@ ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) 
          o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases, o.entered,
          o.memory_kills, o.memory_limit);
     if (json.size() != field) {
-      throw InputError("cluster", fmt::format("a rank's report has {} fields, not {}; "
-                                              "start the same program on every node",
-                                              json.size(), field));
+      fail_input(
+          "cluster",
+          "a rank's report has {} fields, not {}; start the same program on every node",
+          json.size(), field);
     }
     o.place = run::parse_place(place_text);
     o.process = process_state_of(process_name);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <utility>
 
 #include "longhaul/cluster/process/background_child.h"
 

@@ -10,10 +10,8 @@
 
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"
-#include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/report/report_experts.h"
 #include "longhaul/monitor/run_view.h"
-#include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/events.h"
 
 namespace longhaul::monitor {
@@ -26,11 +24,8 @@ std::vector<Curve> validation_curves(const std::vector<SetChange>& sets) {
   std::vector<Curve> curves;
   for (const SetChange& set : sets) {
     if (curves.size() == kMostSets) break;
-    Curve curve{"validation " + set.name, kSetStyles[curves.size()], {}, true};
-    for (const auto& [step, loss] : set.losses) {
-      curve.points.push_back({static_cast<double>(step), loss});
-    }
-    curves.push_back(std::move(curve));
+    curves.push_back(
+        {"validation " + set.name, kSetStyles[curves.size()], points_of(set), true});
   }
   return curves;
 }
@@ -45,13 +40,9 @@ std::string forgetting_card(const std::vector<SetChange>& sets) {
   std::string words;
   for (const SetChange& set : sets) {
     Curve curve{set.stop_above ? set.name + " (old)" : set.name,
-                kSetStyles[curves.size() % kMostSets],
-                {},
-                true};
+                kSetStyles[curves.size() % kMostSets], points_of(set), true};
     if (set.stop_above) curve.style += " old";
-    for (const auto& [step, loss] : set.losses) {
-      curve.points.push_back({static_cast<double>(step), set.since_first(loss)});
-    }
+    for (Point& point : curve.points) point.y = set.since_first(point.y);
     curves.push_back(std::move(curve));
     words += fmt::format("<p>{}</p>", escape(set.describe()));
   }
@@ -119,6 +110,14 @@ std::vector<PlotMark> marks_of(const RunFiles& run) {
 }
 
 }  // namespace
+
+std::vector<Point> points_of(const SetChange& set) {
+  std::vector<Point> points;
+  for (const auto& [step, loss] : set.losses) {
+    points.push_back({static_cast<double>(step), loss});
+  }
+  return points;
+}
 
 std::vector<Point> series(const Records& records, double run::StepRecord::* member) {
   std::vector<Point> points;

@@ -5,6 +5,7 @@
 
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/monitor/set_changes.h"
 
 namespace longhaul::monitor {
 
@@ -13,6 +14,9 @@ std::vector<Point> series(const Records& records, double run::StepRecord::* memb
 /// Returns the same, and no point where no line has the member.
 std::vector<Point> series_if_any(const Records& records,
                                  double run::StepRecord::* member);
+
+/// Returns the losses of a validation set, by step.
+std::vector<Point> points_of(const SetChange& set);
 
 /// Returns the plots over steps, each in a card: loss with validation, the change of each
 /// validation set, gradient norm, learning rate, throughput, utilisation, memory, and the

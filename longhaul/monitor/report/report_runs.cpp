@@ -14,7 +14,6 @@
 #include "longhaul/monitor/report/report_frame.h"
 #include "longhaul/monitor/report/report_page.h"
 #include "longhaul/monitor/report/report_plots.h"
-#include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
@@ -157,11 +156,7 @@ std::string validation_cards(const std::vector<ReportRun>& runs) {
   std::map<std::string, std::vector<Curve>> sets;
   for (size_t i = 0; i < runs.size(); ++i) {
     for (const SetChange& set : set_changes(*runs[i].files)) {
-      Curve curve{runs[i].name, style_of(i), {}, true};
-      for (const auto& [step, loss] : set.losses) {
-        curve.points.push_back({static_cast<double>(step), loss});
-      }
-      sets[set.name].push_back(std::move(curve));
+      sets[set.name].push_back({runs[i].name, style_of(i), points_of(set), true});
     }
   }
   std::string out;

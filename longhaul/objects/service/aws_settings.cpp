@@ -27,9 +27,7 @@ bool is_true(const std::string& value) {
 std::string config_text() {
   fs::path file = variable({"AWS_CONFIG_FILE"});
   if (file.empty()) file = fs::path(variable({"HOME"})) / ".aws/config";
-  std::error_code absent;
-  return fs::is_regular_file(file, absent) ? read_text(file, uint64_t{1} << 20)
-                                           : std::string();
+  return is_seen_file(file) ? read_text(file, uint64_t{1} << 20) : std::string();
 }
 
 /// Files of certificates by distribution: Debian, Fedora, SUSE, Alpine.

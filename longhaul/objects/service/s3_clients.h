@@ -31,8 +31,6 @@ class S3Clients {
   explicit S3Clients(std::shared_ptr<Patience> patience)
       : patience_(std::move(patience)) {}
   ~S3Clients();
-  S3Clients(const S3Clients&) = delete;
-  S3Clients& operator=(const S3Clients&) = delete;
 
   /// Returns the client for an object or a bucket.
   Named client(const Address& address);

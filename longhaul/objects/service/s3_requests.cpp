@@ -258,12 +258,11 @@ void S3Requests::read_range(const ObjectInfo& one, uint64_t offset,
         const auto whole = read_proved(one, offset, to);
         check(whole.status(), one.address, "read");
         if (*whole) return;
-        throw TemporaryError(
+        fail_temporary(
             "objects",
-            fmt::format("{}: the store gave other than the {} bytes that were asked for "
-                        "at byte {}, again and again for {:.0f} seconds; start again "
-                        "later",
-                        one.address.text(), to.size(), offset, patience->seconds));
+            "{}: the store gave other than the {} bytes that were asked for at byte {}, "
+            "again and again for {:.0f} seconds; start again later",
+            one.address.text(), to.size(), offset, patience->seconds);
       },
       WorkBegan::time(), /*once_more=*/false);
   bytes_read += to.size();

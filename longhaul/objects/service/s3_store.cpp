@@ -3,8 +3,6 @@
 #include <arrow/buffer.h>
 #include <arrow/filesystem/s3fs.h>
 #include <arrow/io/interfaces.h>
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +10,6 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <semaphore>
 #include <utility>
 
@@ -47,8 +44,6 @@ class SentPiece : public arrow::Buffer {
     capacity_ = size_;
   }
   ~SentPiece() override { places_->release(); }
-  SentPiece(const SentPiece&) = delete;
-  SentPiece& operator=(const SentPiece&) = delete;
 
  private:
   std::vector<uint8_t> bytes_;
@@ -94,9 +89,8 @@ struct S3Store::State : S3Requests {
                          static_cast<off_t>(begin + done));
             if (count < 0 && errno == EINTR) continue;
             if (count <= 0) {
-              throw TemporaryError("objects",
-                                   fmt::format("{}: cannot write: {}; make room there",
-                                               to.string(), std::strerror(errno)));
+              fail_temporary("objects", "{}: cannot write: {}; make room there",
+                             to.string(), std::strerror(errno));
             }
             done += static_cast<size_t>(count);
           }
@@ -131,9 +125,10 @@ struct S3Store::State : S3Requests {
       before = std::move(hash);
       fs::remove(to);
       if (!patience->wait_for_retry(since, attempt, /*in_any_case=*/attempt == 0)) {
-        throw TemporaryError("objects", one.address.text() +
-                                            ": the store gave other bytes each time that "
-                                            "it was read; start again later");
+        fail_temporary("objects",
+                       "{}: the store gave other bytes each time that it was read; start "
+                       "again later",
+                       one.address.text());
       }
     }
   }
@@ -194,8 +189,7 @@ std::string S3Store::fetch(const ObjectInfo& object, const fs::path& to) {
   try {
     return state_->fetch_proved(one, to);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove(to, ignored);
+    try_remove(to);
     throw;
   }
 }
@@ -242,11 +236,10 @@ std::string S3Store::put(const fs::path& from, const Address& to) {
     const std::string hash = combine_hashes(hasher.finish());
     if (!state_->clients.have_checksums() && state_->hash_of(to, size) != hash) {
       remove(to);
-      throw TemporaryError(
-          "objects",
-          fmt::format("{}: the store has other bytes than it was sent from {}; "
-                      "the object was removed, start again",
-                      to.text(), from.string()));
+      fail_temporary("objects",
+                     "{}: the store has other bytes than it was sent from {}; the object "
+                     "was removed, start again",
+                     to.text(), from.string());
     }
     return hash;
   });

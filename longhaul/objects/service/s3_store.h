@@ -20,8 +20,6 @@ class S3Store {
   S3Store();
   /// Ends Arrow's S3 part.
   ~S3Store();
-  S3Store(const S3Store&) = delete;
-  S3Store& operator=(const S3Store&) = delete;
 
   std::optional<ObjectInfo> look(const Address& address);
   std::vector<ObjectInfo> list(const Address& prefix, bool versions);
