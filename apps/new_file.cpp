@@ -24,8 +24,8 @@ fs::path make_neighbour(const fs::path& path) {
       return neighbour;
     }
     if (errno == EEXIST) continue;
-    throw InputError("file", fmt::format("{}: cannot be made ({})", neighbour.string(),
-                                         std::strerror(errno)));
+    fail_input("file", "{}: cannot be made ({})", neighbour.string(),
+               std::strerror(errno));
   }
 }
 

@@ -120,10 +120,9 @@ class Chooser {
     for (const DataFacts& data : facts_.train) {
       if (data.fixed_length == 0) continue;
       if (first != nullptr && data.fixed_length != fixed) {
-        throw ConfigError("new",
-                          fmt::format("{} has sequences of {} tokens and {} of {}; "
-                                      "a run has one length",
-                                      first->path, fixed, data.path, data.fixed_length));
+        fail_config("new",
+                    "{} has sequences of {} tokens and {} of {}; a run has one length",
+                    first->path, fixed, data.path, data.fixed_length);
       }
       fixed = data.fixed_length;
       first = &data;

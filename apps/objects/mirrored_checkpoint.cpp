@@ -49,13 +49,11 @@ std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
     return found;
   }
   if (skipped.empty()) return std::nullopt;
-  throw InputError(
-      "mirror",
-      fmt::format("{}: {}: {}", store.place(),
-                  wanted ? fmt::format("step {} is not whole", *wanted)
-                         : "no checkpoint is whole; name another mirror, or wait until "
-                           "the run has copied one",
-                  fmt::join(skipped, "; ")));
+  fail_input("mirror", "{}: {}: {}", store.place(),
+             wanted ? fmt::format("step {} is not whole", *wanted)
+                    : "no checkpoint is whole; name another mirror, or wait until "
+                      "the run has copied one",
+             fmt::join(skipped, "; "));
 }
 
 using Hashes = std::map<std::string, std::string>;

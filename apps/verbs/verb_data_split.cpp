@@ -48,10 +48,9 @@ void run_split(SplitCommand& command) {
   if (!command.share.empty()) {
     options.share = parse_share("--share", command.share);
     if (options.share <= 0.0) {
-      throw InputError(
-          "data",
-          fmt::format("--share {} leaves the validation store empty; give a larger share",
-                      command.share));
+      fail_input("data",
+                 "--share {} leaves the validation store empty; give a larger share",
+                 command.share);
     }
   }
   options.out_train = command.out_train;

@@ -83,10 +83,8 @@ void check_job(const DrillArguments& arguments) {
   }
   const auto wanted = static_cast<size_t>(arguments.nodes + arguments.spares);
   if (job->nodes.size() < wanted) {
-    throw ConfigError("drill", fmt::format("--nodes {} and --spares {} need {} nodes; "
-                                           "this job has {}",
-                                           arguments.nodes, arguments.spares, wanted,
-                                           job->nodes.size()));
+    fail_config("drill", "--nodes {} and --spares {} need {} nodes; this job has {}",
+                arguments.nodes, arguments.spares, wanted, job->nodes.size());
   }
 }
 

@@ -92,11 +92,10 @@ SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
   if (command.batch.time_limit.empty()) return plan;
   const double limit = cluster::time_limit_seconds(command.batch.time_limit);
   if (limit < 2.0 * plan.seconds) {
-    throw InputError(
-        "submit", fmt::format("--time {} is {:.0f} s, of which the last {} s are for the "
-                              "save before the limit ({}); give more time, or fewer "
-                              "seconds with --signal-seconds",
-                              command.batch.time_limit, limit, plan.seconds, plan.why));
+    fail_input("submit",
+               "--time {} is {:.0f} s, of which the last {} s are for the save before "
+               "the limit ({}); give more time, or fewer seconds with --signal-seconds",
+               command.batch.time_limit, limit, plan.seconds, plan.why);
   }
   return plan;
 }
@@ -134,10 +133,10 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
     try {
       (void)cluster::time_limit_seconds(job.time_limit);
     } catch (const InputError&) {
-      throw InputError("submit",
-                       fmt::format("--time {}: is no time limit of Slurm; write 30 "
-                                   "(minutes), 8:00:00 or 2-0 (days and hours)",
-                                   job.time_limit));
+      fail_input("submit",
+                 "--time {}: is no time limit of Slurm; write 30 (minutes), 8:00:00 or "
+                 "2-0 (days and hours)",
+                 job.time_limit);
     }
   }
   return job;
@@ -153,10 +152,10 @@ struct Prepared {
 
 Prepared prepare_run(const SubmitCommand& command) {
   if (command.words.size() != 1) {
-    throw InputError("submit",
-                     fmt::format("'{}' follows the configuration {}; a verb "
-                                 "stands behind --, as in: longhaul submit -- {}",
-                                 command.words[1], command.words[0], "data build ..."));
+    fail_input("submit",
+               "'{}' follows the configuration {}; a verb stands behind --, as in: "
+               "longhaul submit -- {}",
+               command.words[1], command.words[0], "data build ...");
   }
   if (command.run.nodes == 0) {
     throw InputError("submit",

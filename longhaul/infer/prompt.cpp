@@ -15,10 +15,10 @@ std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
     throw InputError("generate", "the prompt has no tokens; give some text");
   for (const int64_t id : ids) {
     if (id < vocab_size) continue;
-    throw InputError("generate",
-                     fmt::format("token id {} is not below {}, the size of the model's "
-                                 "vocabulary; give the model's own tokenizer",
-                                 id, vocab_size));
+    fail_input("generate",
+               "token id {} is not below {}, the size of the model's vocabulary; give "
+               "the model's own tokenizer",
+               id, vocab_size);
   }
   return ids;
 }

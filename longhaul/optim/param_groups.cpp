@@ -133,10 +133,9 @@ ParamGroups assign_param_groups(const ModelDescription& model,
         pattern, parameters.size(), advice(model, parameters, pattern)));
   }
   if (!parameters.empty() && groups.frozen().size() == parameters.size()) {
-    throw ConfigError("optimizer",
-                      fmt::format("optimizer.groups freezes all {} parameters; "
-                                  "nothing is left to train",
-                                  parameters.size()));
+    fail_config("optimizer",
+                "optimizer.groups freezes all {} parameters; nothing is left to train",
+                parameters.size());
   }
   return groups;
 }

@@ -28,12 +28,10 @@ void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups
       return s.frozen ? std::string("frozen")
                       : fmt::format("weight_decay {}", s.weight_decay);
     };
-    throw ConfigError(
-        "optimizer",
-        fmt::format(
-            "optimizer.groups gives {} {} and {} {}, but both are parts of {}, for which "
-            "optimizer.kind = \"lamb\" has one trust ratio; give both the same",
-            before, text(one), name, text(other), tensor));
+    fail_config("optimizer",
+                "optimizer.groups gives {} {} and {} {}, but both are parts of {}, for "
+                "which optimizer.kind = \"lamb\" has one trust ratio; give both the same",
+                before, text(one), name, text(other), tensor);
   }
 }
 

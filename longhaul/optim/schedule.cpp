@@ -44,10 +44,10 @@ Schedule::Schedule(const ScheduleSection& section, double lr, int64_t steps)
     tail = section.plateau_fraction * horizon_;
   }
   if (horizon < 1 || warmup_ < 0.0 || tail < 0.0 || warmup_ + tail > horizon_) {
-    throw ConfigError(
-        "schedule", fmt::format("a warm-up of {} steps and {} further fixed steps do not "
-                                "fit into {} steps; shorten them or raise run.steps",
-                                warmup_, tail, horizon));
+    fail_config("schedule",
+                "a warm-up of {} steps and {} further fixed steps do not fit into {} "
+                "steps; shorten them or raise run.steps",
+                warmup_, tail, horizon);
   }
 }
 

@@ -81,12 +81,10 @@ void check_options_have_a_use(const InputOptions& options,
         files, [&](const InputFile& file) { return obeys(file.format); });
   };
   if (options.field_asked && none(has_fields)) {
-    throw InputError(
-        "data",
-        fmt::format(
-            "--field {}: each input is a file of text that makes one document and has no "
-            "fields; leave --field out, or give the inputs' format with --format",
-            options.field));
+    fail_input("data",
+               "--field {}: each input is a file of text that makes one document and has "
+               "no fields; leave --field out, or give the inputs' format with --format",
+               options.field);
   }
   if (options.delimiter != 0 &&
       none([](InputFormat f) { return f == InputFormat::Csv; })) {
@@ -221,9 +219,10 @@ InputSet::InputSet(InputOptions options) : options_(std::move(options)) {
   if (!found.passed_over.empty()) passed_over_ = describe_passed_over(found.passed_over);
   const char delimiter = options_.delimiter;
   if (delimiter == '"' || delimiter == '\n' || delimiter == '\r' || delimiter < 0) {
-    throw InputError("data", fmt::format("the byte 0x{:02x} cannot separate fields of "
-                                         "CSV; choose a comma, a tab or the like",
-                                         static_cast<unsigned char>(delimiter)));
+    fail_input("data",
+               "the byte 0x{:02x} cannot separate fields of CSV; choose a comma, a tab "
+               "or the like",
+               static_cast<unsigned char>(delimiter));
   }
   check_options_have_a_use(options_, files_);
   for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;

@@ -32,12 +32,11 @@ void check_sizes(const LoaderOptions& options) {
   const int64_t pass = options.micro_size * options.data_size;
   if (options.micro_size < 1 || options.global_size < 1 ||
       options.global_size % pass != 0) {
-    throw ConfigError(
-        "data",
-        fmt::format("batch.global_size {} is not a multiple of batch.micro_size {} x {} "
-                    "data-parallel ranks; the next multiple is {}",
-                    options.global_size, options.micro_size, options.data_size,
-                    pass < 1 ? 1 : (options.global_size + pass - 1) / pass * pass));
+    fail_config("data",
+                "batch.global_size {} is not a multiple of batch.micro_size {} x {} "
+                "data-parallel ranks; the next multiple is {}",
+                options.global_size, options.micro_size, options.data_size,
+                pass < 1 ? 1 : (options.global_size + pass - 1) / pass * pass);
   }
 }
 

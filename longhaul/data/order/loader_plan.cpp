@@ -58,13 +58,11 @@ int64_t step_of_excess(const PhaseStream& stream, const LoaderOptions& options,
 
 [[noreturn]] void fail_excess(const WeightedSource& source, double epochs, int64_t step,
                               const LoaderOptions& options) {
-  throw ConfigError(
-      "data",
-      fmt::format(
-          "{}: max_epochs = {} is used up at step {} of {}; with these weights the "
-          "source would be read {:.3f} times. Lower its weight, take the source out from "
-          "step {} on with data.changes, shorten the run, or raise max_epochs",
-          source.name, *source.max_epochs, step, options.last_step, epochs, step));
+  fail_config("data",
+              "{}: max_epochs = {} is used up at step {} of {}; with these weights the "
+              "source would be read {:.3f} times. Lower its weight, take the source out "
+              "from step {} on with data.changes, shorten the run, or raise max_epochs",
+              source.name, *source.max_epochs, step, options.last_step, epochs, step);
 }
 
 }  // namespace
@@ -80,25 +78,24 @@ Phase make_phase(const std::vector<WeightedSource>& sources, const LoaderOptions
   for (size_t i = 0; i < sources.size(); ++i) {
     const TokenSource& source = *sources[i].source;
     if (source.seq_len() != phase.seq_len) {
-      throw ConfigError(
-          "data",
-          fmt::format("{}: its sequences have {} tokens, but those of other sources have "
-                      "{}; all sources of a run must have one sequence length",
-                      source.describe(), source.seq_len(), phase.seq_len));
+      fail_config("data",
+                  "{}: its sequences have {} tokens, but those of other sources have {}; "
+                  "all sources of a run must have one sequence length",
+                  source.describe(), source.seq_len(), phase.seq_len);
     }
     if (const TokenSource& first = *sources.front().source;
         source.losses() != first.losses()) {
-      throw ConfigError(
-          "data", fmt::format("{} has targets for {}, but {} has targets for {}; all "
-                              "sources of a run must have the same targets",
-                              sources.front().name, fmt::join(first.losses(), " and "),
-                              sources[i].name, fmt::join(source.losses(), " and ")));
+      fail_config("data",
+                  "{} has targets for {}, but {} has targets for {}; all sources of a "
+                  "run must have the same targets",
+                  sources.front().name, fmt::join(first.losses(), " and "),
+                  sources[i].name, fmt::join(source.losses(), " and "));
     }
     if (source.num_sequences() < 1) {
-      throw ConfigError("data",
-                        fmt::format("{}: the source does not fill one sequence of {} "
-                                    "tokens; choose a smaller data.seq_len or more text",
-                                    source.describe(), source.seq_len()));
+      fail_config("data",
+                  "{}: the source does not fill one sequence of {} tokens; choose a "
+                  "smaller data.seq_len or more text",
+                  source.describe(), source.seq_len());
     }
     phase.sources.push_back(
         {source.fingerprint(), weights[i], source.num_sequences(), sources[i].name});

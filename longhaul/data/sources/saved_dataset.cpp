@@ -26,7 +26,7 @@ constexpr uint64_t kMaxAllocated = uint64_t{64} << 20;
 constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
 
 [[noreturn]] void fail(const fs::path& file, const std::string& what) {
-  throw InputError("data", fmt::format("{}: {}", file.string(), what));
+  fail_input("data", "{}: {}", file.string(), what);
 }
 
 void require(const arrow::Status& status, const fs::path& file) {

@@ -36,10 +36,10 @@ int64_t TokenBatch::num_real() const {
 
 void TokenSource::limit_ids(int64_t vocab_size) {
   if (max_token_id() <= vocab_size) return;
-  throw InputError("data",
-                   fmt::format("{}: holds token id {}, but the model's vocabulary has "
-                               "{} ids; use data made with the model's tokenizer",
-                               describe(), max_token_id() - 1, vocab_size));
+  fail_input("data",
+             "{}: holds token id {}, but the model's vocabulary has {} ids; use data "
+             "made with the model's tokenizer",
+             describe(), max_token_id() - 1, vocab_size);
 }
 
 }  // namespace longhaul::data

@@ -49,8 +49,7 @@ void check_place(const fs::path& place, const BuildKind& kind, bool replace) {
   if (!fs::exists(fs::symlink_status(place))) return;
   const bool known = fs::exists(place / kind.record);
   if (known && replace) return;
-  throw InputError("data", fmt::format("{}: {}", place.string(),
-                                       known ? kind.standing : kind.foreign));
+  fail_input("data", "{}: {}", place.string(), known ? kind.standing : kind.foreign);
 }
 
 bool put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside) {

@@ -32,20 +32,20 @@ uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& bl
       break;
     }
   }
-  throw InputError("data",
-                   fmt::format("{}: damaged{}: its hash is {}, but store.json says {}; "
-                               "build the store again or copy it again",
-                               path.string(), where, combine_hashes(found), file.hash));
+  fail_input("data",
+             "{}: damaged{}: its hash is {}, but store.json says {}; build the store "
+             "again or copy it again",
+             path.string(), where, combine_hashes(found), file.hash);
 }
 
 }  // namespace
 
 uint64_t verify_store(const fs::path& path) {
   if (is_saved_dataset(path)) {
-    throw InputError("data",
-                     fmt::format("{}: a save_to_disk directory has no hashes; 'longhaul "
-                                 "inspect' checks that the directory is complete",
-                                 path.string()));
+    fail_input("data",
+               "{}: a save_to_disk directory has no hashes; 'longhaul inspect' checks "
+               "that the directory is complete",
+               path.string());
   }
   const StoreInfo info = read_store_info(path);
   uint64_t bytes = 0;

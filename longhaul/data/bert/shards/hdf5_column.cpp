@@ -52,7 +52,7 @@ Hdf5Column::Hdf5Column(hid_t file, const ColumnForm& form, const fs::path& path)
 }
 
 void Hdf5Column::fail(const std::string& what) const {
-  throw InputError("data", fmt::format("{}: {}: {}", path_.string(), form_.name, what));
+  fail_input("data", "{}: {}: {}", path_.string(), form_.name, what);
 }
 
 void Hdf5Column::open(hid_t file) {

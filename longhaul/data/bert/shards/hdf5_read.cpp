@@ -15,9 +15,8 @@ namespace {
 Hdf5Handle open_file(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    throw InputError("data", fmt::format("{}: no file, or not a regular one; name an "
-                                         "HDF5 shard",
-                                         path.string()));
+    fail_input("data", "{}: no file, or not a regular one; name an HDF5 shard",
+               path.string());
   }
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   // Sets the plain driver, whatever HDF5_DRIVER says. Locks are off, since cluster file
@@ -28,8 +27,8 @@ Hdf5Handle open_file(const fs::path& path) {
   H5Pset_elink_file_cache_size(access.id(), 0);
   Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), H5Fclose);
   if (!file.valid()) {
-    throw InputError("data", fmt::format("{}: not a whole HDF5 file ({}); copy it again",
-                                         path.string(), hdf5_reason()));
+    fail_input("data", "{}: not a whole HDF5 file ({}); copy it again", path.string(),
+               hdf5_reason());
   }
   return file;
 }
@@ -50,17 +49,15 @@ ShardShape common_shape(const std::vector<Hdf5Column>& columns, const fs::path& 
     const ColumnForm& form = kColumnForms[i];
     const int64_t width = column_width(shape, form.column);
     if (columns[i].rows() == shape.rows && columns[i].width() == width) continue;
-    throw InputError(
-        "data",
-        fmt::format("{}: {}: shape [{}, {}], but [{}, {}] would fit: input_ids "
-                    "has {} rows of {}, masked_lm_positions rows of {}; the file "
-                    "is damaged",
-                    path.string(), form.name, columns[i].rows(), columns[i].width(),
-                    shape.rows, width, shape.rows, shape.seq_len, shape.predictions));
+    fail_input("data",
+               "{}: {}: shape [{}, {}], but [{}, {}] would fit: input_ids has {} rows of "
+               "{}, masked_lm_positions rows of {}; the file is damaged",
+               path.string(), form.name, columns[i].rows(), columns[i].width(),
+               shape.rows, width, shape.rows, shape.seq_len, shape.predictions);
   }
   const std::string problem = shape_problem(shape);
   if (!problem.empty()) {
-    throw InputError("data", fmt::format("{}: {}", path.string(), problem));
+    fail_input("data", "{}: {}", path.string(), problem);
   }
   return shape;
 }
@@ -78,9 +75,8 @@ BertShard read_shard_unprotected(const fs::path& path) {
   uint64_t stored = 0;
   for (const Hdf5Column& column : columns) stored += column.check_storage(file_bytes);
   if (stored > file_bytes) {
-    throw InputError("data", fmt::format("{}: its columns take {} bytes of a file of {}; "
-                                         "they overlap",
-                                         path.string(), stored, file_bytes));
+    fail_input("data", "{}: its columns take {} bytes of a file of {}; they overlap",
+               path.string(), stored, file_bytes);
   }
   std::string bytes(shard_bytes(shape), '\0');
   char* into = bytes.data();

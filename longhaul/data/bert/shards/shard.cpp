@@ -15,10 +15,10 @@ void check_range(std::span<const Value> values, int64_t end, const char* name,
                  int64_t row, const fs::path& path) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] >= 0 && int64_t{values[i]} < end) continue;
-    throw InputError(
-        "data", fmt::format("{}: row {}: {}[{}] is {}, expected 0 to {}; the file is "
-                            "damaged or was made for another model",
-                            path.string(), row, name, i, values[i], end - 1));
+    fail_input("data",
+               "{}: row {}: {}[{}] is {}, expected 0 to {}; the file is damaged or was "
+               "made for another model",
+               path.string(), row, name, i, values[i], end - 1);
   }
 }
 
@@ -26,8 +26,7 @@ void check_range(std::span<const Value> values, int64_t end, const char* name,
 /// attention where the tokens end.
 void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
   const auto fail = [&](const std::string& what) {
-    throw InputError("data", fmt::format("{}: row {}: {}; the file is damaged",
-                                         path.string(), row, what));
+    fail_input("data", "{}: row {}: {}; the file is damaged", path.string(), row, what);
   };
   const auto mask = shard.input_mask(row);
   const auto padding = std::ranges::find(mask, 0);
@@ -98,11 +97,10 @@ BertShard::BertShard(const ShardShape& shape, std::string bytes)
     : shape_(shape), bytes_(std::move(bytes)) {
   const std::string problem = shape_problem(shape);
   if (!problem.empty() || bytes_.size() != shard_bytes(shape)) {
-    throw InputError(
-        "data", fmt::format("a shard of {} bytes with {} rows of {} tokens "
-                            "and {} predictions{}{}",
-                            bytes_.size(), shape.rows, shape.seq_len, shape.predictions,
-                            problem.empty() ? "" : ": ", problem));
+    fail_input("data",
+               "a shard of {} bytes with {} rows of {} tokens and {} predictions{}{}",
+               bytes_.size(), shape.rows, shape.seq_len, shape.predictions,
+               problem.empty() ? "" : ": ", problem);
   }
   size_t begin = 0;
   for (const ColumnForm& form : kColumnForms) {

@@ -72,9 +72,10 @@ class Splitter {
     const int64_t begin = document == 0 ? 0 : store_.document_end(document - 1);
     const int64_t end = store_.document_end(document);
     if (begin >= end) {
-      throw InputError("data", fmt::format("{}: document {} ends before it begins; "
-                                           "'longhaul verify' finds the file",
-                                           store_.path().string(), document));
+      fail_input(
+          "data",
+          "{}: document {} ends before it begins; 'longhaul verify' finds the file",
+          store_.path().string(), document);
     }
     Document result;
     const auto count = static_cast<size_t>(end - begin);
@@ -119,11 +120,10 @@ class Splitter {
   }
 
   [[noreturn]] void fail_empty() const {
-    throw InputError(
-        "data", fmt::format("{}: {} documents do not split into two sides "
-                            "this way; choose another --share or "
-                            "--documents",
-                            store_.path().string(), grouped(store_.info().documents)));
+    fail_input("data",
+               "{}: {} documents do not split into two sides this way; choose another "
+               "--share or --documents",
+               store_.path().string(), grouped(store_.info().documents));
   }
 
   int64_t special_inside(const Document& document) const {
