@@ -37,9 +37,8 @@ ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
 void check_device(const ModelCall& call) {
   const bool wanted = call.device == "plugin";
   if (wanted && call.device_plugin.empty()) {
-    throw ConfigError("device",
-                      "--device plugin needs the device's library: --device-plugin "
-                      "LIBRARY.so");
+    fail_config("device",
+                "--device plugin needs the device's library: --device-plugin LIBRARY.so");
   }
   if (!wanted && call.device != "auto" && !call.device_plugin.empty()) {
     fail_config("device",

@@ -41,8 +41,7 @@ void print_side(const char* title, const std::string& path, const data::StoreInf
 void run_split(SplitCommand& command) {
   data::check_utf8_path(command.store);
   if (command.share.empty() == (command.options.documents == 0)) {
-    throw InputError("data",
-                     "give either --share or --documents, for example --share 1%");
+    fail_input("data", "give either --share or --documents, for example --share 1%");
   }
   data::SplitOptions& options = command.options;
   if (!command.share.empty()) {

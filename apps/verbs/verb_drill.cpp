@@ -76,10 +76,9 @@ void check_job(const DrillArguments& arguments) {
   }
   const auto job = cluster::slurm_job();
   if (!job) {
-    throw ConfigError(
-        "drill",
-        "--nodes is for a Slurm job, and this process is in none; submit a job: longhaul "
-        "submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
+    fail_config("drill",
+                "--nodes is for a Slurm job, and this process is in none; submit a job: "
+                "longhaul submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
   }
   const auto wanted = static_cast<size_t>(arguments.nodes + arguments.spares);
   if (job->nodes.size() < wanted) {
@@ -151,9 +150,8 @@ int drill(const DrillArguments& arguments) {
                       "--dir a new directory for small runs of the drill's own");
   }
   if (live ? !arguments.faults.empty() : !arguments.fault.empty()) {
-    throw ConfigError("drill",
-                      "--fault is for a run that trains, --faults for the small "
-                      "runs of --dir");
+    fail_config("drill",
+                "--fault is for a run that trains, --faults for the small runs of --dir");
   }
   return live ? drill_live(arguments) : drill_small(arguments);
 }

@@ -357,9 +357,8 @@ void add_submit(CLI::App& program, Outcome&) {
       "for no accelerators unless --slurm says so, such as --slurm=--gpus-per-node=8.");
   verb->callback([command, &program] {
     if (command->words.empty()) {
-      throw InputError("submit",
-                       "name a configuration, or a verb behind --; see longhaul "
-                       "submit --help");
+      fail_input("submit",
+                 "name a configuration, or a verb behind --; see longhaul submit --help");
     }
     const auto verbs = program.get_subcommands({});
     const bool is_verb = std::ranges::any_of(verbs, [&](const CLI::App* known) {

@@ -193,10 +193,9 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
 ScheduleBasis imported_schedule(const RunConfig& now, int64_t steps, int64_t step) {
   const auto asked = now.schedule.continue_;
   if (asked && *asked != ContinueKind::Rewarm) {
-    throw ConfigError(
-        "schedule",
-        "schedule.continue: the imported checkpoint has no schedule to keep and no "
-        "learning rate to decay from; use \"rewarm\", which begins at 0");
+    fail_config("schedule",
+                "schedule.continue: the imported checkpoint has no schedule to keep and "
+                "no learning rate to decay from; use \"rewarm\", which begins at 0");
   }
   ScheduleBasis basis{now.schedule, now.optimizer.lr, steps};
   if (asked) basis.from = Junction{step, 0.0};
