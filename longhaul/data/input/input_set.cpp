@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <future>
 #include <optional>
@@ -58,19 +59,10 @@ void add_byte_ranges(int file, uint64_t size, uint64_t about_bytes,
 
 std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange& range,
                                         const InputOptions& options) {
-  switch (file.format) {
-    case InputFormat::Text:
-      return open_text(file, range, options);
-    case InputFormat::JsonLines:
-      return open_json_lines(file, range, options);
-    case InputFormat::Csv:
-      return open_csv(file, range, options);
-    case InputFormat::Parquet:
-      return open_parquet(file, range, options);
-    case InputFormat::Arrow:
-      return open_arrow(file, range, options);
-  }
-  throw InputError("data", file.path.string() + ": of no known format");
+  // In the order of InputFormat.
+  constexpr std::array kOpen = {open_text, open_json_lines, open_csv, open_parquet,
+                                open_arrow};
+  return kOpen.at(static_cast<size_t>(file.format))(file, range, options);
 }
 
 /// Throws InputError for an option that applies to no file.

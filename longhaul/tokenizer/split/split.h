@@ -26,6 +26,20 @@ std::string_view split_regex(SplitPattern pattern);
 /// Returns the names of all patterns for messages.
 std::string known_splits();
 
+/// Returns how many letters of a contraction ('s 't 're 've 'm 'll 'd) stand behind an
+/// apostrophe that these two bytes follow; 0: none. `any_case` takes capitals, too.
+constexpr size_t contraction_letters(char first, char second, bool any_case) {
+  const auto lower = [&](char c) {
+    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+  };
+  first = lower(first);
+  second = lower(second);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return 1;
+  const char needed = first == 'l' ? 'l' : 'e';
+  const bool two = first == 'r' || first == 'v' || first == 'l';
+  return two && second == needed ? 2 : 0;
+}
+
 /// Returns the end of the piece that starts at `pos` < text.size(): one match of the
 /// pattern in valid UTF-8. The pieces of a text cover the text without gaps.
 size_t next_piece_end(SplitPattern pattern, const CharClasses& classes,

@@ -48,18 +48,10 @@ void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
 }  // namespace
 
 int64_t column_width(const ShardShape& shape, ShardColumn column) {
-  switch (column) {
-    case ShardColumn::InputIds:
-    case ShardColumn::InputMask:
-    case ShardColumn::SegmentIds:
-      return shape.seq_len;
-    case ShardColumn::MaskedLmPositions:
-    case ShardColumn::MaskedLmIds:
-      return shape.predictions;
-    case ShardColumn::NextSentenceLabels:
-      break;
-  }
-  return 1;
+  if (column == ShardColumn::NextSentenceLabels) return 1;
+  const bool masked =
+      column == ShardColumn::MaskedLmPositions || column == ShardColumn::MaskedLmIds;
+  return masked ? shape.predictions : shape.seq_len;
 }
 
 uint64_t column_bytes(const ShardShape& shape, const ColumnForm& form) {
