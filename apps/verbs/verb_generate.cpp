@@ -14,7 +14,6 @@
 #include "longhaul/base/json.h"
 #include "longhaul/families/network.h"
 #include "longhaul/infer/generate.h"
-#include "longhaul/infer/prompt.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
