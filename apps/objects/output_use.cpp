@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <utility>
 
 #include "apps/program.h"
 #include "longhaul/data/bert/bert_record.h"

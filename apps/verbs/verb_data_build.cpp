@@ -11,7 +11,6 @@
 #include "apps/program.h"
 #include "apps/tasks.h"
 #include "apps/verbs.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/build_store.h"

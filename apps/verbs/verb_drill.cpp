@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/supervised_run.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"

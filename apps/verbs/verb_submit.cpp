@@ -16,7 +16,6 @@
 #include "apps/inputs/run_inputs.h"
 #include "apps/program.h"
 #include "apps/start/container_arguments.h"
-#include "apps/supervised_run.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

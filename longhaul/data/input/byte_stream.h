@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 
-#include "longhaul/base/file.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/stored_file.h"
 

@@ -10,7 +10,6 @@
 
 #include "longhaul/data/places/input_objects.h"
 #include "longhaul/objects/etag.h"
-#include "longhaul/objects/shared_places.h"
 #include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {

@@ -8,8 +8,6 @@
 #include <string>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/hash.h"
-#include "longhaul/base/json.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {

@@ -4,7 +4,6 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/input/input_set.h"
-#include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/proved_file.h"
 #include "longhaul/data/store/store.h"

@@ -6,7 +6,6 @@
 #include <fstream>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/build_directory.h"
 #include "longhaul/data/store/build/build_parts.h"

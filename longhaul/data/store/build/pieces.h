@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/base/error.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/store/build/memory_budget.h"
 #include "longhaul/system/worker_pool.h"
