@@ -15,6 +15,7 @@
 #include "apps/inputs/data_places.h"
 #include "apps/inputs/run_inputs.h"
 #include "apps/program.h"
+#include "apps/scratch_path.h"
 #include "apps/start/container_arguments.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
@@ -233,41 +234,28 @@ Prepared prepare_verb(const SubmitCommand& command) {
   return prepared;
 }
 
-/// A temporary file, which sbatch reads once.
-class PassingFile {
- public:
-  explicit PassingFile(std::string_view text) {
-    const char* const wanted = std::getenv("TMPDIR");
-    const fs::path dir = wanted != nullptr && *wanted != '\0' ? wanted : "/tmp";
-    std::string name = (dir / "longhaul-submit-XXXXXX").string();
-    const int fd = ::mkstemp(name.data());
-    if (fd < 0) {
-      throw TemporaryError(
-          "submit", fmt::format("{}: no file can be made there for the script: {}; make "
-                                "room, or set TMPDIR to a directory that can be written",
-                                dir.string(), std::strerror(errno)));
-    }
-    ::close(fd);
-    path_ = name;
-    write_text_durable(path_, text);
+/// Makes a temporary file with the script, which sbatch reads once.
+ScratchPath passing_file(std::string_view script) {
+  const char* const wanted = std::getenv("TMPDIR");
+  const fs::path dir = wanted != nullptr && *wanted != '\0' ? wanted : "/tmp";
+  std::string name = (dir / "longhaul-submit-XXXXXX").string();
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) {
+    throw TemporaryError(
+        "submit", fmt::format("{}: no file can be made there for the script: {}; make "
+                              "room, or set TMPDIR to a directory that can be written",
+                              dir.string(), std::strerror(errno)));
   }
-  ~PassingFile() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  PassingFile(const PassingFile&) = delete;
-  PassingFile& operator=(const PassingFile&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+  ::close(fd);
+  write_text_durable(name, script);
+  return ScratchPath(name);
+}
 
 /// Hands the script to Slurm and returns the job's number.
 std::string submitted(const Prepared& prepared, bool is_verb) {
   const cluster::SlurmClient slurm(60);
   try {
-    if (is_verb) return slurm.submit(PassingFile(prepared.script).path().string());
+    if (is_verb) return slurm.submit(passing_file(prepared.script).path().string());
     make_setting_directory("run.dir", prepared.run_dir);
     const fs::path script = prepared.run_dir / run::kBatchScriptFile;
     write_text_atomic(script, prepared.script);

@@ -30,6 +30,13 @@ bool in_pieces(const ParameterDescription& p) {
          p.stored->rows > p.shape[0];
 }
 
+/// Makes the whole stored tensors of a model from the tensors of every rank,
+/// ranks[pp][tp], by the shapes of the model's description. Tensors that are smaller
+/// along one dim are concatenated in the order of ranks, as neuronx-distributed's
+/// parallel layers hold them. Whole tensors are copies, which are compared with the
+/// first. Tables of older versions and a tied head are skipped. Throws InputError that
+/// names what is missing, unknown or of another shape, and fused matrices of which a
+/// rank's part is in several pieces. The caller checks that all tensors are there.
 class ShapeMerger {
  public:
   ShapeMerger(const ForeignFiles& files, const ModelDescription& model,
@@ -145,19 +152,6 @@ class ShapeMerger {
   std::map<std::string, Mosaic> result_;
 };
 
-/// Makes the whole stored tensors of a model from the tensors of every rank,
-/// ranks[pp][tp], by the shapes of the model's description. Tensors that are smaller
-/// along one dim are concatenated in the order of ranks, as neuronx-distributed's
-/// parallel layers hold them. Whole tensors are copies, which are compared with the
-/// first. Tables of older versions and a tied head are skipped. Throws InputError that
-/// names what is missing, unknown or of another shape, and fused matrices of which a
-/// rank's part is in several pieces. The caller checks that all tensors are there.
-std::map<std::string, Mosaic> merge_by_shape(
-    const ForeignFiles& files, const std::vector<std::vector<NamedTensors>>& ranks,
-    const ModelDescription& model, const MergeOptions& options, MergeReport& report) {
-  return ShapeMerger(files, model, options, report).run(ranks);
-}
-
 void note_copies(ForeignModel& model) {
   const MergeReport& merged = model.merged;
   if (merged.kv_multiplier > 1) {
@@ -231,7 +225,7 @@ std::map<std::string, Mosaic> merged(const ForeignModel& model,
                                      const MergeOptions& options, MergeReport& report) {
   const ModelConfig& config = *model.config.model;
   if (!model.config.is_llama()) {
-    return merge_by_shape(*model.files, ranks, config.description, options, report);
+    return ShapeMerger(*model.files, config.description, options, report).run(ranks);
   }
   return merge_llama(*model.files, std::move(ranks), config.network, options, report);
 }
