@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <vector>
 
 #include "apps/inputs/training_data.h"
 #include "longhaul/base/error.h"

@@ -7,18 +7,14 @@
 #include <cstdio>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/program.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/file.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
-#include "longhaul/objects/access.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/objects/local_copy.h"
 #include "longhaul/run/files.h"

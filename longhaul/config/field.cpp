@@ -1,6 +1,5 @@
 #include "longhaul/config/field.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>

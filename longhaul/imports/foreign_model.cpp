@@ -18,7 +18,6 @@
 #include "longhaul/format/side_files.h"
 #include "longhaul/imports/foreign_names.h"
 #include "longhaul/imports/foreign_source.h"
-#include "longhaul/imports/llama_merge.h"
 
 namespace longhaul::imports {
 namespace {

@@ -7,8 +7,6 @@
 #include <functional>
 #include <iterator>
 #include <optional>
-#include <string>
-#include <string_view>
 
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"

@@ -4,7 +4,6 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/input/gzip_decoder.h"

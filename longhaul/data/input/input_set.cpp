@@ -6,7 +6,6 @@
 #include <array>
 #include <deque>
 #include <future>
-#include <optional>
 #include <utility>
 
 #include "longhaul/base/error.h"

@@ -5,10 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "longhaul/base/error.h"
 

@@ -13,7 +13,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/data/input/arrow_memory.h"
-#include "longhaul/data/input/input_files.h"
 #include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {

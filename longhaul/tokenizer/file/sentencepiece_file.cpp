@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/tokenizer/file/json_node.h"
 

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <queue>
 #include <set>
-#include <string>
 #include <string_view>
 #include <unordered_map>
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/error.h"
-
 namespace longhaul::data {
 namespace {
 

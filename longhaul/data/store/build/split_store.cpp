@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <cmath>
-#include <functional>
 #include <mutex>
 #include <queue>
 #include <utility>
