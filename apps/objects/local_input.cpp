@@ -15,6 +15,7 @@
 #include "apps/program.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
+#include "longhaul/data/bert/bert_record.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/objects/local_copy.h"
 #include "longhaul/run/files.h"
@@ -165,6 +166,19 @@ std::string local_input(const std::string& named, const objects::Access& objects
   place.prove_anew = prove_anew;
   objects.keep_copies(std::move(place));
   return objects.readable(named).string();
+}
+
+objects::OutputUse output_use(objects::OutputUse use) {
+  use.last = {"model.safetensors.index.json",
+              "config.json",
+              "state.json",
+              "dataset_info.json",
+              data::kBertRecordName,
+              "store.json",
+              std::string(run::kManifestFile)};
+  use.tell = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  use.warn = say_warning;
+  return use;
 }
 
 }  // namespace longhaul::apps

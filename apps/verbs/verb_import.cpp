@@ -4,7 +4,6 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_use.h"
 #include "apps/verbs.h"
 #include "apps/verbs/import_flags.h"
 #include "apps/weights_output.h"

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/gzip_decoder.h"
 
 namespace longhaul::data {
 namespace {

@@ -8,8 +8,8 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/sources/rows.h"
 #include "longhaul/data/sources/saved_dataset.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {
