@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "apps/scratch_path.h"
 #include "longhaul/base/error.h"
 
 namespace longhaul::apps {

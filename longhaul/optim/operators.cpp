@@ -1,7 +1,7 @@
 #include "longhaul/optim/operators.h"
 
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/operator_kernels.h"
 

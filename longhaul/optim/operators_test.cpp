@@ -10,7 +10,7 @@
 
 #include "longhaul/comm/backend.h"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/operator_kernels.h"
 #include "longhaul/optim/optimizer.h"

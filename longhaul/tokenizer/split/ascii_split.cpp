@@ -1,4 +1,4 @@
-#include "longhaul/tokenizer/split/ascii_split.h"
+#include "longhaul/tokenizer/split/split.h"
 
 #include <bit>
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "longhaul/tokenizer/unicode/ascii_classes.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::tokenizer {
@@ -44,5 +46,18 @@ constexpr size_t contraction_letters(char first, char second, bool any_case) {
 /// pattern in valid UTF-8. The pieces of a text cover the text without gaps.
 size_t next_piece_end(SplitPattern pattern, const CharClasses& classes,
                       std::string_view text, size_t pos);
+
+/// The bytes of a window of text.
+inline constexpr size_t kAsciiWindow = 64;
+
+/// Returns where pieces begin in a window of text that begins with a piece: a bit per
+/// byte, the lowest always set. The text between two neighbouring set bits is certainly a
+/// piece of the pattern, whatever stands behind the window. The text from the highest set
+/// bit on may continue. `classes` are those of the kAsciiWindow bytes at `text`, of which
+/// the first `count` belong to the text. Must not be called for SplitPattern::None.
+///
+/// Tests compare the result with next_piece_end and with Hugging Face's engine.
+uint64_t ascii_piece_starts(SplitPattern pattern, const AsciiClasses& classes,
+                            const char* text, size_t count);
 
 }  // namespace longhaul::tokenizer
