@@ -13,7 +13,6 @@
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/saved_pieces.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
 

@@ -9,7 +9,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/sources/saved_dataset.h"
-#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/saved_pieces.h"
 
 namespace longhaul::data {
 

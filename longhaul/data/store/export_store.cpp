@@ -14,7 +14,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/input/arrow_memory.h"
-#include "longhaul/data/store/new_directory.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/run_on_threads.h"

@@ -1,7 +1,6 @@
-#include "longhaul/tokenizer/file/pipeline_json.h"
+#include "longhaul/tokenizer/file/tokenizer_json_parts.h"
 
 #include "longhaul/base/hash.h"
-#include "longhaul/tokenizer/file/tokenizer_json_parts.h"
 #include "longhaul/tokenizer/pieces/piece_model.h"
 
 namespace longhaul::tokenizer {

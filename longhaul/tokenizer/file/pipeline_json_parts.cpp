@@ -1,9 +1,8 @@
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
+#include "longhaul/tokenizer/file/tokenizer_json_parts.h"
 
-#include "longhaul/tokenizer/file/pipeline_json.h"
+#include <cstdint>
+#include <string>
+
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::tokenizer {

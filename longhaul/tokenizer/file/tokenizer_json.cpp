@@ -6,7 +6,6 @@
 #include "longhaul/base/json/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/tokenizer/file/byte_level_tokenizer.h"
-#include "longhaul/tokenizer/file/pipeline_json.h"
 #include "longhaul/tokenizer/file/pipeline_tokenizer.h"
 #include "longhaul/tokenizer/file/tokenizer_json_parts.h"
 

@@ -9,7 +9,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/file_form.h"
-#include "longhaul/data/store/build/duplicates.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::data {

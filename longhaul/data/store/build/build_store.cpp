@@ -10,8 +10,6 @@
 #include "longhaul/data/store/build/build_directory.h"
 #include "longhaul/data/store/build/build_parts.h"
 #include "longhaul/data/store/build/build_peers.h"
-#include "longhaul/data/store/build/duplicates.h"
-#include "longhaul/data/store/build/merge_parts.h"
 #include "longhaul/data/store/resumable_build.h"
 #include "longhaul/system/cpus.h"
 

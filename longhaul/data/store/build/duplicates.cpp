@@ -1,4 +1,4 @@
-#include "longhaul/data/store/build/duplicates.h"
+#include "longhaul/data/store/build/build_parts.h"
 
 #include <fmt/format.h>
 

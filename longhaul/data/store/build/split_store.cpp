@@ -12,7 +12,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/shard_writer.h"
-#include "longhaul/data/store/new_directory.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/special_tokens.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/system/cpus.h"
