@@ -58,7 +58,7 @@ void add_byte_ranges(int file, uint64_t size, uint64_t about_bytes,
 
 std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange& range,
                                         const InputOptions& options) {
-  // In the order of InputFormat.
+  // The openers stand in the order of InputFormat.
   constexpr std::array kOpen = {open_text, open_json_lines, open_csv, open_parquet,
                                 open_arrow};
   return kOpen.at(static_cast<size_t>(file.format))(file, range, options);
