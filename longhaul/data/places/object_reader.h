@@ -10,6 +10,7 @@
 
 #include "longhaul/data/places/input_objects.h"
 #include "longhaul/objects/etag.h"
+#include "longhaul/objects/shared_places.h"
 #include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {

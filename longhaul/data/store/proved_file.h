@@ -8,6 +8,7 @@
 #include <string>
 
 #include "longhaul/base/file.h"
+#include "longhaul/base/hash.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
