@@ -49,10 +49,10 @@ void check_room_for_libtorch() {
       ::putenv(const_cast<char*>(variable.assignment));
   }
   ::execv(program.c_str(), argv);
-  throw InputError("file",
-                   fmt::format("{}: {}; train, bench, eval, generate, new and --version "
-                               "need this program, which belongs beside {}",
-                               program.string(), std::strerror(errno), ours.string()));
+  fail_input("file",
+             "{}: {}; train, bench, eval, generate, new and --version need this program, "
+             "which belongs beside {}",
+             program.string(), std::strerror(errno), ours.string());
 }
 
 void add_torch_verb(CLI::App& program, const TorchVerb& known, char** argv) {

@@ -37,15 +37,14 @@ ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
 void check_device(const ModelCall& call) {
   const bool wanted = call.device == "plugin";
   if (wanted && call.device_plugin.empty()) {
-    throw ConfigError("device",
-                      "--device plugin needs the device's library: --device-plugin "
-                      "LIBRARY.so");
+    fail_config("device",
+                "--device plugin needs the device's library: --device-plugin LIBRARY.so");
   }
   if (!wanted && call.device != "auto" && !call.device_plugin.empty()) {
-    throw ConfigError("device",
-                      fmt::format("--device-plugin {} brings a device that --device {} "
-                                  "leaves out; give --device plugin or auto",
-                                  call.device_plugin.string(), call.device));
+    fail_config("device",
+                "--device-plugin {} brings a device that --device {} leaves out; give "
+                "--device plugin or auto",
+                call.device_plugin.string(), call.device);
   }
 }
 
@@ -162,11 +161,11 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
   if (positions > model.config.network.max_positions) {
     // The error is a ConfigError, since no file is at fault. Older checkpoints of the
     // model have no more positions either.
-    throw ConfigError("model",
-                      fmt::format("{} positions are needed, the model has {} "
-                                  "(max_position_embeddings in {}); use a shorter length",
-                                  positions, model.config.network.max_positions,
-                                  model.config.source_path.string()));
+    fail_config("model",
+                "{} positions are needed, the model has {} (max_position_embeddings in "
+                "{}); use a shorter length",
+                positions, model.config.network.max_positions,
+                model.config.source_path.string());
   }
   RunConfig config;
   config.run.device = call.device;

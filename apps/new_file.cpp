@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "apps/scratch_path.h"
 #include "longhaul/base/error.h"
 
 namespace longhaul::apps {
@@ -24,8 +23,8 @@ fs::path make_neighbour(const fs::path& path) {
       return neighbour;
     }
     if (errno == EEXIST) continue;
-    throw InputError("file", fmt::format("{}: cannot be made ({})", neighbour.string(),
-                                         std::strerror(errno)));
+    fail_input("file", "{}: cannot be made ({})", neighbour.string(),
+               std::strerror(errno));
   }
 }
 

@@ -11,11 +11,9 @@
 #include <exception>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "apps/arguments/argument_paths.h"
 #include "apps/setting_hint.h"

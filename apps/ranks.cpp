@@ -55,15 +55,14 @@ void check_same_config(comm::Communicator& world, const RunConfig& config) {
       diff_configs(parse_run_config(texts[0], "rank 0's settings").config,
                    parse_run_config(texts[other], "another rank's settings").config);
   LH_ASSERT(!changes.empty(), "settings of ranks 0 and {} have other hashes", other);
-  throw ConfigError(
+  fail_config(
       "config",
-      fmt::format(
-          "rank{} {} of {} {} started with other settings than rank 0: {} = {} on "
-          "rank 0, {} on rank {}{}; start every rank with the same file and --set",
-          others.size() == 1 ? "" : "s", list_of(others), hashes.size(),
-          others.size() == 1 ? "was" : "were", changes[0].key, changes[0].old_value,
-          changes[0].new_value, other,
-          changes.size() == 1 ? "" : fmt::format(" ({} keys differ)", changes.size())));
+      "rank{} {} of {} {} started with other settings than rank 0: {} = {} on rank 0, {} "
+      "on rank {}{}; start every rank with the same file and --set",
+      others.size() == 1 ? "" : "s", list_of(others), hashes.size(),
+      others.size() == 1 ? "was" : "were", changes[0].key, changes[0].old_value,
+      changes[0].new_value, other,
+      changes.size() == 1 ? "" : fmt::format(" ({} keys differ)", changes.size()));
 }
 
 FailureReport::FailureReport(comm::Communicator& world,

@@ -11,10 +11,10 @@ namespace {
 int number(const char* name, const char* text) {
   const auto value = whole_number<int>(text);
   if (!value || *value < 0) {
-    throw ConfigError(
-        "data", fmt::format("the environment says {}={}, which is no process number; "
-                            "start longhaul with srun, with mpirun, or alone",
-                            name, text));
+    fail_config("data",
+                "the environment says {}={}, which is no process number; start longhaul "
+                "with srun, with mpirun, or alone",
+                name, text);
   }
   return *value;
 }
@@ -41,10 +41,10 @@ Task task_of_launch(const std::function<const char*(const char*)>& environment) 
     const Task task = {number(names.process, process),
                        number(names.processes, processes)};
     if (task.process >= task.processes) {
-      throw ConfigError("data",
-                        fmt::format("the environment says {}={} of {}={}; start longhaul "
-                                    "with srun, with mpirun, or alone",
-                                    names.process, process, names.processes, processes));
+      fail_config("data",
+                  "the environment says {}={} of {}={}; start longhaul with srun, with "
+                  "mpirun, or alone",
+                  names.process, process, names.processes, processes);
     }
     return task;
   }

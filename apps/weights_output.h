@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "apps/verbs.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 
 namespace longhaul::apps {

@@ -15,9 +15,8 @@ char parse_delimiter(const std::string& text) {
   if (text.empty()) return 0;
   if (text == "\\t" || text == "tab") return '\t';
   if (text.size() == 1) return text[0];
-  throw InputError("data", fmt::format("--delimiter '{}' is not one character; write "
-                                       "for example ';' or tab",
-                                       text));
+  fail_input("data",
+             "--delimiter '{}' is not one character; write for example ';' or tab", text);
 }
 
 }  // namespace
@@ -28,9 +27,9 @@ double parse_share(const std::string& option, const std::string& text) {
                      .value_or(-1.0);
   if (percent) value /= 100.0;
   if (!(value >= 0.0 && value < 1.0)) {
-    throw InputError("data", fmt::format("{} '{}' is not a share of the documents; write "
-                                         "for example 1% or 0.01",
-                                         option, text));
+    fail_input("data",
+               "{} '{}' is not a share of the documents; write for example 1% or 0.01",
+               option, text);
   }
   return value;
 }
@@ -91,11 +90,10 @@ data::InputOptions input_options(const BuildArguments& arguments) {
 
 void check_bad_record_arguments(const BuildArguments& arguments) {
   if (!arguments.max_bad_records || arguments.bad_records == "drop") return;
-  throw InputError(
-      "data",
-      fmt::format("--max-bad-records {}: the first broken record ends the build; give "
-                  "--bad-records drop as well, or leave --max-bad-records out",
-                  *arguments.max_bad_records));
+  fail_input("data",
+             "--max-bad-records {}: the first broken record ends the build; give "
+             "--bad-records drop as well, or leave --max-bad-records out",
+             *arguments.max_bad_records);
 }
 
 uint64_t memory_bytes(const BuildArguments& arguments, uint64_t otherwise) {

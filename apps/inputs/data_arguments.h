@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "apps/verbs.h"
 #include "longhaul/data/input/input_set.h"
 
 namespace longhaul::apps {

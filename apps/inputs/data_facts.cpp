@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <vector>
 
 #include "apps/inputs/training_data.h"
 #include "longhaul/base/error.h"
@@ -28,13 +27,11 @@ using Paths = std::vector<fs::path>;
 [[noreturn]] void refuse_text(const DataQuestion& question, const std::string& found) {
   const std::string store = "data/" + name_of_data(question.path);
   using system::shell_word;
-  throw InputError(
-      "data",
-      fmt::format("{}: {}; make a token store of the text first: longhaul data build {} "
-                  "--tokenizer {} --out {} --holdout 1%; then: longhaul new {} {}",
-                  question.path, found, shell_word(question.path),
-                  shell_word(question.model), shell_word(store),
-                  shell_word(question.model), shell_word(store)));
+  fail_input("data",
+             "{}: {}; make a token store of the text first: longhaul data build {} "
+             "--tokenizer {} --out {} --holdout 1%; then: longhaul new {} {}",
+             question.path, found, shell_word(question.path), shell_word(question.model),
+             shell_word(store), shell_word(question.model), shell_word(store));
 }
 
 /// Counts ready ids until all are counted or the time is up.
@@ -181,11 +178,9 @@ DataFacts data_facts(const DataQuestion& question) {
                                 : path.string() + " is no file of ready ids");
     }
     if (const std::string stores = stores_in(path); !stores.empty()) {
-      throw InputError(
-          "data",
-          fmt::format(
-              "{} is a directory of token stores; name the stores that you mean: {}",
-              path.string(), stores));
+      fail_input("data",
+                 "{} is a directory of token stores; name the stores that you mean: {}",
+                 path.string(), stores);
     }
     const bool known = is_store(path) || data::is_saved_dataset(path);
     const bool of_another_kind = !fs::exists(path) || fs::exists(path / "config.json") ||

@@ -50,11 +50,9 @@ std::map<fs::path, fs::path> held_out_places(const std::vector<Named>& all) {
 
 [[noreturn]] void refuse_held_out(const std::string& argument, const fs::path& path,
                                   const fs::path& of) {
-  throw InputError(
-      "data",
-      fmt::format(
-          "{}: matches {}, which was held out of {}; name only the data to train on",
-          argument, path.string(), of.string()));
+  fail_input("data",
+             "{}: matches {}, which was held out of {}; name only the data to train on",
+             argument, path.string(), of.string());
 }
 
 }  // namespace
@@ -91,10 +89,10 @@ std::vector<std::string> training_data(const std::vector<std::string>& arguments
     } else if (repeated == named.paths.size()) {
       say_warning(named.argument + " is named twice and read once");
     } else if (repeated > 0) {
-      throw InputError("data",
-                       fmt::format("{} matches files that another argument names, too, "
-                                   "and that would be read twice; name each file once",
-                                   named.argument));
+      fail_input("data",
+                 "{} matches files that another argument names, too, and that would be "
+                 "read twice; name each file once",
+                 named.argument);
     } else {
       training.push_back(named.argument);
       seen.insert(named.places.begin(), named.places.end());

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <string>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -120,10 +119,9 @@ class Chooser {
     for (const DataFacts& data : facts_.train) {
       if (data.fixed_length == 0) continue;
       if (first != nullptr && data.fixed_length != fixed) {
-        throw ConfigError("new",
-                          fmt::format("{} has sequences of {} tokens and {} of {}; "
-                                      "a run has one length",
-                                      first->path, fixed, data.path, data.fixed_length));
+        fail_config("new",
+                    "{} has sequences of {} tokens and {} of {}; a run has one length",
+                    first->path, fixed, data.path, data.fixed_length);
       }
       fixed = data.fixed_length;
       first = &data;

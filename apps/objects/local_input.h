@@ -6,6 +6,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/objects/access.h"
+#include "longhaul/objects/output_place.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::apps {
@@ -40,5 +41,9 @@ class StopObjectsAtSignal {
  private:
   std::jthread watch_;
 };
+
+/// Returns a verb's use of its --out, with the files that make this program's directories
+/// count, and with standard error for what is told and warned of.
+objects::OutputUse output_use(objects::OutputUse use);
 
 }  // namespace longhaul::apps

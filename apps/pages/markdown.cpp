@@ -9,9 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "apps/pages/styled_text.h"
 #include "apps/pages/text_table.h"

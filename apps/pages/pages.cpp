@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -86,11 +85,10 @@ fs::path find_page(const fs::path& docs, const std::string& name) {
   const bool near = nearest_name(bare_name(name), names).has_value();
   const std::vector<std::string> said =
       near ? std::vector<std::string>{} : pages_with(pages, word);
-  throw InputError(kArea,
-                   fmt::format("there is no page \"{}\"; {}", name,
-                               said.empty() ? hint(bare_name(name), names, "")
-                                            : fmt::format("these pages have the word: {}",
-                                                          fmt::join(said, ", "))));
+  fail_input(kArea, "there is no page \"{}\"; {}", name,
+             said.empty()
+                 ? hint(bare_name(name), names, "")
+                 : fmt::format("these pages have the word: {}", fmt::join(said, ", ")));
 }
 
 std::string find_section(const std::string& page, const std::string& markdown,
@@ -102,9 +100,8 @@ std::string find_section(const std::string& page, const std::string& markdown,
   }
   std::vector<std::string> anchors;
   for (const Heading& heading : headings) anchors.push_back(heading.anchor);
-  throw InputError(kArea,
-                   fmt::format("the page \"{}\" has no section \"{}\"; {}", page, anchor,
-                               hint(lower_case(anchor), anchors, page + "#")));
+  fail_input(kArea, "the page \"{}\" has no section \"{}\"; {}", page, anchor,
+             hint(lower_case(anchor), anchors, page + "#"));
 }
 
 }  // namespace

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "longhaul/monitor/plain_text.h"
 

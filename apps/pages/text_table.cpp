@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string>
-#include <vector>
 
 namespace longhaul::apps {
 namespace {

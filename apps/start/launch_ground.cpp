@@ -102,12 +102,11 @@ void check_mpirun_user(const Environment& environment, bool known, bool over_ssh
 void check_loopback() {
   const int error = try_loopback();
   if (error == 0 || error == EINPROGRESS) return;
-  throw ConfigError(
-      kArea,
-      fmt::format("127.0.0.1 cannot be reached on this machine: {}; mpirun and its ranks "
-                  "need an IPv4 address: ip link set lo up, and ip addr add 127.0.0.1/8 "
-                  "dev lo (one rank, -n 1, needs none)",
-                  std::strerror(error)));
+  fail_config(kArea,
+              "127.0.0.1 cannot be reached on this machine: {}; mpirun and its ranks "
+              "need an IPv4 address: ip link set lo up, and ip addr add 127.0.0.1/8 dev "
+              "lo (one rank, -n 1, needs none)",
+              std::strerror(error));
 }
 
 void check_launch_ground(bool over_ssh) {

@@ -88,15 +88,13 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
                         rank);
   const int local_ranks =
       local || elastic ? number(environment, "LOCAL_WORLD_SIZE", ranks) : ranks;
-  throw ConfigError(
-      "launch",
-      fmt::format("{} (rank {} of {}): each such process would be a run of its own, "
-                  "since longhaul's ranks communicate over MPI; type {}{}",
-                  who, rank, ranks, command_for(words, std::max(ranks, 1), local_ranks),
-                  elastic || local
-                      ? ""
-                      : ", or take RANK away (env -u RANK) where this run is "
-                        "meant to be alone"));
+  fail_config("launch",
+              "{} (rank {} of {}): each such process would be a run of its own, since "
+              "longhaul's ranks communicate over MPI; type {}{}",
+              who, rank, ranks, command_for(words, std::max(ranks, 1), local_ranks),
+              elastic || local ? ""
+                               : ", or take RANK away (env -u RANK) where this run is "
+                                 "meant to be alone");
 }
 
 void check_launcher() {

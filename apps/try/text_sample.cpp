@@ -75,8 +75,7 @@ std::optional<data::InputFormat> format_of(const data::InputOptions& options) {
     found = "it begins as UTF-16 does";
     advice = "make UTF-8 of it with `iconv -f UTF-16 -t UTF-8`";
   }
-  throw InputError("try", fmt::format("{}: is no text in UTF-8: {}; {}", file.string(),
-                                      found, advice));
+  fail_input("try", "{}: is no text in UTF-8: {}; {}", file.string(), found, advice);
 }
 
 void check_text(const fs::path& file, std::string_view text) {
@@ -134,10 +133,9 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
                                    "; correct the record, or name another text"));
     }
     if (parsed.kind == data::ParsedRecord::Kind::Ids) {
-      throw InputError(
-          "try", fmt::format("{}: '{}' holds token ids, not text; name "
-                             "another field with --field",
-                             inputs.describe(record.place), inputs.options().field));
+      fail_input("try",
+                 "{}: '{}' holds token ids, not text; name another field with --field",
+                 inputs.describe(record.place), inputs.options().field);
     }
     check_text(inputs.files()[static_cast<size_t>(file)].path, parsed.text);
     out.text += parsed.text;
@@ -195,16 +193,14 @@ void check_enough(const data::InputSet& inputs, uint64_t bytes) {
   for (const data::InputFile& file : inputs.files()) files.push_back(file.path);
   const std::string names = names_of(files);
   if (bytes == 0) {
-    throw InputError(
-        "try", fmt::format("{}: no text is in {}; name a text of {} or more", names,
-                           files.size() == 1 ? "it" : "them", human_bytes(kLeastText)));
+    fail_input("try", "{}: no text is in {}; name a text of {} or more", names,
+               files.size() == 1 ? "it" : "them", human_bytes(kLeastText));
   }
   if (bytes >= kLeastText) return;
-  throw InputError(
-      "try", fmt::format("{}: too short: {} of text, and {} are needed, so that a part "
-                         "can be held out and enough is left to learn from; name more "
-                         "or longer texts",
-                         names, human_bytes(bytes), human_bytes(kLeastText)));
+  fail_input("try",
+             "{}: too short: {} of text, and {} are needed, so that a part can be held "
+             "out and enough is left to learn from; name more or longer texts",
+             names, human_bytes(bytes), human_bytes(kLeastText));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "apps/new_file.h"
-#include "apps/scratch_path.h"
 #include "apps/try/followed_training.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

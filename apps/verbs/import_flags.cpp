@@ -39,14 +39,12 @@ void import_flags(const FlagsCall& call) {
              counted(made.carried, "setting"), made.without_key, made.unknown.size(),
              made.to_fill.size());
   if (made.refused.empty()) return;
-  throw ConfigError(
-      "config",
-      fmt::format("`train` would refuse this file: {}{}", made.refused,
-                  call.out.empty()
-                      ? std::string()
-                      : fmt::format("; the file was printed, and {} was not written; "
-                                    "correct the settings and import them again",
-                                    call.out)));
+  fail_config("config", "`train` would refuse this file: {}{}", made.refused,
+              call.out.empty()
+                  ? std::string()
+                  : fmt::format("; the file was printed, and {} was not written; "
+                                "correct the settings and import them again",
+                                call.out));
 }
 
 }  // namespace longhaul::apps

@@ -13,10 +13,9 @@ namespace {
 int agent(cluster::AgentOptions& options, bool environment) {
   const auto secret = cluster::Secret::read_line(STDIN_FILENO);
   if (!secret) {
-    throw ConfigError(
-        "agent",
-        "an agent reads the job's secret from standard input, and none came; longhaul "
-        "supervise and longhaul launch start agents, people do not");
+    fail_config("agent",
+                "an agent reads the job's secret from standard input, and none came; "
+                "longhaul supervise and longhaul launch start agents, people do not");
   }
   if (environment) cluster::take_variables(STDIN_FILENO);
   options.directories = cluster::node_directories(options.run_dir, options.job);

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "apps/new_file.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
-#include "apps/scratch_path.h"
 #include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"

@@ -35,16 +35,16 @@ checkpoint::CheckpointReader open(const std::string& path,
     say_warning(objects.with_addresses(fmt::format("{}: {}", path, line)));
   }
   if (!found && fs::exists(fs::path(path) / "config.json")) {
-    throw InputError(
-        "compare", fmt::format("{} is a Hugging Face directory; checkpoints and captures "
-                               "of runs are compared, not exports of them",
-                               path));
+    fail_input("compare",
+               "{} is a Hugging Face directory; checkpoints and captures of runs are "
+               "compared, not exports of them",
+               path);
   }
   if (!found) {
-    throw InputError("compare",
-                     fmt::format("{} is no checkpoint, no capture and no run with a "
-                                 "checkpoint; captures are in run.dir/captures/step_N",
-                                 path));
+    fail_input("compare",
+               "{} is no checkpoint, no capture and no run with a checkpoint; captures "
+               "are in run.dir/captures/step_N",
+               path);
   }
   return checkpoint::CheckpointReader::open(
       *found, checkpoint::CheckpointReader::Tensors::MayBeParts);

@@ -23,7 +23,7 @@
 #include "longhaul/config/reference.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/layout/rules.h"
-#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/optim/param_groups.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/train/history/history.h"
 

@@ -7,7 +7,6 @@
 
 #include "apps/inputs/data_arguments.h"
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_use.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
 #include "longhaul/base/json.h"

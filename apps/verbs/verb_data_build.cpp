@@ -7,11 +7,9 @@
 
 #include "apps/inputs/data_arguments.h"
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_use.h"
 #include "apps/program.h"
 #include "apps/tasks.h"
 #include "apps/verbs.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/build_store.h"

@@ -39,19 +39,19 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
     const auto own = data.json["seq_len"].get<int64_t>();
     data::check_example_length(command.path, own, options.seq_len);
   } else if (options.seq_len == 0 && options.global_size > 0) {
-    throw InputError("data", fmt::format("--global-size {}: steps are counted in "
-                                         "sequences; give --seq-len or --config as well",
-                                         options.global_size));
+    fail_input("data",
+               "--global-size {}: steps are counted in sequences; give --seq-len or "
+               "--config as well",
+               options.global_size);
   }
 }
 
 [[noreturn]] void refuse_kind(const std::string& path, const std::string& reason) {
-  throw InputError("data", fmt::format("{}: neither a token store, nor BERT examples, "
-                                       "nor a directory that datasets wrote with "
-                                       "save_to_disk, nor JSON lines, Parquet or Arrow "
-                                       "of ready ids{}; 'longhaul inspect' knows more "
-                                       "kinds",
-                                       path, reason));
+  fail_input("data",
+             "{}: neither a token store, nor BERT examples, nor a directory that "
+             "datasets wrote with save_to_disk, nor JSON lines, Parquet or Arrow of "
+             "ready ids{}; 'longhaul inspect' knows more kinds",
+             path, reason);
 }
 
 /// Describes ready ids, or says what speaks against them.

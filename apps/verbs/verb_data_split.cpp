@@ -41,17 +41,15 @@ void print_side(const char* title, const std::string& path, const data::StoreInf
 void run_split(SplitCommand& command) {
   data::check_utf8_path(command.store);
   if (command.share.empty() == (command.options.documents == 0)) {
-    throw InputError("data",
-                     "give either --share or --documents, for example --share 1%");
+    fail_input("data", "give either --share or --documents, for example --share 1%");
   }
   data::SplitOptions& options = command.options;
   if (!command.share.empty()) {
     options.share = parse_share("--share", command.share);
     if (options.share <= 0.0) {
-      throw InputError(
-          "data",
-          fmt::format("--share {} leaves the validation store empty; give a larger share",
-                      command.share));
+      fail_input("data",
+                 "--share {} leaves the validation store empty; give a larger share",
+                 command.share);
     }
   }
   options.out_train = command.out_train;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/supervised_run.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
@@ -76,17 +75,14 @@ void check_job(const DrillArguments& arguments) {
   }
   const auto job = cluster::slurm_job();
   if (!job) {
-    throw ConfigError(
-        "drill",
-        "--nodes is for a Slurm job, and this process is in none; submit a job: longhaul "
-        "submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
+    fail_config("drill",
+                "--nodes is for a Slurm job, and this process is in none; submit a job: "
+                "longhaul submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
   }
   const auto wanted = static_cast<size_t>(arguments.nodes + arguments.spares);
   if (job->nodes.size() < wanted) {
-    throw ConfigError("drill", fmt::format("--nodes {} and --spares {} need {} nodes; "
-                                           "this job has {}",
-                                           arguments.nodes, arguments.spares, wanted,
-                                           job->nodes.size()));
+    fail_config("drill", "--nodes {} and --spares {} need {} nodes; this job has {}",
+                arguments.nodes, arguments.spares, wanted, job->nodes.size());
   }
 }
 
@@ -153,9 +149,8 @@ int drill(const DrillArguments& arguments) {
                       "--dir a new directory for small runs of the drill's own");
   }
   if (live ? !arguments.faults.empty() : !arguments.fault.empty()) {
-    throw ConfigError("drill",
-                      "--fault is for a run that trains, --faults for the small "
-                      "runs of --dir");
+    fail_config("drill",
+                "--fault is for a run that trains, --faults for the small runs of --dir");
   }
   return live ? drill_live(arguments) : drill_small(arguments);
 }

@@ -131,11 +131,11 @@ void evaluate(const EvalOptions& options, const objects::Access& objects,
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
   if (options.micro_size * figures.seq_len > INT32_MAX) {
-    throw InputError("arguments",
-                     fmt::format("--micro-size {} with sequences of {} tokens makes {} "
-                                 "tokens; a forward pass has at most {}",
-                                 options.micro_size, figures.seq_len,
-                                 options.micro_size * figures.seq_len, INT32_MAX));
+    fail_input("arguments",
+               "--micro-size {} with sequences of {} tokens makes {} tokens; a forward "
+               "pass has at most {}",
+               options.micro_size, figures.seq_len, options.micro_size * figures.seq_len,
+               INT32_MAX);
   }
   const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
   const session::Session session =

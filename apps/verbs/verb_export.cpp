@@ -5,7 +5,6 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_use.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"

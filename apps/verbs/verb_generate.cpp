@@ -14,7 +14,6 @@
 #include "longhaul/base/json.h"
 #include "longhaul/families/network.h"
 #include "longhaul/infer/generate.h"
-#include "longhaul/infer/prompt.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -36,10 +35,10 @@ std::unique_ptr<tokenizer::Tokenizer> find_tokenizer(const GenerateOptions& opti
   if (!options.tokenizer.empty()) return tokenizer::Tokenizer::load(options.tokenizer);
   const fs::path dir = config.source_path.parent_path();
   if (!tokenizer::find_tokenizer_file(dir)) {
-    throw InputError("generate",
-                     fmt::format("{} holds no tokenizer.json and no tokenizer.model; "
-                                 "name one with --tokenizer DIR",
-                                 dir.string()));
+    fail_input("generate",
+               "{} holds no tokenizer.json and no tokenizer.model; name one with "
+               "--tokenizer DIR",
+               dir.string());
   }
   return tokenizer::Tokenizer::load(dir);
 }
@@ -53,11 +52,10 @@ void print(const std::string& text) {
 /// experts together each continue the text.
 void check_one_sequence(const ParallelSection& parallel, bool has_experts, int ranks) {
   const auto refuse = [&](const std::string& what) {
-    throw ConfigError(
-        "generate",
-        fmt::format("{}, which splits data, and a prompt is one sequence: start {}", what,
-                    has_experts ? "tp * pp * ep ranks and give --tp, --pp and --ep"
-                                : "tp * pp ranks and give --tp and --pp"));
+    fail_config("generate",
+                "{}, which splits data, and a prompt is one sequence: start {}", what,
+                has_experts ? "tp * pp * ep ranks and give --tp, --pp and --ep"
+                            : "tp * pp ranks and give --tp and --pp");
   };
   if (parallel.cp > 1) refuse(fmt::format("the layout has cp {}", parallel.cp));
   const int64_t whole = parallel.tp * parallel.pp;
@@ -72,12 +70,10 @@ void check_one_sequence(const ParallelSection& parallel, bool has_experts, int r
 void generate(GenerateOptions options, const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
   if (!model.config.description.is_causal()) {
-    throw InputError(
-        "generate",
-        fmt::format(
-            "a model of type \"{}\" attends to both sides of a token: it predicts masked "
-            "tokens and cannot continue a text; longhaul eval measures it",
-            model.config.model_type));
+    fail_input("generate",
+               "a model of type \"{}\" attends to both sides of a token: it predicts "
+               "masked tokens and cannot continue a text; longhaul eval measures it",
+               model.config.model_type);
   }
   const auto tokenizer = find_tokenizer(options, model.config);
   if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);

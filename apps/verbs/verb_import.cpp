@@ -4,7 +4,6 @@
 #include <string>
 
 #include "apps/objects/local_input.h"
-#include "apps/objects/output_use.h"
 #include "apps/verbs.h"
 #include "apps/verbs/import_flags.h"
 #include "apps/weights_output.h"
@@ -147,10 +146,8 @@ void run_import(ImportCall options, const objects::Access& objects) {
 void import_what_is_given(ImportCall& call, const objects::Access& objects) {
   if (call.with_flags) {
     if (objects::is_address(call.output.out)) {
-      throw InputError("arguments",
-                       fmt::format("--out: \"{}\": {}; with --flags this is "
-                                   "a run file",
-                                   call.output.out, as_address(call.output.out)));
+      fail_input("arguments", "--out: \"{}\": {}; with --flags this is a run file",
+                 call.output.out, as_address(call.output.out));
     }
     call.flags.out = call.output.out;
     return import_flags(call.flags);

@@ -104,10 +104,10 @@ int launch_on_hosts(const LaunchOptions& options) {
   const int most = static_cast<int>(hosts.size()) * per_node;
   const int ranks = options.ranks > 0 ? options.ranks : most;
   if (ranks % per_node != 0 || ranks > most) {
-    throw ConfigError("launch",
-                      fmt::format("-n {} is no multiple of {} ranks a host on at most {} "
-                                  "hosts; change -n, --hosts or --ranks-per-node",
-                                  ranks, per_node, hosts.size()));
+    fail_config("launch",
+                "-n {} is no multiple of {} ranks a host on at most {} hosts; change -n, "
+                "--hosts or --ranks-per-node",
+                ranks, per_node, hosts.size());
   }
   check_before_start(loaded.config, ranks);
   require_mpirun(options);

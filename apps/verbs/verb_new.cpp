@@ -68,13 +68,11 @@ void refuse_run(const fs::path& path) {
   if (!fs::is_directory(path) || fs::exists(path / "config.json")) return;
   if (!checkpoint::find_checkpoint(path)) return;
   const std::string word = system::shell_word(path.string());
-  throw InputError(
+  fail_input(
       "new",
-      fmt::format(
-          "{}: is the directory of a run or a checkpoint, whose files come and go; "
-          "longhaul export {} --out hf/NAME makes a model's directory "
-          "of it, for longhaul new hf/NAME",
-          path.string(), word));
+      "{}: is the directory of a run or a checkpoint, whose files come and go; longhaul "
+      "export {} --out hf/NAME makes a model's directory of it, for longhaul new hf/NAME",
+      path.string(), word);
 }
 
 /// Returns what this machine has; `ranks` above 0 replaces the number of its ranks.
@@ -171,10 +169,9 @@ void check_data(const RunConfig& config, const ModelConfig& model,
 /// Throws InputError where there is not a single sequence.
 void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
   if (sequences_of(facts, config.data.seq_len) > 0) return;
-  throw InputError("data",
-                   fmt::format("{} holds {}, less than a sequence of {}; name more data",
-                               facts.front().path, counted(facts.front().tokens, "token"),
-                               config.data.seq_len));
+  fail_input("data", "{} holds {}, less than a sequence of {}; name more data",
+             facts.front().path, counted(facts.front().tokens, "token"),
+             config.data.seq_len);
 }
 
 NewRunFacts gather_facts(const NewCall& call) {

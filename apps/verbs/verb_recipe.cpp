@@ -61,12 +61,10 @@ std::string read_recipe(const fs::path& dir, std::string name) {
     std::ranges::copy_if(names, std::back_inserter(alike), [&](const std::string& known) {
       return !name.empty() && known.find(name) != std::string::npos;
     });
-    throw InputError(
-        kArea, fmt::format("no recipe \"{}\" in {}; {}", name, dir.string(),
-                           nearest ? fmt::format("did you mean {}?", *nearest)
-                           : alike.empty()
-                               ? std::string("see `longhaul recipe list`")
-                               : fmt::format("there are {}", fmt::join(alike, ", "))));
+    fail_input(kArea, "no recipe \"{}\" in {}; {}", name, dir.string(),
+               nearest         ? fmt::format("did you mean {}?", *nearest)
+               : alike.empty() ? std::string("see `longhaul recipe list`")
+                               : fmt::format("there are {}", fmt::join(alike, ", ")));
   }
   return read_text(dir / (name + ".toml"));
 }
@@ -79,8 +77,8 @@ void show_recipe(const std::string& name) {
 /// Refuses a path at which there is anything but a file with this text.
 void check_free(const fs::path& path, const std::string& text) {
   if (path.filename().empty() || fs::is_directory(path)) {
-    throw InputError(kArea, fmt::format("{} is a directory; name a file, such as {}",
-                                        path.string(), (path / "run.toml").string()));
+    fail_input(kArea, "{} is a directory; name a file, such as {}", path.string(),
+               (path / "run.toml").string());
   }
   if (fs::is_regular_file(path) && read_text(path) == text) return;
   refuse_existing(path, kArea);

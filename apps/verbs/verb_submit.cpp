@@ -14,9 +14,9 @@
 #include "apps/arguments/argument_paths.h"
 #include "apps/inputs/data_places.h"
 #include "apps/inputs/run_inputs.h"
+#include "apps/new_file.h"
 #include "apps/program.h"
 #include "apps/start/container_arguments.h"
-#include "apps/supervised_run.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -93,11 +93,10 @@ SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
   if (command.batch.time_limit.empty()) return plan;
   const double limit = cluster::time_limit_seconds(command.batch.time_limit);
   if (limit < 2.0 * plan.seconds) {
-    throw InputError(
-        "submit", fmt::format("--time {} is {:.0f} s, of which the last {} s are for the "
-                              "save before the limit ({}); give more time, or fewer "
-                              "seconds with --signal-seconds",
-                              command.batch.time_limit, limit, plan.seconds, plan.why));
+    fail_input("submit",
+               "--time {} is {:.0f} s, of which the last {} s are for the save before "
+               "the limit ({}); give more time, or fewer seconds with --signal-seconds",
+               command.batch.time_limit, limit, plan.seconds, plan.why);
   }
   return plan;
 }
@@ -135,10 +134,10 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
     try {
       (void)cluster::time_limit_seconds(job.time_limit);
     } catch (const InputError&) {
-      throw InputError("submit",
-                       fmt::format("--time {}: is no time limit of Slurm; write 30 "
-                                   "(minutes), 8:00:00 or 2-0 (days and hours)",
-                                   job.time_limit));
+      fail_input("submit",
+                 "--time {}: is no time limit of Slurm; write 30 (minutes), 8:00:00 or "
+                 "2-0 (days and hours)",
+                 job.time_limit);
     }
   }
   return job;
@@ -154,10 +153,10 @@ struct Prepared {
 
 Prepared prepare_run(const SubmitCommand& command) {
   if (command.words.size() != 1) {
-    throw InputError("submit",
-                     fmt::format("'{}' follows the configuration {}; a verb "
-                                 "stands behind --, as in: longhaul submit -- {}",
-                                 command.words[1], command.words[0], "data build ..."));
+    fail_input("submit",
+               "'{}' follows the configuration {}; a verb stands behind --, as in: "
+               "longhaul submit -- {}",
+               command.words[1], command.words[0], "data build ...");
   }
   if (command.run.nodes == 0) {
     throw InputError("submit",
@@ -236,41 +235,28 @@ Prepared prepare_verb(const SubmitCommand& command) {
   return prepared;
 }
 
-/// A temporary file, which sbatch reads once.
-class PassingFile {
- public:
-  explicit PassingFile(std::string_view text) {
-    const char* const wanted = std::getenv("TMPDIR");
-    const fs::path dir = wanted != nullptr && *wanted != '\0' ? wanted : "/tmp";
-    std::string name = (dir / "longhaul-submit-XXXXXX").string();
-    const int fd = ::mkstemp(name.data());
-    if (fd < 0) {
-      throw TemporaryError(
-          "submit", fmt::format("{}: no file can be made there for the script: {}; make "
-                                "room, or set TMPDIR to a directory that can be written",
-                                dir.string(), std::strerror(errno)));
-    }
-    ::close(fd);
-    path_ = name;
-    write_text_durable(path_, text);
+/// Makes a temporary file with the script, which sbatch reads once.
+ScratchPath passing_file(std::string_view script) {
+  const char* const wanted = std::getenv("TMPDIR");
+  const fs::path dir = wanted != nullptr && *wanted != '\0' ? wanted : "/tmp";
+  std::string name = (dir / "longhaul-submit-XXXXXX").string();
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) {
+    throw TemporaryError(
+        "submit", fmt::format("{}: no file can be made there for the script: {}; make "
+                              "room, or set TMPDIR to a directory that can be written",
+                              dir.string(), std::strerror(errno)));
   }
-  ~PassingFile() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  PassingFile(const PassingFile&) = delete;
-  PassingFile& operator=(const PassingFile&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+  ::close(fd);
+  write_text_durable(name, script);
+  return ScratchPath(name);
+}
 
 /// Hands the script to Slurm and returns the job's number.
 std::string submitted(const Prepared& prepared, bool is_verb) {
   const cluster::SlurmClient slurm(60);
   try {
-    if (is_verb) return slurm.submit(PassingFile(prepared.script).path().string());
+    if (is_verb) return slurm.submit(passing_file(prepared.script).path().string());
     make_setting_directory("run.dir", prepared.run_dir);
     const fs::path script = prepared.run_dir / run::kBatchScriptFile;
     write_text_atomic(script, prepared.script);
@@ -359,9 +345,8 @@ void add_submit(CLI::App& program, Outcome&) {
       "for no accelerators unless --slurm says so, such as --slurm=--gpus-per-node=8.");
   verb->callback([command, &program] {
     if (command->words.empty()) {
-      throw InputError("submit",
-                       "name a configuration, or a verb behind --; see longhaul "
-                       "submit --help");
+      fail_input("submit",
+                 "name a configuration, or a verb behind --; see longhaul submit --help");
     }
     const auto verbs = program.get_subcommands({});
     const bool is_verb = std::ranges::any_of(verbs, [&](const CLI::App* known) {

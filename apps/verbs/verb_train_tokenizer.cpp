@@ -47,9 +47,8 @@ void run_train_tokenizer(const TrainTokenizerCommand& command,
                          const objects::Access& objects) {
   const fs::path out = command.out;
   if (fs::exists(out / "tokenizer.json")) {
-    throw InputError(
-        "data",
-        fmt::format("{} holds a tokenizer already; choose another --out", out.string()));
+    fail_input("data", "{} holds a tokenizer already; choose another --out",
+               out.string());
   }
   tokenizer::TrainOptions options = train_options(command);
   data::InputOptions inputs = input_options(command.common);

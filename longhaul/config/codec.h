@@ -18,6 +18,8 @@ namespace longhaul::config {
                             std::string_view expected);
 [[noreturn]] void fail_choice(const Value& value, const std::string& name,
                               const std::vector<std::string>& choices);
+/// Returns the names in quotes, with `between` between them.
+std::string quoted(const std::vector<std::string>& names, std::string_view between);
 /// Returns the whole number that a value says: 16000, 1e6, or a text such as "16k"
 /// (config::read_count). Throws ConfigError for any other value.
 int64_t read_whole(const Value& value, const std::string& name);
@@ -101,13 +103,7 @@ struct Codec<E> {
     constexpr auto kNames = names_of(E{});
     return {kNames.begin(), kNames.end()};
   }
-  static std::string type() {
-    std::string out;
-    for (const std::string& choice : choices()) {
-      out += (out.empty() ? "" : " | ") + fmt::format("\"{}\"", choice);
-    }
-    return out;
-  }
+  static std::string type() { return quoted(choices(), " | "); }
   static void read(const Value& value, const std::string& name, E& out) {
     const std::vector<std::string> names = choices();
     if (const std::string* given = std::get_if<std::string>(&value.data)) {

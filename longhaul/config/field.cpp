@@ -1,6 +1,6 @@
 #include "longhaul/config/field.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -18,22 +18,12 @@
 namespace longhaul::config {
 namespace {
 
-std::string quoted_list(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) {
-    out += (out.empty() ? "" : ", ") + fmt::format("\"{}\"", name);
-  }
-  return out;
-}
-
 void check_built(const Field& field, const Value& value, const std::string& name) {
   if (field.built.empty()) return;
   const std::string given = print_value(field.get().value_or(value));
   if (std::ranges::find(field.built, given) != field.built.end()) return;
-  std::string list;
-  for (const std::string& built : field.built) list += (list.empty() ? "" : ", ") + built;
   fail_at(value.where, "{} = {} is not available yet in this version; available: {}",
-          name, given, list);
+          name, given, fmt::join(field.built, ", "));
 }
 
 /// Throws ConfigError for a word that the key does not know, naming only the words that
@@ -95,9 +85,7 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
                             : std::nullopt) {
     message += dictionary::say_meaning(*meant);
   } else {
-    std::string list;
-    for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
-    message += fmt::format("; valid here: {}", list);
+    message += fmt::format("; valid here: {}", fmt::join(keys, ", "));
   }
   fail_at(entry.where, message);
 }
@@ -209,6 +197,10 @@ std::string type_hint(const Value& value, const std::string& name,
 
 }  // namespace
 
+std::string quoted(const std::vector<std::string>& names, std::string_view between) {
+  return fmt::format("\"{}\"", fmt::join(names, fmt::format("\"{}\"", between)));
+}
+
 void fail_at(const std::string& where, const std::string& message) {
   throw ConfigError("config", where.empty() ? message : where + ": " + message);
 }
@@ -255,12 +247,12 @@ void fail_choice(const Value& value, const std::string& name,
   const std::string hint =
       dictionary::other_value_hint(name, given ? *given : print_value(value));
   if (!given) {
-    if (hint.empty()) fail_type(value, name, "one of " + quoted_list(choices));
+    if (hint.empty()) fail_type(value, name, "one of " + quoted(choices, ", "));
     fail_at(value.where, "{}: {} is not one of {}{}", name, print_value(value),
-            quoted_list(choices), hint);
+            quoted(choices, ", "), hint);
   }
   std::string message =
-      fmt::format("{}: \"{}\" is not one of {}", name, *given, quoted_list(choices));
+      fmt::format("{}: \"{}\" is not one of {}", name, *given, quoted(choices, ", "));
   const auto same = std::ranges::find_if(choices, [&](const std::string& choice) {
     return dictionary::word_name(choice) == dictionary::word_name(*given);
   });
@@ -321,10 +313,7 @@ Field& Field::written_unless(std::function<bool()> hidden) {
 }
 
 Field& Field::one_of(std::vector<std::string> texts) {
-  type.clear();
-  for (const std::string& text : texts) {
-    type += (type.empty() ? "" : " | ") + fmt::format("\"{}\"", text);
-  }
+  type = quoted(texts, " | ");
   set = [set = std::move(set), texts = std::move(texts)](const Value& value,
                                                          const std::string& name) {
     const auto* text = std::get_if<std::string>(&value.data);

@@ -16,32 +16,17 @@ Overload(Ts...) -> Overload<Ts...>;
 
 /// Returns a basic string. TOML and JSON share these escapes; only \/ is refused by TOML.
 std::string quote(std::string_view text) {
+  constexpr std::string_view kEscaped = "\"\\\n\r\t";
+  constexpr std::string_view kLetters = "\"\\nrt";
   std::string out = "\"";
   for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default: {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7F) {
-          out += fmt::format("\\u{:04X}", byte);
-        } else {
-          out += c;
-        }
-      }
+    const auto byte = static_cast<unsigned char>(c);
+    if (const size_t at = kEscaped.find(c); at != std::string_view::npos) {
+      out += {'\\', kLetters[at]};
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\u{:04X}", byte);
+    } else {
+      out += c;
     }
   }
   return out + '"';

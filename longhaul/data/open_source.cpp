@@ -13,7 +13,6 @@
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/saved_pieces.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
 
@@ -28,7 +27,7 @@ constexpr const char* kAccepted =
 
 [[noreturn]] void refuse(const fs::path& path) {
   if (!fs::exists(path)) {
-    throw InputError("data", fmt::format("{}; {}", missing_path(path), kAccepted));
+    fail_input("data", "{}; {}", missing_path(path), kAccepted);
   }
   std::string found = "a directory without store.json or state.json";
   if (!fs::is_directory(path)) {
@@ -39,7 +38,7 @@ constexpr const char* kAccepted =
   } else if (fs::exists(path / "config.json")) {
     found = "a model directory";
   }
-  throw InputError("data", fmt::format("{}: {}; {}", path.string(), found, kAccepted));
+  fail_input("data", "{}: {}; {}", path.string(), found, kAccepted);
 }
 
 }  // namespace
@@ -49,8 +48,7 @@ std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
   for (const fs::path& entry : entries) {
     const std::vector<fs::path> found = expand_pattern(entry);
     if (found.empty()) {
-      throw InputError("data",
-                       fmt::format("{}: the pattern matches nothing", entry.string()));
+      fail_input("data", "{}: the pattern matches nothing", entry.string());
     }
     paths.insert(paths.end(), found.begin(), found.end());
   }
@@ -59,9 +57,10 @@ std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
 
 void refuse_field(const fs::path& path, const std::string& field, const char* what) {
   if (field == kIdsField) return;
-  throw InputError("data", fmt::format("{}: field = \"{}\" names a field of records, but "
-                                       "{} has no fields; leave field out",
-                                       path.string(), field, what));
+  fail_input("data",
+             "{}: field = \"{}\" names a field of records, but {} has no fields; leave "
+             "field out",
+             path.string(), field, what);
 }
 
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
@@ -76,19 +75,17 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
   if (is_example_store(path)) {
     refuse_field(path, field, "a directory of packed examples");
     if (!document_mask) return example_source(path, seq_len, verify);
-    throw InputError(
+    fail_input(
         "data",
-        fmt::format(
-            "{}: BERT's examples take no document mask; set data.document_mask = false",
-            path.string()));
+        "{}: BERT's examples take no document mask; set data.document_mask = false",
+        path.string());
   }
   if (!is_saved_dataset(path)) refuse(path);
   if (document_mask) {
-    throw InputError("data",
-                     fmt::format("{}: a save_to_disk directory does not say where "
-                                 "documents end; set data.document_mask = false, or "
-                                 "build a token store from the text",
-                                 path.string()));
+    fail_input("data",
+               "{}: a save_to_disk directory does not say where documents end; set "
+               "data.document_mask = false, or build a token store from the text",
+               path.string());
   }
   if (pieces) return saved_pieces_source(path, seq_len, field, std::move(pieces));
   return saved_dataset_source(path, seq_len, field);
@@ -100,11 +97,9 @@ void check_losses(const std::vector<std::string>& losses, const std::string& nam
       std::equal(wanted.begin(), wanted.end(), losses.begin())) {
     return;
   }
-  throw InputError(
-      "data",
-      fmt::format(
-          "{}: has targets for {}, but a model of type \"{}\" needs targets for {}", name,
-          fmt::join(losses, " and "), model_type, fmt::join(wanted, " and ")));
+  fail_input("data",
+             "{}: has targets for {}, but a model of type \"{}\" needs targets for {}",
+             name, fmt::join(losses, " and "), model_type, fmt::join(wanted, " and "));
 }
 
 void fit_losses(TokenSource& source, const std::vector<std::string>& wanted,
@@ -117,11 +112,10 @@ void check_tokenizer(const TokenSource& source, const std::string& model_tokeniz
   const std::string made_with = source.tokenizer_fingerprint();
   if (made_with.empty() || model_tokenizer.empty() || made_with == model_tokenizer)
     return;
-  throw InputError("data",
-                   fmt::format("{}: made with another tokenizer (fingerprint {}) than "
-                               "the model's ({}); build the store again with the "
-                               "model's tokenizer",
-                               source.describe(), made_with, model_tokenizer));
+  fail_input("data",
+             "{}: made with another tokenizer (fingerprint {}) than the model's ({}); "
+             "build the store again with the model's tokenizer",
+             source.describe(), made_with, model_tokenizer);
 }
 
 }  // namespace longhaul::data

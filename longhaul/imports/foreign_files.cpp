@@ -140,9 +140,8 @@ void ForeignFiles::read(size_t file, uint64_t offset, std::span<std::byte> bytes
 std::span<const std::byte> ForeignFiles::map(size_t file) const {
   if (mapped_.first != file) mapped_ = {file, MappedFile(path(file))};
   if (mapped_.second.bytes().size() < size(file)) {
-    throw InputError("import",
-                     path(file).string() +
-                         ": the file became shorter while it was read; copy it again");
+    fail_input("import", "{}: the file became shorter while it was read; copy it again",
+               path(file).string());
   }
   return mapped_.second.bytes();
 }

@@ -27,44 +27,6 @@ StoredTensor stored_tensor(const PickleTree& tree, Ref ref, size_t file) {
   return stored;
 }
 
-class Visitor {
- public:
-  Visitor(const PickleTree& tree, const std::string& what,
-          const std::function<void(Ref)>& visit)
-      : tree_(tree), what_(what), visit_(visit), seen_(tree.size(), false) {}
-
-  void go(Ref ref, int depth) {
-    if (seen_[ref]) return;
-    seen_[ref] = true;
-    if (depth > kMaxDepth) {
-      fail_input("import",
-                 "{}: values nested more than {} deep; not a checkpoint that can be read",
-                 what_, kMaxDepth);
-    }
-    visit_(ref);
-    switch (tree_.kind(ref)) {
-      case Kind::List:
-      case Kind::Tuple:
-      case Kind::Set:
-      case Kind::Dict:
-        for (const Ref item : tree_.items(ref)) go(item, depth + 1);
-        return;
-      case Kind::Object:
-        go(tree_.object_arguments(ref), depth + 1);
-        go(tree_.object_state(ref), depth + 1);
-        return;
-      default:
-        return;
-    }
-  }
-
- private:
-  const PickleTree& tree_;
-  const std::string& what_;
-  const std::function<void(Ref)>& visit_;
-  std::vector<bool> seen_;
-};
-
 }  // namespace
 
 std::optional<int64_t> reference_number(const PickleTree& tree, Ref ref) {
@@ -79,7 +41,32 @@ std::optional<int64_t> reference_number(const PickleTree& tree, Ref ref) {
 
 void visit_values(const PickleTree& tree, Ref root, const std::string& what,
                   const std::function<void(Ref)>& visit) {
-  Visitor(tree, what, visit).go(root, 0);
+  std::vector<bool> seen(tree.size(), false);
+  const std::function<void(Ref, int)> go = [&](Ref ref, int depth) {
+    if (seen[ref]) return;
+    seen[ref] = true;
+    if (depth > kMaxDepth) {
+      fail_input("import",
+                 "{}: values nested more than {} deep; not a checkpoint that can be read",
+                 what, kMaxDepth);
+    }
+    visit(ref);
+    switch (tree.kind(ref)) {
+      case Kind::List:
+      case Kind::Tuple:
+      case Kind::Set:
+      case Kind::Dict:
+        for (const Ref item : tree.items(ref)) go(item, depth + 1);
+        return;
+      case Kind::Object:
+        go(tree.object_arguments(ref), depth + 1);
+        go(tree.object_state(ref), depth + 1);
+        return;
+      default:
+        return;
+    }
+  };
+  go(root, 0);
 }
 
 ForeignState ForeignState::open(ForeignFiles& files, const fs::path& path) {

@@ -55,11 +55,10 @@ void require_targets(const data::TokenSource& source, int64_t max_sequences,
     }
   }
   if (without.empty()) return;
-  throw InputError(
-      "data",
-      fmt::format("{}: {} read, but none has a target for {}: every label is ignored, so "
-                  "there is no mean loss; look at the data with longhaul inspect",
-                  name, counted(sequences, "sequence"), fmt::join(without, ", ")));
+  fail_input("data",
+             "{}: {} read, but none has a target for {}: every label is ignored, so "
+             "there is no mean loss; look at the data with longhaul inspect",
+             name, counted(sequences, "sequence"), fmt::join(without, ", "));
 }
 
 double Evaluation::perplexity() const { return std::exp(loss()); }

@@ -3,6 +3,7 @@
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -46,6 +47,23 @@ std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& pr
     input = {id};
   }
   return fresh;
+}
+
+std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
+                                   const std::string& text, int64_t vocab_size) {
+  std::vector<int64_t> ids;
+  for (const tokenizer::TokenId id : tokenizer.special_prefix()) ids.push_back(id);
+  for (const tokenizer::TokenId id : tokenizer.encode(text, false)) ids.push_back(id);
+  if (ids.empty())
+    throw InputError("generate", "the prompt has no tokens; give some text");
+  for (const int64_t id : ids) {
+    if (id < vocab_size) continue;
+    fail_input("generate",
+               "token id {} is not below {}, the size of the model's vocabulary; give "
+               "the model's own tokenizer",
+               id, vocab_size);
+  }
+  return ids;
 }
 
 }  // namespace longhaul::infer

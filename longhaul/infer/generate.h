@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
+
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::infer {
 
@@ -35,5 +38,11 @@ using NextId = std::function<int64_t(const std::vector<int64_t>& ids, int64_t st
 std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& prompt,
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token);
+
+/// Returns the ids of a text that a model is to continue, with the special tokens that
+/// stand in front of a text. Throws InputError for a text without tokens, and for ids
+/// past `vocab_size`, which are those of another model's tokenizer.
+std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
+                                   const std::string& text, int64_t vocab_size);
 
 }  // namespace longhaul::infer

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused/operator.h"
-#include "longhaul/optim/kernels/adamw_kernel.h"
+#include "longhaul/optim/kernels/adamw.h"
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/tensor/scalar_type.h"
 

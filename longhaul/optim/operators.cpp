@@ -1,8 +1,8 @@
 #include "longhaul/optim/operators.h"
 
+#include "longhaul/optim/composite_updates.h"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
-#include "longhaul/optim/lamb_composite.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/operator_kernels.h"
 
 namespace longhaul::optim {

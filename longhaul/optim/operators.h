@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/optim/adamw_composite.h"
+#include "longhaul/optim/composite_updates.h"
 
 namespace longhaul::optim {
 

@@ -9,9 +9,9 @@
 #include <limits>
 
 #include "longhaul/comm/backend.h"
+#include "longhaul/optim/composite_updates.h"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
-#include "longhaul/optim/lamb_composite.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/operator_kernels.h"
 #include "longhaul/optim/optimizer.h"
 #include "tests/support/checked_device.h"

@@ -10,7 +10,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/operators.h"
-#include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::optim {
 namespace {

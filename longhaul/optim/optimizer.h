@@ -9,7 +9,7 @@
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
-#include "longhaul/optim/adamw_composite.h"
+#include "longhaul/optim/composite_updates.h"
 #include "longhaul/optim/trust_ratios.h"
 #include "longhaul/optim/update_counts.h"
 #include "longhaul/tensor/flat_pieces.h"

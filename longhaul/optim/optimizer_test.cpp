@@ -11,9 +11,8 @@
 #include <utility>
 
 #include "longhaul/comm/backend.h"
+#include "longhaul/optim/composite_updates.h"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/lamb_composite.h"
-#include "longhaul/optim/rounding_composite.h"
 #include "tests/support/fake_ranks.h"
 #include "tests/support/flat_parameters.h"
 #include "tests/support/range_updates.h"

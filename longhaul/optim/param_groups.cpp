@@ -133,10 +133,9 @@ ParamGroups assign_param_groups(const ModelDescription& model,
         pattern, parameters.size(), advice(model, parameters, pattern)));
   }
   if (!parameters.empty() && groups.frozen().size() == parameters.size()) {
-    throw ConfigError("optimizer",
-                      fmt::format("optimizer.groups freezes all {} parameters; "
-                                  "nothing is left to train",
-                                  parameters.size()));
+    fail_config("optimizer",
+                "optimizer.groups freezes all {} parameters; nothing is left to train",
+                parameters.size());
   }
   return groups;
 }
@@ -170,6 +169,34 @@ std::set<std::string> frozen_by_own_names(const ModelDescription& model,
     if (settings_of({{name}, true}, optimizer, {}).frozen) frozen.insert(name);
   }
   return frozen;
+}
+
+TensorOfParameter stored_tensor_names(const ModelDescription& model) {
+  TensorOfParameter tensors;
+  for (const ParameterDescription& p : model.parameters()) {
+    tensors[p.name] = file_name(p);
+  }
+  return tensors;
+}
+
+void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups) {
+  const TensorOfParameter tensors = stored_tensor_names(model);
+  std::map<std::string, std::string> first;
+  for (const std::string& name : model.names()) {
+    const std::string& tensor = tensors.at(name);
+    const std::string& before = first.emplace(tensor, name).first->second;
+    const tensor::ParameterClass& one = groups.settings.at(before);
+    const tensor::ParameterClass& other = groups.settings.at(name);
+    if (one.weight_decay == other.weight_decay && one.frozen == other.frozen) continue;
+    const auto text = [](const tensor::ParameterClass& s) {
+      return s.frozen ? std::string("frozen")
+                      : fmt::format("weight_decay {}", s.weight_decay);
+    };
+    fail_config("optimizer",
+                "optimizer.groups gives {} {} and {} {}, but both are parts of {}, for "
+                "which optimizer.kind = \"lamb\" has one trust ratio; give both the same",
+                before, text(one), name, text(other), tensor);
+  }
 }
 
 }  // namespace longhaul::optim

@@ -1,8 +1,7 @@
-#include "longhaul/optim/ratio_groups.h"
-
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/optim/param_groups.h"
 
 namespace longhaul::optim {
 namespace {

@@ -42,20 +42,17 @@ Schedule shape_of(const ScheduleBasis& basis) {
   const int64_t left = horizon_of(basis) - basis.from->step - new_warmup(basis);
   const double peak = peak_of(basis);
   if (left < 1) {
-    throw ConfigError(
+    fail_config(
         "schedule",
-        fmt::format("continue = \"rewarm\" after step {} with a warm-up of {} "
-                    "steps leaves nothing of the {} steps up to the horizon; "
-                    "raise run.steps or schedule.horizon",
-                    basis.from->step, new_warmup(basis), horizon_of(basis)));
+        "continue = \"rewarm\" after step {} with a warm-up of {} steps leaves nothing "
+        "of the {} steps up to the horizon; raise run.steps or schedule.horizon",
+        basis.from->step, new_warmup(basis), horizon_of(basis));
   }
   if (basis.section.kind != ScheduleKind::Constant && peak <= basis.section.min_lr) {
-    throw ConfigError(
-        "schedule",
-        fmt::format("continue_fraction = {} of optimizer.lr = {} is {}, which is not "
-                    "above schedule.min_lr = {}",
-                    basis.section.continue_fraction, basis.lr, peak,
-                    basis.section.min_lr));
+    fail_config("schedule",
+                "continue_fraction = {} of optimizer.lr = {} is {}, which is not above "
+                "schedule.min_lr = {}",
+                basis.section.continue_fraction, basis.lr, peak, basis.section.min_lr);
   }
   ScheduleSection section = basis.section;
   section.warmup_steps.reset();
@@ -106,8 +103,7 @@ ScheduleBasis ScheduleBasis::from_json(const Json& json) {
     }
     return basis;
   } catch (const Json::exception& error) {
-    throw InputError("checkpoint",
-                     fmt::format("state.json: schedule: {}", words_of(error)));
+    fail_input("checkpoint", "state.json: schedule: {}", words_of(error));
   }
 }
 
@@ -119,18 +115,16 @@ RunSchedule::RunSchedule(const ScheduleBasis& basis)
       shape_(shape_of(basis)) {
   if (!basis.from || rewarms(basis)) return;
   if (basis.from->rate <= basis.section.min_lr) {
-    throw ConfigError(
-        "schedule",
-        fmt::format("continue = \"decay\" after step {}, where the rate is {:.6g}: it is "
-                    "not above schedule.min_lr = {:.6g}, so nothing is left to decay",
-                    basis.from->step, basis.from->rate, basis.section.min_lr));
+    fail_config("schedule",
+                "continue = \"decay\" after step {}, where the rate is {:.6g}: it is not "
+                "above schedule.min_lr = {:.6g}, so nothing is left to decay",
+                basis.from->step, basis.from->rate, basis.section.min_lr);
   }
   if (horizon_of(basis) <= basis.from->step) {
-    throw ConfigError(
-        "schedule",
-        fmt::format("continue = \"decay\" after step {} has no steps left to decay in, "
-                    "because the horizon is {}; raise run.steps or schedule.horizon",
-                    basis.from->step, horizon_of(basis)));
+    fail_config("schedule",
+                "continue = \"decay\" after step {} has no steps left to decay in, "
+                "because the horizon is {}; raise run.steps or schedule.horizon",
+                basis.from->step, horizon_of(basis));
   }
 }
 
@@ -183,14 +177,13 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
   }
   if (!asked) {
     if (!trains) return saved;
-    throw ConfigError(
+    fail_config(
         "schedule",
-        fmt::format(
-            "the checkpoint of step {} was made with another schedule: {}. Set "
-            "schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
-            "again to continue_fraction of optimizer.lr, then follow this schedule) or "
-            "\"decay\" (decay from its learning rate to min_lr), or restore the settings",
-            resumed.step, fmt::join(changed, "; ")));
+        "the checkpoint of step {} was made with another schedule: {}. Set "
+        "schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up again "
+        "to continue_fraction of optimizer.lr, then follow this schedule) or \"decay\" "
+        "(decay from its learning rate to min_lr), or restore the settings",
+        resumed.step, fmt::join(changed, "; "));
   }
   if (*asked == ContinueKind::Keep || !trains) return saved;
   return {now.schedule, now.optimizer.lr, steps,
@@ -200,10 +193,9 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
 ScheduleBasis imported_schedule(const RunConfig& now, int64_t steps, int64_t step) {
   const auto asked = now.schedule.continue_;
   if (asked && *asked != ContinueKind::Rewarm) {
-    throw ConfigError(
-        "schedule",
-        "schedule.continue: the imported checkpoint has no schedule to keep and no "
-        "learning rate to decay from; use \"rewarm\", which begins at 0");
+    fail_config("schedule",
+                "schedule.continue: the imported checkpoint has no schedule to keep and "
+                "no learning rate to decay from; use \"rewarm\", which begins at 0");
   }
   ScheduleBasis basis{now.schedule, now.optimizer.lr, steps};
   if (asked) basis.from = Junction{step, 0.0};

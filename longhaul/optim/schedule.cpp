@@ -44,10 +44,10 @@ Schedule::Schedule(const ScheduleSection& section, double lr, int64_t steps)
     tail = section.plateau_fraction * horizon_;
   }
   if (horizon < 1 || warmup_ < 0.0 || tail < 0.0 || warmup_ + tail > horizon_) {
-    throw ConfigError(
-        "schedule", fmt::format("a warm-up of {} steps and {} further fixed steps do not "
-                                "fit into {} steps; shorten them or raise run.steps",
-                                warmup_, tail, horizon));
+    fail_config("schedule",
+                "a warm-up of {} steps and {} further fixed steps do not fit into {} "
+                "steps; shorten them or raise run.steps",
+                warmup_, tail, horizon);
   }
 }
 
@@ -56,16 +56,9 @@ double Schedule::lr(int64_t step) const {
   const auto s = static_cast<double>(step - 1);
   if (section_.kind == ScheduleKind::Smp) return smp(s);
   if (in_warmup(s)) return warmup_rate(s);
-  switch (section_.kind) {
-    case ScheduleKind::Cosine:
-      return cosine(s);
-    case ScheduleKind::Linear:
-      return linear(s);
-    case ScheduleKind::Wsd:
-      return wsd(s);
-    default:
-      return lr_;
-  }
+  if (section_.kind == ScheduleKind::Cosine) return cosine(s);
+  if (section_.kind == ScheduleKind::Linear) return linear(s);
+  return section_.kind == ScheduleKind::Wsd ? wsd(s) : lr_;
 }
 
 bool Schedule::in_warmup(double s) const { return warmup_ > 0.0 && s < warmup_; }

@@ -7,7 +7,7 @@
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/optim/kernels/lamb.h"
-#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/optim/param_groups.h"
 
 namespace longhaul::optim {
 

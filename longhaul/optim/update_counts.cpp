@@ -12,9 +12,8 @@ UpdateCounts::UpdateCounts(int64_t updates, std::map<std::string, int64_t> fewer
     : updates_(updates), fewer_(std::move(fewer)) {
   for (const auto& [name, count] : fewer_) {
     if (count >= 0 && count <= updates_) continue;
-    throw InputError("checkpoint",
-                     fmt::format("{} has had {} updates, of {} that the run has made",
-                                 name, count, updates_));
+    fail_input("checkpoint", "{} has had {} updates, of {} that the run has made", name,
+               count, updates_);
   }
   keep_fewer();
 }

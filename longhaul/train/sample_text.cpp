@@ -8,7 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/comm/agree.h"
-#include "longhaul/infer/prompt.h"
+#include "longhaul/infer/generate.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <span>
 
 #include "longhaul/base/error.h"
@@ -13,7 +12,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/translate/draft.h"
 #include "longhaul/translate/launch_words.h"
-#include "longhaul/translate/shell_words.h"
 
 namespace longhaul::translate {
 namespace {

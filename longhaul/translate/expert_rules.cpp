@@ -1,4 +1,4 @@
-#include "longhaul/translate/expert_rules.h"
+#include "longhaul/translate/flag_rules.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/translate/expert_rules.h"
 #include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/translate/expert_rules.h"
 #include "longhaul/translate/flag_rules.h"
 
 namespace longhaul::translate {

@@ -1,7 +1,5 @@
 #include "longhaul/translate/shell_conditions.h"
 
-#include <algorithm>
-
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 

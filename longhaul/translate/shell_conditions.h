@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <set>
 #include <string>
 
 #include "longhaul/translate/shell_words.h"

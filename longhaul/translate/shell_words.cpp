@@ -1,7 +1,6 @@
 #include "longhaul/translate/shell_words.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "longhaul/base/error.h"

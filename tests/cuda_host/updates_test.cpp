@@ -6,7 +6,7 @@
 
 #include "longhaul/cuda/kernels/elements.cuh"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
+#include "longhaul/optim/kernels/lamb.h"
 #include "tests/cuda_host/guarded.h"
 #include "tests/support/range_updates.h"
 

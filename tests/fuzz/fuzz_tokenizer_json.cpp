@@ -11,7 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   try {
-    const auto tokenizer = tokenizer::parse_tokenizer_json(text, "fuzz");
+    const Json root = tokenizer::read_tokenizer_root(text, "fuzz");
+    const auto tokenizer = tokenizer::tokenizer_of(root, "fuzz");
     std::vector<tokenizer::TokenId> ids;
     tokenizer->encode("ab 12\n <|x|>\xC3\xA9", true, ids);
     for (const tokenizer::TokenId id : ids) {

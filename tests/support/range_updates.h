@@ -1,8 +1,8 @@
 #pragma once
 
-#include "longhaul/optim/kernels/adamw_kernel.h"
+#include "longhaul/optim/kernels/adamw.h"
 #include "longhaul/optim/kernels/element.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
+#include "longhaul/optim/kernels/lamb.h"
 
 namespace longhaul::optim {
 

@@ -69,11 +69,9 @@ BertRecord BertRecord::read(const fs::path& dir) {
 void check_hash(const fs::path& shard, const BertShardInfo& info) {
   const std::string found = hashed_file(shard).hash;
   if (found == info.hash) return;
-  throw InputError(
-      "data",
-      fmt::format(
-          "{}: its hash is {}, but {} says {}; the file is damaged, copy it again",
-          shard.string(), found, kBertRecordName, info.hash));
+  fail_input("data",
+             "{}: its hash is {}, but {} says {}; the file is damaged, copy it again",
+             shard.string(), found, kBertRecordName, info.hash);
 }
 
 void check_recorded_hash(const fs::path& shard) {
@@ -91,12 +89,10 @@ void check_bert_directory(const fs::path& dir) {
     std::error_code error;
     const uint64_t bytes = fs::file_size(path, error);
     if (error || bytes != shard.bytes) {
-      throw InputError(
-          "data",
-          fmt::format("{}: {}, but {} says {} bytes; copy the whole directory again",
-                      path.string(),
-                      error ? std::string("missing") : fmt::format("{} bytes", bytes),
-                      kBertRecordName, shard.bytes));
+      fail_input("data", "{}: {}, but {} says {} bytes; copy the whole directory again",
+                 path.string(),
+                 error ? std::string("missing") : fmt::format("{} bytes", bytes),
+                 kBertRecordName, shard.bytes);
     }
   }
 }

@@ -66,24 +66,25 @@ void check_options(const BuildExamplesOptions& options) {
   const ShardShape row{1, examples.seq_len, examples.mask.max_predictions};
   const std::string problem = shape_problem(row);
   if (examples.seq_len < 5 || !problem.empty()) {
-    throw InputError("data", fmt::format("rows of {} tokens with {} predictions cannot "
-                                         "be built{}{}; 128 with 20 and 512 with 80 are "
-                                         "usual",
-                                         examples.seq_len, examples.mask.max_predictions,
-                                         problem.empty() ? "" : ": ", problem));
+    fail_input("data",
+               "rows of {} tokens with {} predictions cannot be built{}{}; 128 with 20 "
+               "and 512 with 80 are usual",
+               examples.seq_len, examples.mask.max_predictions,
+               problem.empty() ? "" : ": ", problem);
   }
   if (options.shards < 0 || options.shards > kMostShards || options.duplicates < 1 ||
       options.duplicates > 10'000) {
-    throw InputError("data",
-                     fmt::format("{} shards and {} passes are out of range; give 0 to {} "
-                                 "shards and 1 to 10000 passes",
-                                 options.shards, options.duplicates, kMostShards));
+    fail_input("data",
+               "{} shards and {} passes are out of range; give 0 to {} shards and 1 to "
+               "10000 passes",
+               options.shards, options.duplicates, kMostShards);
   }
   if (!(examples.mask.share > 0.0 && examples.mask.share < 1.0) ||
       !(examples.short_share >= 0.0 && examples.short_share <= 1.0)) {
-    throw InputError("data", fmt::format("the mask share is {} and the short share is "
-                                         "{}; both must be between 0 and 1",
-                                         examples.mask.share, examples.short_share));
+    fail_input(
+        "data",
+        "the mask share is {} and the short share is {}; both must be between 0 and 1",
+        examples.mask.share, examples.short_share);
   }
   if (hdf5_version().empty()) {
     throw InputError("data",
@@ -177,11 +178,10 @@ void ExamplesBuilder::open_work() const {
   const std::vector<std::string> changed =
       ResumableBuild::changed_entries(build_.agree_on_plan(plan_), plan_);
   if (changed.empty()) return;
-  throw InputError(
-      "data",
-      fmt::format("{}: holds an unfinished build with another {}; give the command that "
-                  "began the build to continue it, or --restart to delete it",
-                  work_.string(), fmt::join(changed, ", ")));
+  fail_input("data",
+             "{}: holds an unfinished build with another {}; give the command that began "
+             "the build to continue it, or --restart to delete it",
+             work_.string(), fmt::join(changed, ", "));
 }
 
 void ExamplesBuilder::read_inputs() {
@@ -200,10 +200,9 @@ void ExamplesBuilder::read_inputs() {
       },
       spool);
   if (report.counts.documents == 0) {
-    throw InputError(
-        "data",
-        fmt::format("the inputs hold no document with text; {}name files that hold text",
-                    report.dropped.in_one_line()));
+    fail_input("data",
+               "the inputs hold no document with text; {}name files that hold text",
+               report.dropped.in_one_line());
   }
   spool.finish();
   reading_ = reading_json(report);
@@ -226,11 +225,10 @@ double ExamplesBuilder::expected_shard_bytes(const SpoolCounts& counts,
 int64_t ExamplesBuilder::choose_shards(const SpoolCounts& counts) const {
   const int64_t most = counts.documents * options_.duplicates;
   if (options_.shards > most) {
-    throw InputError(
+    fail_input(
         "data",
-        fmt::format(
-            "{} documents in {} passes do not fill {} shards; ask for at most {} shards",
-            counts.documents, options_.duplicates, options_.shards, most));
+        "{} documents in {} passes do not fill {} shards; ask for at most {} shards",
+        counts.documents, options_.duplicates, options_.shards, most);
   }
   if (options_.shards > 0) return options_.shards;
   const double wanted =
@@ -244,14 +242,12 @@ int ExamplesBuilder::threads_for(const SpoolCounts& counts, int64_t shards) cons
       expected_shard_bytes(counts, shards) * static_cast<double>(kCopiesOfShard);
   const auto budget = static_cast<double>(options_.memory_bytes);
   if (each > budget) {
-    throw InputError(
-        "data",
-        fmt::format(
-            "{} shards of about {} each do not fit into --memory {}; ask for {} "
-            "shards or more",
-            shards, human_bytes(expected_shard_bytes(counts, shards)),
-            human_bytes(budget),
-            static_cast<int64_t>(each * static_cast<double>(shards) / budget) + 1));
+    fail_input("data",
+               "{} shards of about {} each do not fit into --memory {}; ask for {} "
+               "shards or more",
+               shards, human_bytes(expected_shard_bytes(counts, shards)),
+               human_bytes(budget),
+               static_cast<int64_t>(each * static_cast<double>(shards) / budget) + 1);
   }
   return static_cast<int>(
       std::clamp<double>(budget / std::max(each, 1.0), 1.0, threads_of(options_)));

@@ -19,9 +19,10 @@ void write_values(File& file, const std::vector<Value>& values) {
 MappedFile map_exactly(const fs::path& path, uint64_t bytes) {
   MappedFile file(path);
   if (file.bytes().size() != bytes) {
-    throw InputError("data", fmt::format("{}: the file has {} bytes, expected {}; remove "
-                                         "the directory and build again",
-                                         path.string(), file.bytes().size(), bytes));
+    fail_input(
+        "data",
+        "{}: the file has {} bytes, expected {}; remove the directory and build again",
+        path.string(), file.bytes().size(), bytes);
   }
   return file;
 }

@@ -7,7 +7,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/data/bert/example_store.h"
-#include "longhaul/data/sources/rows.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {
@@ -68,12 +68,10 @@ std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_le
 
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len) {
   if (found == seq_len) return;
-  throw InputError(
-      "data",
-      fmt::format(
-          "{}: its rows have {} tokens, data.seq_len is {}; rows cannot be cut again: "
-          "use shards whose rows have data.seq_len tokens, or set data.seq_len = {}",
-          path.string(), found, seq_len, found));
+  fail_input("data",
+             "{}: its rows have {} tokens, data.seq_len is {}; rows cannot be cut again: "
+             "use shards whose rows have data.seq_len tokens, or set data.seq_len = {}",
+             path.string(), found, seq_len, found);
 }
 
 }  // namespace longhaul::data

@@ -43,11 +43,9 @@ StoreFile file_of(const JsonFields& record, const char* name, const fs::path& di
   std::error_code error;
   const uint64_t bytes = fs::file_size(path, error);
   if (error || bytes != file.bytes) {
-    throw InputError(
-        "data",
-        fmt::format("{}: {}, but {} says {} bytes; {}", path.string(),
-                    error ? std::string("missing") : fmt::format("{} bytes", bytes),
-                    kExampleStoreRecord, file.bytes, kPackAgain));
+    fail_input("data", "{}: {}, but {} says {} bytes; {}", path.string(),
+               error ? std::string("missing") : fmt::format("{} bytes", bytes),
+               kExampleStoreRecord, file.bytes, kPackAgain);
   }
   return file;
 }
@@ -149,9 +147,9 @@ ExampleStore::ExampleStore(const fs::path& path, bool verify)
 
 void ExampleStore::fail(int64_t row, uint64_t offset, const std::string& what) const {
   const uint64_t begin = static_cast<uint64_t>(row) * info_.form.bytes();
-  throw InputError("data", fmt::format("{}: damaged: row {}, byte {}: {}; {}",
-                                       (path_ / info_.row_file.name).string(), row,
-                                       begin + offset, what, kPackAgain));
+  fail_input("data", "{}: damaged: row {}, byte {}: {}; {}",
+             (path_ / info_.row_file.name).string(), row, begin + offset, what,
+             kPackAgain);
 }
 
 void ExampleStore::read(int64_t row, ExampleRow& to) const {

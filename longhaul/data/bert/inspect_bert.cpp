@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/bert_record.h"
 

@@ -17,10 +17,10 @@ constexpr double kKeptShareOfRest = 0.5;
 int32_t required_id(const tokenizer::Tokenizer& tokenizer, const char* token) {
   const auto id = tokenizer.token_to_id(token);
   if (!id) {
-    throw InputError("data", fmt::format("the tokenizer has no token {}; examples for "
-                                         "BERT need a BERT tokenizer with [CLS], [SEP], "
-                                         "[MASK] and [PAD]",
-                                         token));
+    fail_input("data",
+               "the tokenizer has no token {}; examples for BERT need a BERT tokenizer "
+               "with [CLS], [SEP], [MASK] and [PAD]",
+               token);
   }
   return static_cast<int32_t>(*id);
 }

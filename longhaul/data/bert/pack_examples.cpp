@@ -81,10 +81,10 @@ void check_shape(const fs::path& path, const ShardShape& shape,
                  const PackExamplesOptions& options, const ExampleForm* first) {
   check_example_length(path, shape.seq_len, options.seq_len);
   if (first == nullptr || shape.predictions == first->predictions) return;
-  throw InputError(
-      "data", fmt::format("{}: its rows have {} masked positions, but rows of the shards "
-                          "before it have {}; give each kind an entry of its own",
-                          path.string(), shape.predictions, first->predictions));
+  fail_input("data",
+             "{}: its rows have {} masked positions, but rows of the shards before it "
+             "have {}; give each kind an entry of its own",
+             path.string(), shape.predictions, first->predictions);
 }
 
 /// Returns the fingerprint of the tokenizer in the records beside the shards; empty where
@@ -99,10 +99,10 @@ std::string tokenizer_of(const std::vector<fs::path>& shards) {
     const JsonFields fields(plan, "data", (dir / kBertRecordName).string());
     const auto own = fields.get<std::string>("tokenizer");
     if (!known.empty() && own != known) {
-      throw InputError(
-          "data", fmt::format("{}: made with another tokenizer (fingerprint {}) than the "
-                              "shards before it ({}); use shards of one tokenizer",
-                              dir.string(), own, known));
+      fail_input("data",
+                 "{}: made with another tokenizer (fingerprint {}) than the shards "
+                 "before it ({}); use shards of one tokenizer",
+                 dir.string(), own, known);
     }
     known = own;
   }

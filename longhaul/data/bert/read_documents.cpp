@@ -145,11 +145,11 @@ class Collector {
     }
     for (const int file : piece.files) files_.use(file);
     if (report.dropped.bad() > options_.max_bad_records) {
-      throw InputError("data",
-                       fmt::format("{} bad records, but at most {} are allowed: "
-                                   "{}correct them, or allow more with --max-bad-records",
-                                   report.dropped.bad(), options_.max_bad_records,
-                                   report.dropped.in_one_line()));
+      fail_input("data",
+                 "{} bad records, but at most {} are allowed: {}correct them, or allow "
+                 "more with --max-bad-records",
+                 report.dropped.bad(), options_.max_bad_records,
+                 report.dropped.in_one_line());
     }
     out_.add(piece.documents);
     report.cut_sentences += piece.cut_sentences;

@@ -50,11 +50,11 @@ void refuse_other_records(const fs::path& directory) {
         path.extension() == ".json") {
       continue;
     }
-    throw InputError(
-        "data", fmt::format("{}: holds both shards of BERT's examples and {} of {}; name "
-                            "the files that you mean, for example '{}'",
-                            directory.string(), path.filename().string(),
-                            format_name(*format), (directory / kShardPattern).string()));
+    fail_input("data",
+               "{}: holds both shards of BERT's examples and {} of {}; name the files "
+               "that you mean, for example '{}'",
+               directory.string(), path.filename().string(), format_name(*format),
+               (directory / kShardPattern).string());
   }
 }
 
@@ -67,11 +67,10 @@ BertShard ShardReader::read(const fs::path& path, int64_t vocab_size) {
   std::string answer = process_.ask(path.string(), path.string());
   ShardShape shape;
   if (answer.size() < sizeof(shape)) {
-    throw InputError(
+    fail_input(
         "data",
-        fmt::format(
-            "{}: the process that reads the file gave only {} bytes; the file is damaged",
-            path.string(), answer.size()));
+        "{}: the process that reads the file gave only {} bytes; the file is damaged",
+        path.string(), answer.size());
   }
   const size_t bytes = answer.size() - sizeof(shape);
   std::memcpy(&shape, answer.data() + bytes, sizeof(shape));
@@ -94,8 +93,7 @@ std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
   for (const fs::path& argument : arguments) {
     if (!fs::is_directory(argument)) {
       if (!fs::is_regular_file(argument)) {
-        throw InputError("data", fmt::format("{}: no such shard or directory of shards",
-                                             argument.string()));
+        fail_input("data", "{}: no such shard or directory of shards", argument.string());
       }
       shards.push_back(argument);
       continue;
@@ -107,9 +105,10 @@ std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
       if (is_training_shard(entry)) shards.push_back(entry.path());
     }
     if (shards.size() == before) {
-      throw InputError("data", fmt::format("{}: holds no file {}; name a directory of "
-                                           "BERT shards, or the files themselves",
-                                           argument.string(), kShardPattern));
+      fail_input("data",
+                 "{}: holds no file {}; name a directory of BERT shards, or the files "
+                 "themselves",
+                 argument.string(), kShardPattern);
     }
   }
   std::ranges::sort(shards, {}, [](const fs::path& path) { return path.string(); });

@@ -1,7 +1,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/families/description/kept.h"

@@ -4,10 +4,8 @@
 #include <zstd.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/gzip_decoder.h"
 
 namespace longhaul::data {
 namespace {

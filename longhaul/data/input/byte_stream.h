@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
-#include "longhaul/base/file.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/stored_file.h"
 
@@ -25,5 +25,29 @@ class ByteStream {
 /// Opens the content of a file from byte `begin` on, which must be 0 where the file is
 /// compressed.
 std::unique_ptr<ByteStream> open_bytes(StoredFile& file, uint64_t begin = 0);
+
+/// Unpacks one gzip member piece by piece, and checks the member's checksum and length at
+/// its end. Not thread-safe.
+class GzipDecoder {
+ public:
+  struct Step {
+    size_t taken = 0;  ///< packed bytes that were used
+    size_t made = 0;   ///< bytes of content that were written
+    bool ended = false;
+    std::string problem;  ///< what is wrong with the data; empty when the data are good
+  };
+
+  GzipDecoder();
+  ~GzipDecoder();
+  /// Unpacks as much as fits into `content`. Without packed bytes the decoder writes
+  /// content that it still holds.
+  Step run(std::span<const char> packed, std::span<char> content);
+  /// Begins the next member.
+  void reset();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace longhaul::data

@@ -211,10 +211,9 @@ int find_column(const arrow::Schema& schema, const std::string& name,
                 const fs::path& file) {
   const std::vector<int> found = schema.GetAllFieldIndices(name);
   if (found.size() > 1) {
-    throw InputError(
-        "data",
-        fmt::format("{}: {} columns are named '{}'; give each column a name of its own",
-                    file.string(), found.size(), name));
+    fail_input("data",
+               "{}: {} columns are named '{}'; give each column a name of its own",
+               file.string(), found.size(), name);
   }
   return found.empty() ? -1 : found.front();
 }
@@ -223,11 +222,10 @@ int find_list_column(const arrow::Schema& schema, const std::string& name,
                      const fs::path& file, bool is_mask = false) {
   const int found = find_column(schema, name, file);
   if (found >= 0 && !is_integer_list(*schema.field(found)->type(), is_mask)) {
-    throw InputError(
-        "data",
-        fmt::format("{}: column '{}' is {}, but beside token ids this column must hold "
-                    "lists of integers; rename or remove it",
-                    file.string(), name, schema.field(found)->type()->ToString()));
+    fail_input("data",
+               "{}: column '{}' is {}, but beside token ids this column must hold lists "
+               "of integers; rename or remove it",
+               file.string(), name, schema.field(found)->type()->ToString());
   }
   return found;
 }
@@ -250,16 +248,14 @@ void require(const arrow::Status& status, const fs::path& file, std::string_view
                   ", or more than {} together with what other threads read (use fewer "
                   "threads, or more memory)",
                   human_bytes(static_cast<double>(options.reader_memory->bytes())));
-    throw InputError(
-        "data",
-        fmt::format("{}: {} needs more than {} of memory at once{}; write the "
-                    "file again with smaller row groups, pages or record batches",
-                    file.string(), where,
-                    human_bytes(static_cast<double>(options.max_batch_bytes)), together));
+    fail_input("data",
+               "{}: {} needs more than {} of memory at once{}; write the file again with "
+               "smaller row groups, pages or record batches",
+               file.string(), where,
+               human_bytes(static_cast<double>(options.max_batch_bytes)), together);
   }
-  throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download the "
-                                       "file again",
-                                       file.string(), where, status.message()));
+  fail_input("data", "{}: {} is not readable: {}; copy or download the file again",
+             file.string(), where, status.message());
 }
 
 ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& options,
@@ -267,19 +263,19 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
     : field(find_column(schema, options.field, file)) {
   if (field < 0) {
     refuse_chats(schema, file);
-    throw InputError(
-        "data", fmt::format("{}: no column '{}' (its columns: {}){}", file.string(),
-                            options.field, column_names(schema),
-                            name_another(columns_with_documents(schema, options.field),
-                                         options.field)));
+    fail_input(
+        "data", "{}: no column '{}' (its columns: {}){}", file.string(), options.field,
+        column_names(schema),
+        name_another(columns_with_documents(schema, options.field), options.field));
   }
   const arrow::DataType& type = *schema.field(field)->type();
   ids = is_integer_list(type);
   if (!ids && !is_text(type)) {
     refuse_chats(schema, file);
-    throw InputError("data", fmt::format("{}: column '{}' is {}, neither text nor lists "
-                                         "of integers; name another column with --field",
-                                         file.string(), options.field, type.ToString()));
+    fail_input("data",
+               "{}: column '{}' is {}, neither text nor lists of integers; name another "
+               "column with --field",
+               file.string(), options.field, type.ToString());
   }
   if (!ids) return;
   if (options.field != "labels") labels = find_list_column(schema, "labels", file);

@@ -8,7 +8,6 @@
 #include <arrow/type.h>
 
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <vector>
 

@@ -33,10 +33,9 @@ bool DocumentReader::next(std::string& text) {
     ParsedRecord parsed = parse_record(record_, inputs_.options());
     if (parsed.problem == RecordProblem::None) {
       if (parsed.kind == ParsedRecord::Kind::Ids) {
-        throw InputError("data", fmt::format("{}: '{}' holds token ids, not text; name "
-                                             "another field with --field",
-                                             inputs_.describe(record_.place),
-                                             inputs_.options().field));
+        fail_input("data",
+                   "{}: '{}' holds token ids, not text; name another field with --field",
+                   inputs_.describe(record_.place), inputs_.options().field);
       }
       text = std::move(parsed.text);
       return true;

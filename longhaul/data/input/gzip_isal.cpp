@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "longhaul/data/input/gzip_decoder.h"
+#include "longhaul/data/input/byte_stream.h"
 
 namespace longhaul::data {
 namespace {

@@ -2,7 +2,7 @@
 #include <zlib.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/gzip_decoder.h"
+#include "longhaul/data/input/byte_stream.h"
 
 namespace longhaul::data {
 

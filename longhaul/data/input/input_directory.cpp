@@ -21,7 +21,7 @@ namespace {
 using Paths = std::vector<fs::path>;
 
 [[noreturn]] void refuse(const fs::path& directory, const std::string& what) {
-  throw InputError("data", fmt::format("{}: {}", directory.string(), what));
+  fail_input("data", "{}: {}", directory.string(), what);
 }
 
 /// Returns the format of a file in a directory; nothing for a file that is no corpus.

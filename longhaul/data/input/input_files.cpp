@@ -39,15 +39,13 @@ InputFormat known_format(const fs::path& path) {
   if (const auto format = format_of_name(path)) return *format;
   const bool packed = compression_of_name(path) != Compression::None;
   const std::string kind = (packed ? path.stem() : path).extension().string();
-  throw InputError(
+  fail_input(
       "data",
-      fmt::format("{}: {} does not tell the format of the file; give --format text, "
-                  "jsonl, csv, parquet or arrow. Known are {} (one document of text "
-                  "each), .jsonl .json .ndjson, .csv .tsv, .parquet, .arrow, each but "
-                  "the last two also with .gz or .zst",
-                  path.string(),
-                  kind.empty() ? "a name without an ending" : "the ending " + kind,
-                  text_endings()));
+      "{}: {} does not tell the format of the file; give --format text, jsonl, csv, "
+      "parquet or arrow. Known are {} (one document of text each), .jsonl .json .ndjson, "
+      ".csv .tsv, .parquet, .arrow, each but the last two also with .gz or .zst",
+      path.string(), kind.empty() ? "a name without an ending" : "the ending " + kind,
+      text_endings());
 }
 
 /// Throws InputError for compressed files, .pdf and .docx, which would be read as one
@@ -55,17 +53,18 @@ InputFormat known_format(const fs::path& path) {
 void refuse_other_kinds(const fs::path& path) {
   const std::string kind = path.extension().string();
   if (unread_packing(path).empty() && kind != ".pdf" && kind != ".docx") return;
-  throw InputError("data", fmt::format("{}: {} files are not read; unpack the file, or "
-                                       "pack it with gzip or zstd (*.gz, *.zst)",
-                                       path.string(), kind));
+  fail_input("data",
+             "{}: {} files are not read; unpack the file, or pack it with gzip or zstd "
+             "(*.gz, *.zst)",
+             path.string(), kind);
 }
 
 [[noreturn]] void refuse_argument(const std::string& problem,
                                   const std::string& example) {
-  throw InputError(
-      "data", fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, "
-                          "for example '{}'",
-                          problem, example));
+  fail_input(
+      "data",
+      "{}; name files of text, JSON lines, CSV, Parquet or Arrow, for example '{}'",
+      problem, example);
 }
 
 /// Returns the paths that an argument names: one path, or all that a pattern matches.
@@ -163,7 +162,7 @@ InputFile look_at(const fs::path& path, const InputOptions& options) {
 SavedFiles read_saved_files(const fs::path& directory, const FileTree& tree) {
   const fs::path state_file = directory / "state.json";
   const auto fail = [](const fs::path& file, const std::string& what) {
-    throw InputError("data", fmt::format("{}: {}", file.string(), what));
+    fail_input("data", "{}: {}", file.string(), what);
   };
   const Json state = parse_json(tree.read_text(state_file), state_file.string());
   if (!state.is_object()) fail(state_file, "an object was expected");
@@ -208,9 +207,7 @@ InputFormat parse_format(std::string_view name) {
     if (known == name) return format;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", known);
   }
-  throw InputError(
-      "data",
-      fmt::format("unknown format '{}' of inputs; known formats are {}", name, names));
+  fail_input("data", "unknown format '{}' of inputs; known formats are {}", name, names);
 }
 
 bool is_saved_dataset(const fs::path& directory, const FileTree& tree) {
@@ -275,8 +272,7 @@ class InputSearch {
     check_utf8_path(file.path);
     found.files.push_back(std::move(file));
     if (found.files.size() <= kMaxFiles) return;
-    throw InputError(
-        "data", fmt::format("more than {} input files; join some", grouped(kMaxFiles)));
+    fail_input("data", "more than {} input files; join some", grouped(kMaxFiles));
   }
   void pass_over(const std::vector<fs::path>& paths) {
     found.passed_over.insert(found.passed_over.end(), paths.begin(), paths.end());

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <future>
-#include <optional>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -58,19 +58,10 @@ void add_byte_ranges(int file, uint64_t size, uint64_t about_bytes,
 
 std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange& range,
                                         const InputOptions& options) {
-  switch (file.format) {
-    case InputFormat::Text:
-      return open_text(file, range, options);
-    case InputFormat::JsonLines:
-      return open_json_lines(file, range, options);
-    case InputFormat::Csv:
-      return open_csv(file, range, options);
-    case InputFormat::Parquet:
-      return open_parquet(file, range, options);
-    case InputFormat::Arrow:
-      return open_arrow(file, range, options);
-  }
-  throw InputError("data", file.path.string() + ": of no known format");
+  // The openers stand in the order of InputFormat.
+  constexpr std::array kOpen = {open_text, open_json_lines, open_csv, open_parquet,
+                                open_arrow};
+  return kOpen.at(static_cast<size_t>(file.format))(file, range, options);
 }
 
 /// Throws InputError for an option that applies to no file.
@@ -81,12 +72,10 @@ void check_options_have_a_use(const InputOptions& options,
         files, [&](const InputFile& file) { return obeys(file.format); });
   };
   if (options.field_asked && none(has_fields)) {
-    throw InputError(
-        "data",
-        fmt::format(
-            "--field {}: each input is a file of text that makes one document and has no "
-            "fields; leave --field out, or give the inputs' format with --format",
-            options.field));
+    fail_input("data",
+               "--field {}: each input is a file of text that makes one document and has "
+               "no fields; leave --field out, or give the inputs' format with --format",
+               options.field);
   }
   if (options.delimiter != 0 &&
       none([](InputFormat f) { return f == InputFormat::Csv; })) {
@@ -221,9 +210,10 @@ InputSet::InputSet(InputOptions options) : options_(std::move(options)) {
   if (!found.passed_over.empty()) passed_over_ = describe_passed_over(found.passed_over);
   const char delimiter = options_.delimiter;
   if (delimiter == '"' || delimiter == '\n' || delimiter == '\r' || delimiter < 0) {
-    throw InputError("data", fmt::format("the byte 0x{:02x} cannot separate fields of "
-                                         "CSV; choose a comma, a tab or the like",
-                                         static_cast<unsigned char>(delimiter)));
+    fail_input("data",
+               "the byte 0x{:02x} cannot separate fields of CSV; choose a comma, a tab "
+               "or the like",
+               static_cast<unsigned char>(delimiter));
   }
   check_options_have_a_use(options_, files_);
   for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;

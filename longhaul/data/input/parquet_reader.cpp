@@ -202,9 +202,8 @@ auto guarded(const fs::path& file, const std::shared_ptr<ObjectBytes>& object,
     const Error meant = to_error(problem);
     if (meant.kind() == ErrorKind::Temporary)
       throw TemporaryError(meant.area(), meant.message());
-    throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download "
-                                         "the file again",
-                                         file.string(), where, problem.what()));
+    fail_input("data", "{}: {} is not readable: {}; copy or download the file again",
+               file.string(), where, problem.what());
   }
 }
 
@@ -385,11 +384,10 @@ class ParquetReader final : public RangeReader {
         return;
       }
       if (group_read_ != group_rows_) {
-        throw InputError(
+        fail_input(
             "data",
-            fmt::format("{}: {} has {} rows, its footer says {}; copy or "
-                        "download the file again",
-                        file_.path().string(), where(), group_read_, group_rows_));
+            "{}: {} has {} rows, its footer says {}; copy or download the file again",
+            file_.path().string(), where(), group_read_, group_rows_);
       }
       batches_.reset();
       if (object_) object_->forget();

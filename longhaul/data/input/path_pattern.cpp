@@ -39,11 +39,10 @@ std::vector<FileTree::Entry> entries_of(const FileTree& tree, const fs::path& di
   try {
     return tree.entries(directory);
   } catch (const fs::filesystem_error& problem) {
-    throw InputError(
-        "data",
-        fmt::format("{}: cannot be read ({}), so a pattern cannot be matched in it; make "
-                    "the directory readable, or name the files themselves",
-                    directory.string(), problem.code().message()));
+    fail_input("data",
+               "{}: cannot be read ({}), so a pattern cannot be matched in it; make the "
+               "directory readable, or name the files themselves",
+               directory.string(), problem.code().message());
   }
 }
 
@@ -91,12 +90,11 @@ class PatternWalk {
     } else if (!misuses_descend(part)) {
       match(at, next, named);
     } else if (!tree_.is_there(at / part)) {
-      throw InputError(
+      fail_input(
           "data",
-          fmt::format(
-              "'{}': ** stands for directories only where it is a whole part of the "
-              "path, but '{}' holds more than **; write for example 'corpus/**/*.jsonl'",
-              pattern_.string(), part));
+          "'{}': ** stands for directories only where it is a whole part of the path, "
+          "but '{}' holds more than **; write for example 'corpus/**/*.jsonl'",
+          pattern_.string(), part);
     }
   }
 
@@ -137,13 +135,12 @@ class PatternWalk {
   }
 
   [[noreturn]] void fail_both() const {
-    throw InputError(
-        "data",
-        fmt::format("'{}': {} has exactly this name, but as a pattern the name also "
-                    "matches {}, {}; to read only the first, put a backslash before each "
-                    "* ? and [. To read the others, rename the first",
-                    pattern_.string(), named_.front().string(),
-                    counted(std::ssize(matched_), "other"), matched_.front().string()));
+    fail_input("data",
+               "'{}': {} has exactly this name, but as a pattern the name also matches "
+               "{}, {}; to read only the first, put a backslash before each * ? and [. "
+               "To read the others, rename the first",
+               pattern_.string(), named_.front().string(),
+               counted(std::ssize(matched_), "other"), matched_.front().string());
   }
 
   fs::path pattern_;
@@ -179,12 +176,11 @@ std::vector<fs::path> expand_pattern(const fs::path& pattern, const FileTree& tr
 void check_utf8_path(const fs::path& path) {
   const auto at = find_invalid_utf8(path.native());
   if (!at) return;
-  throw InputError(
-      "data",
-      fmt::format("{}: the path is not UTF-8 (byte {} is 0x{:02x}), and records of data "
-                  "cannot hold it; rename the file or directory",
-                  readable(path.string()), *at,
-                  static_cast<unsigned char>(path.native()[*at])));
+  fail_input("data",
+             "{}: the path is not UTF-8 (byte {} is 0x{:02x}), and records of data "
+             "cannot hold it; rename the file or directory",
+             readable(path.string()), *at,
+             static_cast<unsigned char>(path.native()[*at]));
 }
 
 }  // namespace longhaul::data

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/parse.h"

@@ -42,10 +42,10 @@ StoredFile::StoredFile(const InputFile& file, uint64_t hash_begin, uint64_t hash
       hash_end_(hash_end),
       hash_(std::make_unique<Hash>()) {
   if (size_ != file.stored_bytes) {
-    throw InputError(
-        "data", fmt::format("{}: has {} bytes now, but had {} when this command began; "
-                            "start again when no program writes to the inputs any more",
-                            path().string(), size_, file.stored_bytes));
+    fail_input("data",
+               "{}: has {} bytes now, but had {} when this command began; start again "
+               "when no program writes to the inputs any more",
+               path().string(), size_, file.stored_bytes);
   }
   if (!object_) ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }
@@ -88,10 +88,8 @@ std::string StoredFile::hash() const {
 
 void StoredFile::fail(std::string_view what, uint64_t offset,
                       std::string_view action) const {
-  throw InputError(
-      "data",
-      fmt::format("{}: {} at byte {} of {}; {}", path().string(), what, offset, size_,
-                  action.empty() ? "copy or download the file again" : action));
+  fail_input("data", "{}: {} at byte {} of {}; {}", path().string(), what, offset, size_,
+             action.empty() ? "copy or download the file again" : action);
 }
 
 }  // namespace longhaul::data

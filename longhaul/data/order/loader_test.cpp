@@ -10,7 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/open_source.h"
-#include "longhaul/data/sources/rows.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -18,16 +17,18 @@ std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   double sum = 0.0;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!std::isfinite(weights[i]) || weights[i] < 0.0) {
-      throw ConfigError("data", fmt::format("source {} of data.train has weight {}; a "
-                                            "weight is a number that is not negative",
-                                            i + 1, weights[i]));
+      fail_config("data",
+                  "source {} of data.train has weight {}; a weight is a number that is "
+                  "not negative",
+                  i + 1, weights[i]);
     }
     sum += weights[i];
   }
   if (!std::isfinite(sum) || sum <= 0.0) {
-    throw ConfigError("data", fmt::format("the weights of data.train add up to {}; one "
-                                          "source at least needs a positive weight",
-                                          sum));
+    fail_config("data",
+                "the weights of data.train add up to {}; one source at least needs a "
+                "positive weight",
+                sum);
   }
   std::vector<int64_t> shares;
   std::vector<std::pair<double, size_t>> remainders;
@@ -35,11 +36,11 @@ std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     const double exact = weights[i] / sum * static_cast<double>(Mixture::kPeriod);
     if (weights[i] > 0.0 && exact < 1.0 - 1e-9) {
-      throw ConfigError(
-          "data", fmt::format("source {} of data.train has weight {} of {}, which is "
-                              "{:.3g} of a million sequences; the smallest share is 1, "
-                              "so raise the weight to {:.3g}, or leave the source out",
-                              i + 1, weights[i], sum, exact, sum * 1.01e-6));
+      fail_config("data",
+                  "source {} of data.train has weight {} of {}, which is {:.3g} of a "
+                  "million sequences; the smallest share is 1, so raise the weight to "
+                  "{:.3g}, or leave the source out",
+                  i + 1, weights[i], sum, exact, sum * 1.01e-6);
     }
     const double whole = std::max(std::floor(exact), weights[i] > 0.0 ? 1.0 : 0.0);
     shares.push_back(static_cast<int64_t>(whole));

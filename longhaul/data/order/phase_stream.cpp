@@ -5,7 +5,6 @@
 #include <map>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 
 namespace longhaul::data {

@@ -5,7 +5,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/order/loader.h"
-#include "longhaul/data/sources/rows.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {

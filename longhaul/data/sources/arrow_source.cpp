@@ -8,7 +8,6 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/sources/rows.h"
 #include "longhaul/data/sources/saved_dataset.h"
 
 namespace longhaul::data {
@@ -23,18 +22,17 @@ class SavedDatasetSource final : public TokenSource {
       : dataset_(std::move(dataset)), length_(length) {
     const fs::path& path = dataset_.path;
     if (dataset_.shortest != dataset_.longest) {
-      throw InputError(
-          "data", fmt::format("{}: its rows have {} to {} tokens; all rows must have one "
-                              "length to be read in place: train packs them into a token "
-                              "store, other verbs need 'longhaul data build'",
-                              path.string(), dataset_.shortest, dataset_.longest));
+      fail_input("data",
+                 "{}: its rows have {} to {} tokens; all rows must have one length to be "
+                 "read in place: train packs them into a token store, other verbs need "
+                 "'longhaul data build'",
+                 path.string(), dataset_.shortest, dataset_.longest);
     }
     if (dataset_.shortest != length) {
-      throw InputError(
-          "data",
-          fmt::format("{}: its rows have {} tokens, data.seq_len is {}; set "
-                      "data.seq_len = {}, or cut the data anew",
-                      path.string(), dataset_.shortest, length, dataset_.shortest));
+      fail_input("data",
+                 "{}: its rows have {} tokens, data.seq_len is {}; set data.seq_len = "
+                 "{}, or cut the data anew",
+                 path.string(), dataset_.shortest, length, dataset_.shortest);
     }
   }
 

@@ -89,12 +89,10 @@ class ConcatenatedSource final : public TokenSource {
       const std::string own = part->tokenizer_fingerprint();
       if (own.empty()) continue;
       if (!known.empty() && known != own) {
-        throw InputError(
-            "data",
-            fmt::format(
-                "{}: made with another tokenizer (fingerprint {}) than the sources "
-                "before it in the list ({}); use sources of one tokenizer",
-                part->describe(), own, known));
+        fail_input("data",
+                   "{}: made with another tokenizer (fingerprint {}) than the sources "
+                   "before it in the list ({}); use sources of one tokenizer",
+                   part->describe(), own, known);
       }
       known = own;
     }
@@ -108,11 +106,11 @@ class ConcatenatedSource final : public TokenSource {
   }
   void check_losses(const TokenSource& part) const {
     if (part.losses() == losses()) return;
-    throw InputError(
-        "data", fmt::format("{} has targets for {}, but {} in the same list has targets "
-                            "for {}; give each kind an entry of its own",
-                            part.describe(), fmt::join(part.losses(), " and "),
-                            parts_.front()->describe(), fmt::join(losses(), " and ")));
+    fail_input("data",
+               "{} has targets for {}, but {} in the same list has targets for {}; give "
+               "each kind an entry of its own",
+               part.describe(), fmt::join(part.losses(), " and "),
+               parts_.front()->describe(), fmt::join(losses(), " and "));
   }
 
   /// The number of parts that logs name.

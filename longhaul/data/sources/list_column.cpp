@@ -13,7 +13,7 @@ namespace longhaul::data {
 namespace {
 
 [[noreturn]] void refuse_column(const fs::path& file, const std::string& what) {
-  throw InputError("data", fmt::format("{}: {}", file.string(), what));
+  fail_input("data", "{}: {}", file.string(), what);
 }
 
 }  // namespace

@@ -2,17 +2,16 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/saved_pieces.h"
 
 namespace longhaul::data {
 
 std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t,
                                                   const std::string&) {
-  throw InputError("data",
-                   fmt::format("{}: this is a save_to_disk directory, but this program "
-                               "was built without Arrow; build the program with pyarrow "
-                               "in the virtual environment, or make a token store",
-                               path.string()));
+  fail_input(
+      "data",
+      "{}: this is a save_to_disk directory, but this program was built without Arrow; "
+      "build the program with pyarrow in the virtual environment, or make a token store",
+      path.string());
 }
 
 bool is_rows_file(std::string_view) { return false; }

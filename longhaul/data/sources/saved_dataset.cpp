@@ -13,7 +13,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/data/input/arrow_memory.h"
-#include "longhaul/data/input/input_files.h"
 #include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
@@ -26,7 +25,7 @@ constexpr uint64_t kMaxAllocated = uint64_t{64} << 20;
 constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
 
 [[noreturn]] void fail(const fs::path& file, const std::string& what) {
-  throw InputError("data", fmt::format("{}: {}", file.string(), what));
+  fail_input("data", "{}: {}", file.string(), what);
 }
 
 void require(const arrow::Status& status, const fs::path& file) {

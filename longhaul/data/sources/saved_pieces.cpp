@@ -1,4 +1,4 @@
-#include "longhaul/data/sources/saved_pieces.h"
+#include "longhaul/data/sources/arrow_source.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/input/range_reader.h"
-#include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/sources/saved_dataset.h"
 #include "longhaul/system/run_on_threads.h"
 

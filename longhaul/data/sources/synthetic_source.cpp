@@ -4,7 +4,6 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/sources/rows.h"
 #include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {

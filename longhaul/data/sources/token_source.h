@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -108,5 +109,24 @@ std::unique_ptr<TokenSource> concatenated_source(
 /// which depend on the seed and the sequence's index only.
 std::unique_ptr<TokenSource> synthetic_source(int64_t sequences, int64_t seq_len,
                                               int64_t vocab_size, uint64_t seed);
+
+/// One row of a batch that a source fills. Each span holds seq_len elements.
+struct BatchRow {
+  std::span<int32_t> tokens;
+  std::span<int32_t> targets;
+  std::span<int32_t> positions;
+  std::span<int32_t> document_start;
+};
+
+/// Returns a row of a batch. Throws an internal error unless index, row and length fit.
+BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
+                   int64_t row);
+
+/// Fills positions with 0, 1, 2 ... and document_start with 0, so that attention covers
+/// the whole row.
+void fill_plain_positions(const BatchRow& row);
+
+/// Says that all positions of a row from `length` on are padding.
+void set_real_length(TokenBatch& batch, int64_t row, int64_t length);
 
 }  // namespace longhaul::data

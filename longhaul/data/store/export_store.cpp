@@ -14,7 +14,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/input/arrow_memory.h"
-#include "longhaul/data/store/new_directory.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/run_on_threads.h"
@@ -87,9 +87,10 @@ class Exporter {
       report_.tokens_left = 0;
     }
     if (report_.rows == 0) {
-      throw InputError("data", fmt::format("{}: {} tokens do not fill one row of {}; "
-                                           "choose a smaller --seq-len, or --tail keep",
-                                           store.string(), tokens, options.seq_len));
+      fail_input("data",
+                 "{}: {} tokens do not fill one row of {}; choose a smaller --seq-len, "
+                 "or --tail keep",
+                 store.string(), tokens, options.seq_len);
     }
     const auto bytes =
         static_cast<uint64_t>((tokens - report_.tokens_left) * kBytesPerToken);

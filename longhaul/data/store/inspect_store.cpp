@@ -16,7 +16,6 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/token_store.h"
-#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 namespace {

@@ -23,9 +23,8 @@ std::string read_proved_text(const fs::path& path, const StoreFile& file,
   hasher.update(std::as_bytes(std::span(text)));
   const std::string found = combine_hashes(hasher.finish());
   if (text.size() == file.bytes && found == file.hash) return text;
-  throw InputError(
-      "data", fmt::format("{}: damaged: its hash is {}, but {} says {}; {}",
-                          path.string(), found, words.record, file.hash, words.advice));
+  fail_input("data", "{}: damaged: its hash is {}, but {} says {}; {}", path.string(),
+             found, words.record, file.hash, words.advice);
 }
 
 void ShardHashes::load() const {
@@ -36,8 +35,8 @@ void ShardHashes::load() const {
     for (const Json& block : blocks) {
       if (!block.is_string() ||
           block.get_ref<const std::string&>().size() != kHexDigits) {
-        throw InputError("data", fmt::format("{}: '{}' holds {}, which is not a hash",
-                                             path().string(), name, json_text(block)));
+        fail_input("data", "{}: '{}' holds {}, which is not a hash", path().string(),
+                   name, json_text(block));
       }
       all += block.get_ref<const std::string&>();
     }
@@ -49,8 +48,7 @@ std::string ShardHashes::expected(const std::string& name, uint64_t block) const
   std::call_once(once_, [this] { load(); });
   const auto found = hashes_.find(name);
   if (found == hashes_.end() || found->second.size() < (block + 1) * kHexDigits) {
-    throw InputError("data", fmt::format("{}: no hash of block {} of {}", path().string(),
-                                         block, name));
+    fail_input("data", "{}: no hash of block {} of {}", path().string(), block, name);
   }
   return found->second.substr(block * kHexDigits, kHexDigits);
 }
@@ -75,13 +73,11 @@ void ProvedFile::prove(uint64_t block) const {
   const std::string expected = hashes_->expected(name_, block);
   const std::string found = hash_hex(bytes);
   if (found != expected) {
-    throw InputError(
-        "data",
-        fmt::format("{}: damaged: block {} (bytes {} to {}) has hash {}, {} says {}; "
-                    "{}{}",
-                    mapped_.path().string(), block, begin, begin + bytes.size(), found,
-                    hashes_->path().filename().string(), expected,
-                    hashes_->words().advice, hashes_->words().whole));
+    fail_input("data",
+               "{}: damaged: block {} (bytes {} to {}) has hash {}, {} says {}; {}{}",
+               mapped_.path().string(), block, begin, begin + bytes.size(), found,
+               hashes_->path().filename().string(), expected, hashes_->words().advice,
+               hashes_->words().whole);
   }
   good_[block].store(true, std::memory_order_relaxed);
 }

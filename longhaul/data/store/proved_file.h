@@ -9,7 +9,6 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/json.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {

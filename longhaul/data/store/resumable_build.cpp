@@ -49,8 +49,7 @@ void check_place(const fs::path& place, const BuildKind& kind, bool replace) {
   if (!fs::exists(fs::symlink_status(place))) return;
   const bool known = fs::exists(place / kind.record);
   if (known && replace) return;
-  throw InputError("data", fmt::format("{}: {}", place.string(),
-                                       known ? kind.standing : kind.foreign));
+  fail_input("data", "{}: {}", place.string(), known ? kind.standing : kind.foreign);
 }
 
 bool put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside) {
@@ -131,6 +130,36 @@ void ResumableBuild::commit(bool replace) {
   if (put_in_place(work_, out_, aside)) fs::remove_all(aside);
   lock_->release();
   fs::remove(with_ending(work_, ".lock"));
+}
+
+NewDirectory::NewDirectory(const fs::path& out, const std::string& record, bool replace)
+    : kind_{.record = record,
+            .foreign = fmt::format("exists and has no {}; choose another place", record),
+            .standing =
+                "exists already; choose another place, or replace it with --force",
+            .occupation = {}},
+      replace_(replace),
+      out_(out.has_filename() ? out : out.parent_path()),
+      temporary_(out_),
+      aside_(out_) {
+  check_place(out_, kind_, replace_);
+  if (out_.has_parent_path()) make_directories_durable(out_.parent_path());
+  temporary_ += fmt::format(".partial-{}", ::getpid());
+  aside_ += fmt::format(".old-{}", ::getpid());
+  fs::create_directories(temporary_);
+}
+
+NewDirectory::~NewDirectory() {
+  if (committed_) return;
+  std::error_code ignored;
+  fs::remove_all(temporary_, ignored);
+}
+
+void NewDirectory::commit() {
+  check_place(out_, kind_, replace_);  // another process may have put something there
+  const bool replaced = put_in_place(temporary_, out_, aside_);
+  committed_ = true;
+  if (replaced) fs::remove_all(aside_);
 }
 
 }  // namespace longhaul::data

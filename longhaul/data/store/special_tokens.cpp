@@ -22,13 +22,12 @@ constexpr std::array<std::pair<SpecialPolicy, std::string_view>, 6> kNames = {{
 tokenizer::TokenId required(std::optional<tokenizer::TokenId> id, std::string_view token,
                             SpecialPolicy policy) {
   if (id) return *id;
-  throw InputError(
+  fail_input(
       "data",
-      fmt::format("the tokenizer names no {} token, which '--special-tokens {}' puts "
-                  "around each document; name it in tokenizer_config.json, or "
-                  "choose '--special-tokens {}'",
-                  token, policy_name(policy),
-                  policy == SpecialPolicy::TokenizerAndEos ? "tokenizer" : "none"));
+      "the tokenizer names no {} token, which '--special-tokens {}' puts around each "
+      "document; name it in tokenizer_config.json, or choose '--special-tokens {}'",
+      token, policy_name(policy),
+      policy == SpecialPolicy::TokenizerAndEos ? "tokenizer" : "none");
 }
 
 std::string describe(const tokenizer::Tokenizer& tokenizer,

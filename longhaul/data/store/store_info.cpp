@@ -38,8 +38,7 @@ std::optional<StoreFile> optional_file(const JsonFields& fields, const char* nam
 void check_size(const std::string& where, std::optional<uint64_t> size,
                 const std::string& missing, const StoreFile& file) {
   const auto fail = [&](const std::string& what) {
-    throw InputError("data", fmt::format("{}: {}; build the store again or copy it again",
-                                         where, what));
+    fail_input("data", "{}: {}; build the store again or copy it again", where, what);
   };
   if (!size) fail("missing (" + missing + ")");
   if (*size != file.bytes) {
@@ -119,14 +118,12 @@ StoreInfo parse(const Json& json, const fs::path& file) {
   if (fields.get<std::string>("format") != kFormatName) fields.fail("not a token store");
   const int64_t version = fields.count("version");
   if (version != kStoreVersion) {
-    throw InputError(
-        "data",
-        fmt::format("{}: format version {}; this program reads version {}; {}",
-                    file.string(), version, kStoreVersion,
-                    version < kStoreVersion
-                        ? "build the store again from its sources with 'longhaul data "
-                          "build'"
-                        : "use a newer program"));
+    fail_input("data", "{}: format version {}; this program reads version {}; {}",
+               file.string(), version, kStoreVersion,
+               version < kStoreVersion
+                   ? "build the store again from its sources with 'longhaul data "
+                     "build'"
+                   : "use a newer program");
   }
   StoreInfo info;
   info.token_bytes = fields.get<int>("token_bytes");

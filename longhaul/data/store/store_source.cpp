@@ -7,7 +7,7 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/data/sources/rows.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {
@@ -23,10 +23,10 @@ class StoreSource final : public TokenSource {
     // The last target of a sequence is the first token of the next sequence.
     sequences_ = (store_.info().tokens - 1) / length;
     if (sequences_ < 1) {
-      throw InputError(
-          "data", fmt::format("{}: {} tokens are too few for one sequence of {} tokens "
-                              "and a target; choose a smaller data.seq_len or more text",
-                              path.string(), store_.info().tokens, length));
+      fail_input("data",
+                 "{}: {} tokens are too few for one sequence of {} tokens and a target; "
+                 "choose a smaller data.seq_len or more text",
+                 path.string(), store_.info().tokens, length);
     }
   }
 

@@ -87,11 +87,10 @@ std::shared_ptr<const TokenStore::Files> TokenStore::open(const StoreShard& from
   if (from.text_file) files->texts = ProvedFile(dir, *from.text_file, hashes);
   const uint64_t end = last_end(files->ends);
   if (end == static_cast<uint64_t>(from.tokens)) return files;
-  throw InputError(
-      "data",
-      fmt::format("{}: its last document ends at token {}, but the shard ends at {}; "
-                  "build the store again or copy it again",
-                  (dir / from.document_file.name).string(), end, from.tokens));
+  fail_input("data",
+             "{}: its last document ends at token {}, but the shard ends at {}; build "
+             "the store again or copy it again",
+             (dir / from.document_file.name).string(), end, from.tokens);
 }
 
 std::shared_ptr<const TokenStore::Files> TokenStore::files_of(const Shard& shard) const {
@@ -156,13 +155,11 @@ void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
                 largest = std::max(largest, read_tokens(from, info_.token_bytes, part));
               });
   if (largest > static_cast<uint64_t>(info_.counts.max_token_id)) {
-    throw InputError(
-        "data",
-        fmt::format("{}: tokens [{}, {}) hold id {}, but store.json "
-                    "says that {} is the largest: the store is damaged; "
-                    "'longhaul verify' finds the file",
-                    path_.string(), begin, begin + static_cast<int64_t>(out.size()),
-                    largest, info_.counts.max_token_id));
+    fail_input("data",
+               "{}: tokens [{}, {}) hold id {}, but store.json says that {} is the "
+               "largest: the store is damaged; 'longhaul verify' finds the file",
+               path_.string(), begin, begin + static_cast<int64_t>(out.size()), largest,
+               info_.counts.max_token_id);
   }
 }
 

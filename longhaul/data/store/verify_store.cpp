@@ -4,7 +4,6 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/input/input_set.h"
-#include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/proved_file.h"
 #include "longhaul/data/store/store.h"
@@ -32,20 +31,20 @@ uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& bl
       break;
     }
   }
-  throw InputError("data",
-                   fmt::format("{}: damaged{}: its hash is {}, but store.json says {}; "
-                               "build the store again or copy it again",
-                               path.string(), where, combine_hashes(found), file.hash));
+  fail_input("data",
+             "{}: damaged{}: its hash is {}, but store.json says {}; build the store "
+             "again or copy it again",
+             path.string(), where, combine_hashes(found), file.hash);
 }
 
 }  // namespace
 
 uint64_t verify_store(const fs::path& path) {
   if (is_saved_dataset(path)) {
-    throw InputError("data",
-                     fmt::format("{}: a save_to_disk directory has no hashes; 'longhaul "
-                                 "inspect' checks that the directory is complete",
-                                 path.string()));
+    fail_input("data",
+               "{}: a save_to_disk directory has no hashes; 'longhaul inspect' checks "
+               "that the directory is complete",
+               path.string());
   }
   const StoreInfo info = read_store_info(path);
   uint64_t bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -52,181 +53,124 @@ class Machine {
 
   // ---- the instructions ----
 
+  using Instruction = void (*)(Machine& m);
+
+  /// Returns what each instruction does, by its code; null for those that no checkpoint
+  /// needs.
+  static constexpr std::array<Instruction, 256> instructions() {
+    std::array<Instruction, 256> all{};
+    all[0x80] = [](Machine& m) {  // PROTO
+      if (const auto version = m.number<uint8_t>(); version > 5) {
+        m.fail("pickle protocol {}", version);
+      }
+    };
+    all[0x95] = [](Machine& m) {  // FRAME: only a hint
+      const auto bytes = m.number<uint64_t>();
+      if (bytes > m.bytes_.size() - m.position_) m.fail("a frame past the end");
+    };
+    all['N'] = [](Machine& m) { m.push_value(Kind::None, 0); };
+    all[0x88] = [](Machine& m) { m.push_value(Kind::Bool, 1); };
+    all[0x89] = [](Machine& m) { m.push_value(Kind::Bool, 0); };
+    all['J'] = [](Machine& m) { m.push_value(Kind::Int, m.number<int32_t>()); };
+    all['K'] = [](Machine& m) { m.push_value(Kind::Int, m.number<uint8_t>()); };
+    all['M'] = [](Machine& m) { m.push_value(Kind::Int, m.number<uint16_t>()); };
+    all[0x8a] = [](Machine& m) { m.push_long(m.number<uint8_t>()); };
+    all[0x8b] = [](Machine& m) { m.push_long(m.number<uint32_t>()); };
+    all['G'] = [](Machine& m) {
+      const uint64_t bits = __builtin_bswap64(m.number<uint64_t>());
+      m.push(m.tree_.add_float(std::bit_cast<double>(bits)));
+    };
+    all[0x8c] = [](Machine& m) { m.push_text(Kind::Text, m.number<uint8_t>()); };
+    all['X'] = [](Machine& m) { m.push_text(Kind::Text, m.number<uint32_t>()); };
+    all[0x8d] = [](Machine& m) { m.push_text(Kind::Text, m.number<uint64_t>()); };
+    all['U'] = all[0x8c];  // U and T are texts of Python 2
+    all['T'] = all['X'];
+    all['C'] = [](Machine& m) { m.push_text(Kind::Bytes, m.number<uint8_t>()); };
+    all['B'] = [](Machine& m) { m.push_text(Kind::Bytes, m.number<uint32_t>()); };
+    all[0x8e] = [](Machine& m) { m.push_text(Kind::Bytes, m.number<uint64_t>()); };
+    all[0x96] = all[0x8e];
+    add_containers(all);
+    add_objects(all);
+    return all;
+  }
+
+  static constexpr void add_containers(std::array<Instruction, 256>& all) {
+    all['('] = [](Machine& m) { m.marks_.push_back(m.stack_.size()); };
+    all['0'] = [](Machine& m) {
+      if (!m.marks_.empty() && m.marks_.back() == m.stack_.size()) {
+        m.marks_.pop_back();
+      } else {
+        m.pop();
+      }
+    };
+    all['1'] = [](Machine& m) { m.pop_to_mark(); };
+    all['2'] = [](Machine& m) { m.push(m.top()); };
+    all[')'] = [](Machine& m) { m.push_items(Kind::Tuple, {}); };
+    all[']'] = [](Machine& m) { m.push_items(Kind::List, {}); };
+    all['}'] = [](Machine& m) { m.push_items(Kind::Dict, {}); };
+    all[0x8f] = [](Machine& m) { m.push_items(Kind::Set, {}); };
+    all['t'] = [](Machine& m) { m.push_items(Kind::Tuple, m.pop_to_mark()); };
+    all['l'] = [](Machine& m) { m.push_items(Kind::List, m.pop_to_mark()); };
+    all['d'] = [](Machine& m) { m.push_items(Kind::Dict, m.pairs(m.pop_to_mark())); };
+    all[0x91] = [](Machine& m) { m.push_items(Kind::Set, m.pop_to_mark()); };
+    all[0x85] = [](Machine& m) { m.push_items(Kind::Tuple, m.pop_many(1)); };
+    all[0x86] = [](Machine& m) { m.push_items(Kind::Tuple, m.pop_many(2)); };
+    all[0x87] = [](Machine& m) { m.push_items(Kind::Tuple, m.pop_many(3)); };
+    all['a'] = [](Machine& m) { m.extend(Kind::List, m.pop_many(1)); };
+    all['e'] = [](Machine& m) { m.extend(Kind::List, m.pop_to_mark()); };
+    all[0x90] = [](Machine& m) { m.extend(Kind::Set, m.pop_to_mark()); };
+    all['s'] = [](Machine& m) { m.extend(Kind::Dict, m.pop_many(2)); };
+    all['u'] = [](Machine& m) { m.extend(Kind::Dict, m.pairs(m.pop_to_mark())); };
+    all['q'] = [](Machine& m) { m.put(m.number<uint8_t>()); };
+    all['r'] = [](Machine& m) { m.put(m.number<uint32_t>()); };
+    all[0x94] = [](Machine& m) { m.put(m.memo_.size()); };
+    all['h'] = [](Machine& m) { m.get(m.number<uint8_t>()); };
+    all['j'] = [](Machine& m) { m.get(m.number<uint32_t>()); };
+  }
+
+  static constexpr void add_objects(std::array<Instruction, 256>& all) {
+    all['c'] = [](Machine& m) {
+      const std::string module = m.line();
+      m.push_global(module + "." + m.line());
+    };
+    all[0x93] = [](Machine& m) {
+      const auto parts = m.pop_many(2);
+      if (!m.tree_.is(parts[0], Kind::Text) || !m.tree_.is(parts[1], Kind::Text)) {
+        m.fail("a name that is no text");
+      }
+      m.push_global(m.tree_.text(parts[0]) + "." + m.tree_.text(parts[1]));
+    };
+    all['i'] = [](Machine& m) {
+      const std::string module = m.line();
+      m.push_global(module + "." + m.line());
+      const Ref global = m.pop();
+      const Ref arguments = m.tree_.add_items(Kind::Tuple, m.pop_to_mark());
+      m.push(m.make(global, arguments));
+    };
+    all['o'] = [](Machine& m) {
+      std::vector<Ref> values = m.pop_to_mark();
+      if (values.empty()) m.fail("an object without a class");
+      const Ref global = values.front();
+      values.erase(values.begin());
+      m.push(m.make(global, m.tree_.add_items(Kind::Tuple, std::move(values))));
+    };
+    all['R'] = [](Machine& m) { m.push_made(m.pop_many(2)); };
+    all[0x81] = all['R'];
+    all[0x92] = [](Machine& m) { m.push_made(m.pop_many(3)); };
+    all['b'] = [](Machine& m) { m.build(); };
+    all['Q'] = [](Machine& m) { m.push(m.persistent(m.pop())); };
+  }
+
   /// Runs an instruction. Returns false at the end of the pickle.
   bool step(uint8_t code) {
+    static constexpr std::array<Instruction, 256> kInstructions = instructions();
     start_ = position_ - 1;
-    return step_value(code) || step_container(code) || step_object(code) ||
-           step_end(code);
-  }
-
-  bool step_end(uint8_t code) {
     if (code == '.') return false;
-    fail("the instruction {:#04x} is not one that checkpoints need", code);
-  }
-
-  bool step_value(uint8_t code) {
-    switch (code) {
-      case 0x80:  // PROTO
-        if (const auto version = number<uint8_t>(); version > 5) {
-          fail("pickle protocol {}", version);
-        }
-        return true;
-      case 0x95:  // FRAME: only a hint
-        if (number<uint64_t>() > bytes_.size() - position_) fail("a frame past the end");
-        return true;
-      case 'N':
-        return push(tree_.add(Kind::None));
-      case 0x88:
-        return push(tree_.add(Kind::Bool, 1));
-      case 0x89:
-        return push(tree_.add(Kind::Bool, 0));
-      case 'J':
-        return push(tree_.add(Kind::Int, number<int32_t>()));
-      case 'K':
-        return push(tree_.add(Kind::Int, number<uint8_t>()));
-      case 'M':
-        return push(tree_.add(Kind::Int, number<uint16_t>()));
-      case 0x8a:
-        return push_long(number<uint8_t>());
-      case 0x8b:
-        return push_long(number<uint32_t>());
-      case 'G':
-        return push(tree_.add_float(
-            std::bit_cast<double>(__builtin_bswap64(number<uint64_t>()))));
-      case 0x8c:
-        return push_text(Kind::Text, number<uint8_t>());
-      case 'X':
-        return push_text(Kind::Text, number<uint32_t>());
-      case 0x8d:
-        return push_text(Kind::Text, number<uint64_t>());
-      case 'U':  // text of Python 2
-        return push_text(Kind::Text, number<uint8_t>());
-      case 'T':
-        return push_text(Kind::Text, number<uint32_t>());
-      case 'C':
-        return push_text(Kind::Bytes, number<uint8_t>());
-      case 'B':
-        return push_text(Kind::Bytes, number<uint32_t>());
-      case 0x8e:
-      case 0x96:
-        return push_text(Kind::Bytes, number<uint64_t>());
-      default:
-        return false;
+    if (kInstructions[code] == nullptr) {
+      fail("the instruction {:#04x} is not one that checkpoints need", code);
     }
-  }
-
-  bool step_container(uint8_t code) {
-    switch (code) {
-      case '(':
-        marks_.push_back(stack_.size());
-        return true;
-      case '0':
-        if (!marks_.empty() && marks_.back() == stack_.size()) {
-          marks_.pop_back();
-        } else {
-          pop();
-        }
-        return true;
-      case '1':
-        pop_to_mark();
-        return true;
-      case '2':
-        return push(top());
-      case ')':
-        return push(tree_.add_items(Kind::Tuple, {}));
-      case ']':
-        return push(tree_.add_items(Kind::List, {}));
-      case '}':
-        return push(tree_.add_items(Kind::Dict, {}));
-      case 0x8f:
-        return push(tree_.add_items(Kind::Set, {}));
-      case 't':
-        return push(tree_.add_items(Kind::Tuple, pop_to_mark()));
-      case 'l':
-        return push(tree_.add_items(Kind::List, pop_to_mark()));
-      case 'd':
-        return push(tree_.add_items(Kind::Dict, pairs(pop_to_mark())));
-      case 0x91:
-        return push(tree_.add_items(Kind::Set, pop_to_mark()));
-      case 0x85:
-      case 0x86:
-      case 0x87:
-        return push(tree_.add_items(Kind::Tuple, pop_many(code - 0x84U)));
-      case 'a':
-        return extend(Kind::List, pop_many(1));
-      case 'e':
-        return extend(Kind::List, pop_to_mark());
-      case 0x90:
-        return extend(Kind::Set, pop_to_mark());
-      case 's':
-        return extend(Kind::Dict, pop_many(2));
-      case 'u':
-        return extend(Kind::Dict, pairs(pop_to_mark()));
-      default:
-        return step_memo(code);
-    }
-  }
-
-  bool step_memo(uint8_t code) {
-    switch (code) {
-      case 'q':
-        return put(number<uint8_t>());
-      case 'r':
-        return put(number<uint32_t>());
-      case 0x94:
-        return put(memo_.size());
-      case 'h':
-        return get(number<uint8_t>());
-      case 'j':
-        return get(number<uint32_t>());
-      default:
-        return false;
-    }
-  }
-
-  bool step_object(uint8_t code) {
-    switch (code) {
-      case 'c': {
-        const std::string module = line();
-        return push_global(module + "." + line());
-      }
-      case 0x93: {
-        const auto parts = pop_many(2);
-        if (!tree_.is(parts[0], Kind::Text) || !tree_.is(parts[1], Kind::Text)) {
-          fail("a name that is no text");
-        }
-        return push_global(tree_.text(parts[0]) + "." + tree_.text(parts[1]));
-      }
-      case 'i': {
-        const std::string module = line();
-        push_global(module + "." + line());
-        const Ref global = pop();
-        const Ref arguments = tree_.add_items(Kind::Tuple, pop_to_mark());
-        return push(make(global, arguments));
-      }
-      case 'o': {
-        std::vector<Ref> values = pop_to_mark();
-        if (values.empty()) fail("an object without a class");
-        const Ref global = values.front();
-        values.erase(values.begin());
-        return push(make(global, tree_.add_items(Kind::Tuple, std::move(values))));
-      }
-      case 'R':
-      case 0x81: {
-        const auto parts = pop_many(2);
-        return push(make(parts[0], parts[1]));
-      }
-      case 0x92: {
-        const auto parts = pop_many(3);
-        return push(make(parts[0], parts[1]));
-      }
-      case 'b':
-        return build();
-      case 'Q':
-        return push(persistent(pop()));
-      default:
-        return false;
-    }
+    kInstructions[code](*this);
+    return true;
   }
 
   // ---- input ----
@@ -268,10 +212,12 @@ class Machine {
 
   // ---- stack and memo ----
 
-  bool push(Ref ref) {
-    stack_.push_back(ref);
-    return true;
+  void push(Ref ref) { stack_.push_back(ref); }
+  void push_value(Kind kind, int64_t value) { push(tree_.add(kind, value)); }
+  void push_items(Kind kind, std::vector<Ref> items) {
+    push(tree_.add_items(kind, std::move(items)));
   }
+  void push_made(const std::vector<Ref>& parts) { push(make(parts[0], parts[1])); }
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   Ref top() const {
     if (stack_.size() <= floor()) fail("an empty stack");
@@ -296,27 +242,24 @@ class Machine {
     stack_.resize(begin);
     return values;
   }
-  bool put(uint64_t index) {
+  void put(uint64_t index) {
     if (index > memo_.size() + kMemoGap) {
       fail("memo entry {} after {} entries", index, memo_.size());
     }
     if (index >= memo_.size()) memo_.resize(static_cast<size_t>(index) + 1, kNoRef);
     memo_[static_cast<size_t>(index)] = top();
-    return true;
   }
-  bool get(uint64_t index) {
+  void get(uint64_t index) {
     if (index >= memo_.size() || memo_[static_cast<size_t>(index)] == kNoRef) {
       fail("memo entry {} was never made", index);
     }
-    return push(memo_[static_cast<size_t>(index)]);
+    push(memo_[static_cast<size_t>(index)]);
   }
 
   // ---- values ----
 
-  bool push_text(Kind kind, uint64_t count) {
-    return push(tree_.add_text(kind, take(count)));
-  }
-  bool push_long(uint64_t count) {
+  void push_text(Kind kind, uint64_t count) { push(tree_.add_text(kind, take(count))); }
+  void push_long(uint64_t count) {
     const std::string bytes = take(count);
     if (count > 8) return push(tree_.add_text(Kind::BigInt, bytes));
     uint64_t value = 0;
@@ -326,13 +269,13 @@ class Machine {
     if (count > 0 && count < 8 && (static_cast<uint8_t>(bytes.back()) & 0x80U) != 0) {
       value |= ~uint64_t{0} << (8 * count);
     }
-    return push(tree_.add(Kind::Int, static_cast<int64_t>(value)));
+    push_value(Kind::Int, static_cast<int64_t>(value));
   }
   std::vector<Ref> pairs(std::vector<Ref> values) const {
     if (values.size() % 2 != 0) fail("a key without a value");
     return values;
   }
-  bool extend(Kind kind, const std::vector<Ref>& values) {
+  void extend(Kind kind, const std::vector<Ref>& values) {
     const Ref target = top();
     if (!tree_.is(target, kind)) {
       fail("puts {} into {}", kind == Kind::Dict ? "keys" : "items",
@@ -340,12 +283,11 @@ class Machine {
     }
     auto& items = tree_.items(target);
     items.insert(items.end(), values.begin(), values.end());
-    return true;
   }
 
   // ---- names ----
 
-  bool push_global(const std::string& name) {
+  void push_global(const std::string& name) {
     if (!known_pickle_name(name)) {
       fail_input("pickle",
                  "{}: byte {}: it asks for {:.200}, which no tensor needs; nothing of "
@@ -355,7 +297,7 @@ class Machine {
     }
     auto [found, added] = globals_.try_emplace(name, 0);
     if (added) found->second = tree_.add_text(Kind::Global, name);
-    return push(found->second);
+    push(found->second);
   }
 
   std::vector<Ref> arguments_of(Ref tuple, const std::string& name, size_t least) const {
@@ -495,16 +437,15 @@ class Machine {
     return tree_.add_text(Kind::Bytes, std::move(bytes));
   }
 
-  bool build() {
+  void build() {
     const Ref state = pop();
     const Ref target = top();
     switch (tree_.kind(target)) {
       case Kind::Object:
-        tree_.set_object_state(target, state);
-        return true;
+        return tree_.set_object_state(target, state);
       case Kind::Dict:    // attributes of a state dict (_metadata)
       case Kind::Tensor:  // attributes of a parameter
-        return true;
+        return;
       default:
         fail("sets the attributes of {}", tree_.describe(target));
     }

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/optim/kernels/adamw_kernel.h"
 #include "longhaul/optim/kernels/update_loops.h"
 
 namespace longhaul::optim {

@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#include "longhaul/optim/kernels/adamw_kernel.h"
+#include "longhaul/optim/kernels/adamw.h"
 #include "longhaul/optim/kernels/elements.h"
 
 namespace longhaul::optim {

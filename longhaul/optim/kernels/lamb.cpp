@@ -6,7 +6,6 @@
 
 #include "longhaul/optim/kernels/element.h"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
 #include "longhaul/optim/kernels/update_loops.h"
 
 namespace longhaul::optim {

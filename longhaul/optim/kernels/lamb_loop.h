@@ -5,7 +5,7 @@
 
 #include "longhaul/optim/kernels/elements.h"
 #include "longhaul/optim/kernels/grad_norm.h"
-#include "longhaul/optim/kernels/lamb_kernel.h"
+#include "longhaul/optim/kernels/lamb.h"
 
 namespace longhaul::optim {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/tokenizer/file/tokenizer_class.h"
 
 namespace longhaul::tokenizer {
@@ -49,13 +50,10 @@ bool has(const Json& json, const char* key) {
   return json.is_object() && json.contains(key) && !json[key].is_null();
 }
 
-std::string text_at(const Json& json, const char* key) {
-  return has(json, key) && json[key].is_string() ? json[key].get<std::string>() : "";
-}
-
 /// Returns a string, or the `content` of an object; empty for anything else.
 std::string token_of(const Json& json) {
-  return json.is_string() ? json.get<std::string>() : text_at(json, "content");
+  return json.is_string() ? json.get<std::string>()
+                          : std::string(text_at(json, "content"));
 }
 
 /// The content of the files beside a tokenizer's file, merged as AutoTokenizer does. With
@@ -128,9 +126,9 @@ struct NamedClass {
 
 NamedClass class_of(const fs::path& dir, const Json& config, const Json& root) {
   const Json model = read_model(dir);
-  std::string named = text_at(config, "tokenizer_class");
+  std::string named(text_at(config, "tokenizer_class"));
   if (named.empty()) named = text_at(model, "tokenizer_class");
-  const std::string type = text_at(model, "model_type");
+  const std::string type(text_at(model, "model_type"));
   const std::string name = auto_tokenizer_class(named, type, root);
   return {name, named.starts_with(name)
                     ? fmt::format("the tokenizer_class {}", named)

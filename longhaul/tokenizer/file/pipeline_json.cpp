@@ -1,10 +1,7 @@
-#include "longhaul/tokenizer/file/pipeline_json.h"
+#include "longhaul/tokenizer/file/tokenizer_json_parts.h"
 
 #include "longhaul/base/hash.h"
-#include "longhaul/tokenizer/file/tokenizer_json_parts.h"
-#include "longhaul/tokenizer/pieces/char_bpe_model.h"
-#include "longhaul/tokenizer/pieces/unigram_model.h"
-#include "longhaul/tokenizer/pieces/wordpiece_model.h"
+#include "longhaul/tokenizer/pieces/piece_model.h"
 
 namespace longhaul::tokenizer {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/tokenizer/file/json_node.h"
 
@@ -146,53 +145,29 @@ SentencePieceFile::Piece read_piece(Message message) {
 
 void read_trainer(Message message, SentencePieceFile& file) {
   for (Field field; message.next(field);) {
-    switch (field.number) {
-      case 3:
-        if (field.value < 1 || field.value > 4) {
-          message.refuse(field.at, "the model type {}", field.value);
-        }
-        file.model_type = static_cast<SentencePieceFile::ModelType>(field.value);
-        break;
-      case 24:
-        file.whitespace_as_suffix = field.value != 0;
-        break;
-      case 35:
-        file.byte_fallback = field.value != 0;
-        break;
-      case 44:
-        file.unknown_surface = message.text(field);
-        break;
-      case 46:
-        file.bos_piece = message.text(field);
-        break;
-      case 47:
-        file.eos_piece = message.text(field);
-        break;
-      default:
-        break;
+    if (field.number == 3) {
+      if (field.value < 1 || field.value > 4) {
+        message.refuse(field.at, "the model type {}", field.value);
+      }
+      file.model_type = static_cast<SentencePieceFile::ModelType>(field.value);
     }
+    if (field.number == 24) file.whitespace_as_suffix = field.value != 0;
+    if (field.number == 35) file.byte_fallback = field.value != 0;
+    if (field.number == 44) file.unknown_surface = message.text(field);
+    if (field.number == 46) file.bos_piece = message.text(field);
+    if (field.number == 47) file.eos_piece = message.text(field);
   }
 }
 
 void read_normalizer(Message message, SentencePieceFile& file) {
   for (Field field; message.next(field);) {
-    switch (field.number) {
-      case 2:
-        if (!field.delimited) message.fail(field.at, "a number where bytes belong");
-        file.charsmap = field.bytes;
-        break;
-      case 3:
-        file.add_dummy_prefix = field.value != 0;
-        break;
-      case 4:
-        file.remove_extra_whitespaces = field.value != 0;
-        break;
-      case 5:
-        file.escape_whitespaces = field.value != 0;
-        break;
-      default:
-        break;
+    if (field.number == 2) {
+      if (!field.delimited) message.fail(field.at, "a number where bytes belong");
+      file.charsmap = field.bytes;
     }
+    if (field.number == 3) file.add_dummy_prefix = field.value != 0;
+    if (field.number == 4) file.remove_extra_whitespaces = field.value != 0;
+    if (field.number == 5) file.escape_whitespaces = field.value != 0;
   }
 }
 

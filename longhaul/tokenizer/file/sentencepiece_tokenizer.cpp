@@ -8,8 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
-#include "longhaul/tokenizer/pieces/char_bpe_model.h"
-#include "longhaul/tokenizer/pieces/unigram_model.h"
+#include "longhaul/tokenizer/pieces/piece_model.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::tokenizer {

@@ -3,19 +3,16 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/tokenizer/file/byte_level_tokenizer.h"
-#include "longhaul/tokenizer/file/pipeline_json.h"
 #include "longhaul/tokenizer/file/pipeline_tokenizer.h"
 #include "longhaul/tokenizer/file/tokenizer_json_parts.h"
 
 namespace longhaul::tokenizer {
 namespace {
 
-std::string type_of(const Json& json) {
-  if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) return {};
-  return json["type"].get<std::string>();
-}
+std::string_view type_of(const Json& json) { return text_at(json, "type"); }
 
 /// Returns the members of a sequence, or the value itself.
 std::vector<const Json*> members(const Json& json, const char* key) {
@@ -44,7 +41,7 @@ bool is_known_split(const Json& json) {
 /// before, known split patterns and then ByteLevel. Does not check for damage.
 bool is_byte_level(const Json& root) {
   const Json& model = value_of(root, "model");
-  const std::string type = type_of(model);
+  const std::string_view type = type_of(model);
   if (type != "BPE" && model.is_object() && model.contains("type")) return false;
   if (value_of(model, "byte_fallback") == Json(true)) return false;
   const Json& normalizer = value_of(root, "normalizer");
@@ -113,11 +110,6 @@ std::unique_ptr<FileTokenizer> tokenizer_of(const Json& json, std::string_view n
     return std::make_unique<ByteLevelTokenizer>(read_byte_level(root));
   }
   return std::make_unique<PipelineTokenizer>(read_pipeline(root));
-}
-
-std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
-                                                    std::string_view name) {
-  return tokenizer_of(read_tokenizer_root(text, name), name);
 }
 
 }  // namespace longhaul::tokenizer

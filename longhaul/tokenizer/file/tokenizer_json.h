@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,15 +27,12 @@ struct TokenizerSpec {
   bool byte_level_decoder = false;  ///< false: decoding joins tokens by spaces
 };
 
-/// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
-/// padding are not read: transformers switches both off unless a call asks for them.
-/// Throws InputError that names the component that is not supported, or what is wrong and
-/// where.
-std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
-                                                    std::string_view name);
-
-/// Does one half of parse_tokenizer_json: text to JSON, or JSON to a tokenizer.
+/// Parses the text of a tokenizer.json; `name` is its path, for messages. Throws
+/// InputError that says what is wrong and where.
 Json read_tokenizer_root(std::string_view text, std::string_view name);
+/// Makes a tokenizer of what read_tokenizer_root() returns. Truncation and padding are
+/// not read: transformers switches both off unless a call asks for them. Throws
+/// InputError that names the component that is not supported, or what is wrong and where.
 std::unique_ptr<FileTokenizer> tokenizer_of(const Json& root, std::string_view name);
 
 }  // namespace longhaul::tokenizer

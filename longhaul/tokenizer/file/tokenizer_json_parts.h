@@ -7,6 +7,7 @@
 
 #include "longhaul/tokenizer/file/file_tokenizer.h"
 #include "longhaul/tokenizer/file/json_node.h"
+#include "longhaul/tokenizer/file/pipeline_tokenizer.h"
 #include "longhaul/tokenizer/pieces/bpe_model.h"
 #include "longhaul/tokenizer/split/added_tokens.h"
 
@@ -34,5 +35,15 @@ std::vector<AddedToken> read_added(const JsonNode& node, TokenIds& ids,
 /// Reads what the post-processor puts before and after a single text.
 void read_post_processor(const JsonNode& node, Affixes& affixes, const TokenIds& ids,
                          int depth = 0);
+
+/// Reads the parts of a tokenizer.json. Throws InputError that names a part that is not
+/// supported.
+Pipeline read_pipeline(const JsonNode& root);
+
+// Each function reads one part (pipeline_json_parts.cpp) and appends all members of a
+// sequence.
+void read_normalizer(const JsonNode& node, Normalizers& normalizers);
+void read_pre_tokenizer(const JsonNode& node, PreTokenizers& pre_tokenizers);
+void read_decoder(const JsonNode& node, TokenDecoders& decoders);
 
 }  // namespace longhaul::tokenizer

@@ -7,7 +7,7 @@
 
 #include "longhaul/tokenizer/pieces/bpe_model.h"
 #include "longhaul/tokenizer/pieces/piece_cache.h"
-#include "longhaul/tokenizer/split/ascii_split.h"
+#include "longhaul/tokenizer/split/split.h"
 
 namespace longhaul::tokenizer {
 

@@ -1,7 +1,6 @@
 #include "longhaul/tokenizer/pieces/merge_rules.h"
 
 #include <array>
-#include <optional>
 #include <queue>
 
 #include "longhaul/base/error.h"

@@ -1,4 +1,4 @@
-#include "longhaul/tokenizer/pieces/wordpiece_model.h"
+#include "longhaul/tokenizer/pieces/piece_model.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "longhaul/tokenizer/split/ascii_split.h"
+#include "longhaul/tokenizer/split/split.h"
 
 #include <bit>
 
@@ -32,25 +32,9 @@ struct Window {
 /// Returns the end of the piece at the apostrophe `quote` if it is 's 't 're 've 'm 'll
 /// 'd, else 0. `count` bytes of the text are known.
 size_t contraction_end(const char* text, size_t quote, size_t count, bool any_case) {
-  const auto letter = [&](size_t i) {
-    const char c = i < count ? text[i] : '\0';
-    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-  };
-  const char second = letter(quote + 2);
-  switch (letter(quote + 1)) {
-    case 's':
-    case 't':
-    case 'm':
-    case 'd':
-      return quote + 2;
-    case 'r':
-    case 'v':
-      return second == 'e' ? quote + 3 : 0;
-    case 'l':
-      return second == 'l' ? quote + 3 : 0;
-    default:
-      return 0;
-  }
+  const auto byte = [&](size_t i) { return i < count ? text[i] : '\0'; };
+  const size_t letters = contraction_letters(byte(quote + 1), byte(quote + 2), any_case);
+  return letters == 0 ? 0 : quote + 1 + letters;
 }
 
 /// Returns the starts of pieces of three digits, counted from the start of each run.

@@ -351,28 +351,17 @@ uint32_t Parser::hex(size_t digits) {
 /// Reads an escape behind its backslash.
 uint32_t Parser::escaped_point() {
   const uint32_t value = point();
-  switch (value) {
-    case 'n':
-      return '\n';
-    case 'r':
-      return '\r';
-    case 't':
-      return '\t';
-    case 'f':
-      return '\f';
-    case 'v':
-      return '\v';
-    case 'x': {
-      const bool braces = take("{");
-      const uint32_t code = hex(braces ? 8 : 2);
-      if (braces && !take("}")) fail("a code point without }}");
-      if (!braces && code >= 0x80) fail("a byte that is no character");
-      return code;
-    }
-    case 'u':
-      return hex(4);
-    default:
-      break;
+  constexpr std::string_view kLetters = "nrtfv";
+  const size_t control = value < 0x80 ? kLetters.find(static_cast<char>(value))
+                                      : std::string_view::npos;
+  if (control != std::string_view::npos) return "\n\r\t\f\v"[control];
+  if (value == 'u') return hex(4);
+  if (value == 'x') {
+    const bool braces = take("{");
+    const uint32_t code = hex(braces ? 8 : 2);
+    if (braces && !take("}")) fail("a code point without }}");
+    if (!braces && code >= 0x80) fail("a byte that is no character");
+    return code;
   }
   const bool letter = (value >= '0' && value <= '9') || (value >= 'a' && value <= 'z') ||
                       (value >= 'A' && value <= 'Z');

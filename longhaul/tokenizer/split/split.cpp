@@ -78,26 +78,8 @@ class Matcher {
 /// 's 't 're 've 'm 'll 'd at pos.
 size_t Matcher::contraction(size_t pos, bool any_case) const {
   if (byte(pos) != '\'' || pos + 1 >= size_) return kNoMatch;
-  const auto letter = [&](size_t i) {
-    const char c = byte(i);
-    return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-  };
-  const char first = letter(pos + 1);
-  const char second = letter(pos + 2);
-  switch (first) {
-    case 's':
-    case 't':
-    case 'm':
-    case 'd':
-      return pos + 2;
-    case 'r':
-    case 'v':
-      return second == 'e' ? pos + 3 : kNoMatch;
-    case 'l':
-      return second == 'l' ? pos + 3 : kNoMatch;
-    default:
-      break;
-  }
+  const size_t letters = contraction_letters(byte(pos + 1), byte(pos + 2), any_case);
+  if (letters > 0) return pos + 1 + letters;
   // U+017F, the long s, is an s in another case.
   if (any_case && at(pos + 1).value == 0x17F) return pos + 3;
   return kNoMatch;
@@ -205,19 +187,9 @@ size_t Matcher::o200k(size_t pos) const {
 }  // namespace
 
 std::string_view split_name(SplitPattern pattern) {
-  switch (pattern) {
-    case SplitPattern::None:
-      return "none";
-    case SplitPattern::Gpt2:
-      return "gpt2";
-    case SplitPattern::Llama3:
-      return "llama3";
-    case SplitPattern::Qwen2:
-      return "qwen2";
-    case SplitPattern::O200k:
-      return "o200k";
-  }
-  return "none";
+  constexpr std::array<std::string_view, 5> kNames = {"none", "gpt2", "llama3", "qwen2",
+                                                      "o200k"};
+  return kNames.at(static_cast<size_t>(pattern));
 }
 
 std::optional<SplitPattern> split_from_regex(std::string_view regex) {

@@ -16,18 +16,10 @@ constexpr uint32_t kOnlyAroundTokens[] = {0x200C, 0x200D};  // the joiners
 uint8_t classes_of_category(std::string_view category) {
   if (category == "Ll") return kLetter | kLowerLike;
   if (category == "Lm" || category == "Lo") return kLetter | kUpperLike | kLowerLike;
-  switch (category.front()) {
-    case 'L':
-      return kLetter | kUpperLike;
-    case 'M':
-      return kUpperLike | kLowerLike;
-    case 'N':
-      return kNumber;
-    case 'Z':
-      return kSpace;
-    default:
-      return 0;
-  }
+  if (category.starts_with('L')) return kLetter | kUpperLike;
+  if (category.starts_with('M')) return kUpperLike | kLowerLike;
+  if (category.starts_with('N')) return kNumber;
+  return category.starts_with('Z') ? kSpace : 0;
 }
 
 }  // namespace

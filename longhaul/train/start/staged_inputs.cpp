@@ -21,7 +21,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/open_source.h"
-#include "longhaul/data/sources/saved_pieces.h"
+#include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"

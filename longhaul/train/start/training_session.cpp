@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/optim/param_groups.h"
 #include "longhaul/session/fingerprint.h"
 #include "longhaul/train/start/staged_inputs.h"
 

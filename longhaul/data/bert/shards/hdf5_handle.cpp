@@ -1,7 +1,6 @@
 #include "longhaul/data/bert/shards/hdf5_handle.h"
 
 #include <fmt/format.h>
-#include <hdf5.h>
 
 #include "longhaul/data/bert/shards/hdf5_shard.h"
 

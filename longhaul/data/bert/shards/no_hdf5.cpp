@@ -7,10 +7,10 @@ namespace longhaul::data {
 namespace {
 
 [[noreturn]] void refuse(const fs::path& path) {
-  throw InputError("data",
-                   fmt::format("{}: this build has no HDF5; install libhdf5-dev and "
-                               "libaec-dev, then configure and build again",
-                               path.string()));
+  fail_input("data",
+             "{}: this build has no HDF5; install libhdf5-dev and libaec-dev, then "
+             "configure and build again",
+             path.string());
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/error.h"
-
 namespace longhaul::data {
 namespace {
 
@@ -15,10 +13,10 @@ void check_range(std::span<const Value> values, int64_t end, const char* name,
                  int64_t row, const fs::path& path) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] >= 0 && int64_t{values[i]} < end) continue;
-    throw InputError(
-        "data", fmt::format("{}: row {}: {}[{}] is {}, expected 0 to {}; the file is "
-                            "damaged or was made for another model",
-                            path.string(), row, name, i, values[i], end - 1));
+    fail_input("data",
+               "{}: row {}: {}[{}] is {}, expected 0 to {}; the file is damaged or was "
+               "made for another model",
+               path.string(), row, name, i, values[i], end - 1);
   }
 }
 
@@ -26,8 +24,7 @@ void check_range(std::span<const Value> values, int64_t end, const char* name,
 /// attention where the tokens end.
 void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
   const auto fail = [&](const std::string& what) {
-    throw InputError("data", fmt::format("{}: row {}: {}; the file is damaged",
-                                         path.string(), row, what));
+    fail_input("data", "{}: row {}: {}; the file is damaged", path.string(), row, what);
   };
   const auto mask = shard.input_mask(row);
   const auto padding = std::ranges::find(mask, 0);
@@ -49,18 +46,10 @@ void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
 }  // namespace
 
 int64_t column_width(const ShardShape& shape, ShardColumn column) {
-  switch (column) {
-    case ShardColumn::InputIds:
-    case ShardColumn::InputMask:
-    case ShardColumn::SegmentIds:
-      return shape.seq_len;
-    case ShardColumn::MaskedLmPositions:
-    case ShardColumn::MaskedLmIds:
-      return shape.predictions;
-    case ShardColumn::NextSentenceLabels:
-      break;
-  }
-  return 1;
+  if (column == ShardColumn::NextSentenceLabels) return 1;
+  const bool masked =
+      column == ShardColumn::MaskedLmPositions || column == ShardColumn::MaskedLmIds;
+  return masked ? shape.predictions : shape.seq_len;
 }
 
 uint64_t column_bytes(const ShardShape& shape, const ColumnForm& form) {
@@ -98,11 +87,10 @@ BertShard::BertShard(const ShardShape& shape, std::string bytes)
     : shape_(shape), bytes_(std::move(bytes)) {
   const std::string problem = shape_problem(shape);
   if (!problem.empty() || bytes_.size() != shard_bytes(shape)) {
-    throw InputError(
-        "data", fmt::format("a shard of {} bytes with {} rows of {} tokens "
-                            "and {} predictions{}{}",
-                            bytes_.size(), shape.rows, shape.seq_len, shape.predictions,
-                            problem.empty() ? "" : ": ", problem));
+    fail_input("data",
+               "a shard of {} bytes with {} rows of {} tokens and {} predictions{}{}",
+               bytes_.size(), shape.rows, shape.seq_len, shape.predictions,
+               problem.empty() ? "" : ": ", problem);
   }
   size_t begin = 0;
   for (const ColumnForm& form : kColumnForms) {

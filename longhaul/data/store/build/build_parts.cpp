@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <map>
 #include <optional>
@@ -10,7 +9,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/file_form.h"
-#include "longhaul/data/store/build/duplicates.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::data {
@@ -71,11 +69,10 @@ void BuildMeter::add(uint64_t bytes, int64_t tokens) {
 
 void refuse_dropped_before(const BuildOptions& options, int64_t dropped) {
   if (dropped == 0 || options.bad_records == BadRecords::Drop) return;
-  throw InputError(
-      "data",
-      fmt::format("{} bad records were dropped by an earlier start with --bad-records "
-                  "drop; give --bad-records drop again, or begin anew with --restart",
-                  grouped(dropped)));
+  fail_input("data",
+             "{} bad records were dropped by an earlier start with --bad-records drop; "
+             "give --bad-records drop again, or begin anew with --restart",
+             grouped(dropped));
 }
 
 BadRecordLimit::BadRecordLimit(const BuildContext& context, int64_t so_far)

@@ -90,4 +90,27 @@ void read_part(const BuildContext& context, int part, Workshop& shop, BuildMeter
 void build_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter,
                 BadRecordLimit& limit);
 
+/// Reads a part and writes a hash for each record to directory.hashes(part).
+void hash_part(const BuildContext& context, int part, Workshop& shop, BuildMeter& meter);
+
+/// Finds, from the hashes of all parts, the records that repeat an earlier record of the
+/// input. Writes directory.duplicates(part) for each part, then duplicates_known(). Holds
+/// one bit for each record in memory, and sets of hashes within `memory_bytes`. Hashes
+/// that do not fit into memory at once are written to files, one file for each range of
+/// hashes.
+void find_duplicates(const BuildDirectory& directory, int parts, uint64_t memory_bytes);
+
+DuplicateBits read_duplicates(const fs::path& path);
+
+/// Makes whole stores in directory.train() and directory.validation() of the records of
+/// all parts. No token is copied: a store lists the parts' shards. Throws InputError when
+/// there are too many bad records, or when a store would be empty. In the second case the
+/// parts are removed.
+void merge_parts(const BuildContext& context, const BuildPlan& plan,
+                 const tokenizer::Tokenizer* tokenizer);
+
+/// Moves the whole stores to their places and empties the directory, except for the lock
+/// and the plan. A call that was interrupted at any moment can be repeated.
+void commit_stores(const BuildDirectory& directory, const fs::path& out);
+
 }  // namespace longhaul::data

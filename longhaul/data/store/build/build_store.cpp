@@ -6,13 +6,10 @@
 #include <fstream>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/build_directory.h"
 #include "longhaul/data/store/build/build_parts.h"
 #include "longhaul/data/store/build/build_peers.h"
-#include "longhaul/data/store/build/duplicates.h"
-#include "longhaul/data/store/build/merge_parts.h"
 #include "longhaul/data/store/resumable_build.h"
 #include "longhaul/system/cpus.h"
 
@@ -176,11 +173,10 @@ class Builder {
   void open_directory() {
     if (options_.restart) {
       if (options_.processes > 1) {
-        throw InputError("data",
-                         fmt::format("--restart with {} processes: one could remove what "
-                                     "another has just made; remove {} first and start "
-                                     "them without it",
-                                     options_.processes, directory_.root.string()));
+        fail_input("data",
+                   "--restart with {} processes: one could remove what another has just "
+                   "made; remove {} first and start them without it",
+                   options_.processes, directory_.root.string());
       }
       clear();
     }
@@ -190,11 +186,11 @@ class Builder {
       difference = agree_on_plan(build_, plan_, inputs_);
     }
     if (!difference.empty()) {
-      throw InputError("data",
-                       fmt::format("{}: holds an unfinished build from other inputs or "
-                                   "options: {}; continue it with the same inputs and "
-                                   "options as before, or delete it with --restart",
-                                   directory_.root.string(), difference));
+      fail_input(
+          "data",
+          "{}: holds an unfinished build from other inputs or options: {}; continue it "
+          "with the same inputs and options as before, or delete it with --restart",
+          directory_.root.string(), difference);
     }
     if (fs::exists(directory_.commit())) return;  // nothing more is built there
     for (const char* name : {"train", "validation", "parts", "hashes", "duplicates"}) {
@@ -352,9 +348,10 @@ BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
   }
   const std::string of_texts = options.option_of_texts();
   if (tokenizer == nullptr && !of_texts.empty()) {
-    throw InputError("data", fmt::format("{} with --vocab-size: ready ids are taken as "
-                                         "they are; leave one of them out",
-                                         of_texts));
+    fail_input(
+        "data",
+        "{} with --vocab-size: ready ids are taken as they are; leave one of them out",
+        of_texts);
   }
   Builder builder(tokenizer, options);
   try {

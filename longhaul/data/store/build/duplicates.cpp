@@ -1,4 +1,4 @@
-#include "longhaul/data/store/build/duplicates.h"
+#include "longhaul/data/store/build/build_parts.h"
 
 #include <fmt/format.h>
 
@@ -62,9 +62,9 @@ void read_all(const fs::path& path, Visit&& visit) {
   const File file = File::open_read(path);
   const uint64_t size = file.size();
   if (size % sizeof(Element) != 0) {
-    throw InputError("data", fmt::format("{}: {} bytes are no whole number of entries; "
-                                         "begin anew with --restart",
-                                         path.string(), size));
+    fail_input("data",
+               "{}: {} bytes are no whole number of entries; begin anew with --restart",
+               path.string(), size);
   }
   std::vector<Element> buffer;
   for (uint64_t at = 0; at < size; at += buffer.size() * sizeof(Element)) {

@@ -133,11 +133,10 @@ std::string DocumentEncoder::add_text(const std::string& text,
 
 void DocumentEncoder::refuse_ids_with_option_of_texts() const {
   if (option_of_texts_.empty()) return;
-  throw InputError(
-      "data", fmt::format("{}: '{}' holds ready ids, which are taken as they are; leave "
-                          "{} out",
-                          option_of_texts_, inputs_.field,
-                          option_of_texts_.substr(0, option_of_texts_.find(' '))));
+  fail_input("data",
+             "{}: '{}' holds ready ids, which are taken as they are; leave {} out",
+             option_of_texts_, inputs_.field,
+             option_of_texts_.substr(0, option_of_texts_.find(' ')));
 }
 
 void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {

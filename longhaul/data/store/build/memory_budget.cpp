@@ -1,4 +1,4 @@
-#include "longhaul/data/store/build/memory_budget.h"
+#include "longhaul/data/store/build/pieces.h"
 
 namespace longhaul::data {
 

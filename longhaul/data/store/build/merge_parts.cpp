@@ -1,4 +1,4 @@
-#include "longhaul/data/store/build/merge_parts.h"
+#include "longhaul/data/store/build/build_parts.h"
 
 #include <fmt/format.h>
 
@@ -130,11 +130,9 @@ class Merger {
         dropped += fmt::format("{} {}; ", grouped(count), cause);
       }
       discard();
-      throw InputError(
-          "data", fmt::format("{} no document with text; {}name files that hold text",
-                              counted(std::ssize(context_.inputs.files()), "file holds",
-                                      "files hold"),
-                              dropped));
+      fail_input("data", "{} no document with text; {}name files that hold text",
+                 counted(std::ssize(context_.inputs.files()), "file holds", "files hold"),
+                 dropped);
     }
     if (options.holdout > 0 && !(any_train && any_held_out)) {
       discard();
@@ -142,22 +140,22 @@ class Merger {
       for (const auto* side : {&train_, &validation_}) {
         for (const StoreShard& shard : side->shards) documents += shard.documents;
       }
-      throw InputError(
-          "data", fmt::format("a holdout of {}% left one side empty: {} of {} held out, "
-                              "each drawn by its text; choose a {} --holdout, or cut the "
-                              "text into more documents (a file of text is one)",
-                              options.holdout * 100, any_train ? "none" : "all",
-                              counted(documents, "document was", "documents were"),
-                              any_train ? "larger" : "smaller"));
+      fail_input("data",
+                 "a holdout of {}% left one side empty: {} of {} held out, each drawn by "
+                 "its text; choose a {} --holdout, or cut the text into more documents "
+                 "(a file of text is one)",
+                 options.holdout * 100, any_train ? "none" : "all",
+                 counted(documents, "document was", "documents were"),
+                 any_train ? "larger" : "smaller");
     }
     // Other processes may have had other options for bad records.
     refuse_dropped_before(context_.options, bad_);
     if (bad_ > options.max_bad_records) {
-      throw InputError("data",
-                       fmt::format("{} bad records, above the limit of {}; {} lists "
-                                   "them: correct them, or raise --max-bad-records",
-                                   grouped(bad_), grouped(options.max_bad_records),
-                                   context_.directory.bad_list().string()));
+      fail_input("data",
+                 "{} bad records, above the limit of {}; {} lists them: correct them, or "
+                 "raise --max-bad-records",
+                 grouped(bad_), grouped(options.max_bad_records),
+                 context_.directory.bad_list().string());
     }
   }
 

@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <cmath>
-#include <functional>
 #include <mutex>
 #include <queue>
 #include <utility>
@@ -13,7 +12,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build/shard_writer.h"
-#include "longhaul/data/store/new_directory.h"
+#include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/special_tokens.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/system/cpus.h"
@@ -72,9 +71,10 @@ class Splitter {
     const int64_t begin = document == 0 ? 0 : store_.document_end(document - 1);
     const int64_t end = store_.document_end(document);
     if (begin >= end) {
-      throw InputError("data", fmt::format("{}: document {} ends before it begins; "
-                                           "'longhaul verify' finds the file",
-                                           store_.path().string(), document));
+      fail_input(
+          "data",
+          "{}: document {} ends before it begins; 'longhaul verify' finds the file",
+          store_.path().string(), document);
     }
     Document result;
     const auto count = static_cast<size_t>(end - begin);
@@ -119,11 +119,10 @@ class Splitter {
   }
 
   [[noreturn]] void fail_empty() const {
-    throw InputError(
-        "data", fmt::format("{}: {} documents do not split into two sides "
-                            "this way; choose another --share or "
-                            "--documents",
-                            store_.path().string(), grouped(store_.info().documents)));
+    fail_input("data",
+               "{}: {} documents do not split into two sides this way; choose another "
+               "--share or --documents",
+               store_.path().string(), grouped(store_.info().documents));
   }
 
   int64_t special_inside(const Document& document) const {

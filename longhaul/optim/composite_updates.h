@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/optim/kernels/adamw.h"
+#include "longhaul/optim/kernels/lamb.h"
 
 namespace longhaul::optim {
 
@@ -54,5 +55,24 @@ inline constexpr int64_t kSquaresElements = int64_t{1} << 20;
 /// Adds sum_of_squares of x to `into`, fp64 of one element, on any device. The host does
 /// not wait.
 void add_squares_composite(const at::Tensor& x, const at::Tensor& into);
+
+/// Makes the first pass of LAMB (lamb.h) in ATen operations, on any device, in parts of
+/// at most `most` elements (parts_of). This is the reference of the fused form. Adds
+/// LambSums to `sums`, fp64 [2], on the device. The host does not wait.
+void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
+                            const at::Tensor& sums, int64_t most = 0);
+/// Makes the second pass in the same way: moves masters by step.lr times `rate`, fp64 of
+/// one element, on the device.
+void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step,
+                          const at::Tensor& rate, int64_t most = 0);
+
+/// Returns fp32 values rounded to bf16 stochastically, in ATen operations. The bits are
+/// those of the fused loops.
+at::Tensor rounded_composite(const at::Tensor& x, const Rounding& rounding, RoundingOf of,
+                             int64_t update);
+
+/// Writes fp32 values to a tensor of the state `t`, rounded as `t` says.
+void store_composite(const at::Tensor& into, const at::Tensor& x, RoundingOf of,
+                     const AdamWTensors& t, int64_t update);
 
 }  // namespace longhaul::optim
