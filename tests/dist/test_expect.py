@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from layouts import FP32, step_dir, train, write_run
 
 STEPS = ["run.steps=6", "checkpoint.every=0"]
@@ -92,6 +93,15 @@ def test_a_file_of_golden_losses_that_is_not_there_or_empty_is_refused(run, stor
     done = train(run, path, *FP32, *STEPS, f'run.golden={{ file = "{tmp_path}/empty.txt" }}',
                  check=False)
     assert done.returncode == 78 and "no loss in it" in done.stderr
+
+
+def test_a_device_is_told_its_share_of_the_rate_of_all_ranks(trained):
+    shares = []
+    for ranks in (1, 2):
+        lines = (trained((ranks, []), *FP32, *STEPS) / "metrics.jsonl").read_text().splitlines()
+        record = json.loads(lines[-1])
+        shares.append(record["tflops_per_device"] * ranks / record["tokens_per_s"])
+    assert shares[1] == pytest.approx(shares[0], rel=1e-6)
 
 
 def test_results_tell_the_batch_of_a_replica_from_that_of_a_step(trained):
