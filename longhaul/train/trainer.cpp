@@ -325,8 +325,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
-    // The state to which the run has gone back may be from before a change of the batch
-    // size. From there, run.epochs end at another step.
+    // The batch size may have been another at that step. Then run.epochs end elsewhere.
     total_steps_ = total_steps(session_, history_);
     last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
