@@ -152,7 +152,7 @@ void attention(const Report& report) {
     report(fmt::format("attention, {}", type == at::kFloat ? "fp32" : "bf16"),
            [&](bool fused) {
              for (const at::Tensor& x : {q, k, v}) x.mutable_grad().reset();
-             backward(ops::attention(q, k, v, {}, fused), dy);
+             backward(ops::attention(q, {k, v}, {}, fused), dy);
            });
   }
 }

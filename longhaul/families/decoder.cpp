@@ -78,20 +78,21 @@ Block llama_block(const DecoderSettings& s, const RopeConfig& rope, int64_t laye
   const auto norm = [&](const char* end) {
     return Norm{Norm::Kind::Rms, name + end, s.rms_norm_eps};
   };
-  Branch attention{.before = norm("input_layernorm"),
-                   .core = Attention{.query = {attn + "q_proj", query},
-                                     .key = {attn + "k_proj", key},
-                                     .value = {attn + "v_proj", key},
-                                     .out = {attn + "o_proj", s.hidden_size},
-                                     .head_dim = s.head_dim,
-                                     .rotation = Rotation{rope, s.head_dim},
-                                     .extras_last = true}};
-  Branch feed_forward{
+  Attention attention;
+  attention.query = {attn + "q_proj", query};
+  attention.key = {attn + "k_proj", key};
+  attention.value = {attn + "v_proj", key};
+  attention.out = {attn + "o_proj", s.hidden_size};
+  attention.head_dim = s.head_dim;
+  attention.rotation = Rotation{rope, s.head_dim};
+  attention.extras_last = true;
+  Branch first{.before = norm("input_layernorm"), .core = std::move(attention)};
+  Branch second{
       .before = norm("post_attention_layernorm"),
       .core = FeedForward{.gate = Linear{mlp + "gate_proj", s.intermediate_size},
                           .up = {mlp + "up_proj", s.intermediate_size},
                           .down = {mlp + "down_proj", s.hidden_size}}};
-  return {{{std::move(attention)}}, {{std::move(feed_forward)}}};
+  return {{{std::move(first)}}, {{std::move(second)}}};
 }
 
 /// Fields of config.json that are read of every decoder.

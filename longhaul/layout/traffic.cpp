@@ -132,30 +132,30 @@ class StepTraffic {
     }
   }
 
-  /// Adds the keys and values of the forward and again of the backward, and their fp32
-  /// gradients (parallel/context/).
+  /// Adds what attention keeps of positions, in the forward and again in the backward,
+  /// and its fp32 gradients (parallel/context/).
   void context(const UnitDescription& unit, int64_t forwards) {
     const int64_t ranks = layout_.shape.cp;
-    if (ranks == 1 || unit.forward.keys == 0) return;
-    const int64_t elements = passes_.tokens.inside *
-                             format::part_of(unit.forward.keys_split, unit.forward.keys,
-                                             layout_.tensor.rank(at_.tp))
-                                 .size();
+    if (ranks == 1) return;
     const bool again = passes_.form_of(unit).recompute != ForwardForm::Recompute::None;
     const int64_t rounds = forwards * (again ? 3 : 2);
     const int64_t c = passes_.form.compute_bytes;
-    if (config_.parallel.context == ContextKind::Ring) {
-      const int64_t steps = ranks - 1;
-      traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv,
-                   steps * rounds, 2 * elements * c);
-      traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv,
-                   steps * forwards, 2 * elements * 4);
-      return;
+    int64_t all = 0;  // bytes of all tensors
+    for (const size_t number : unit.forward.kept_positions) {
+      const int64_t bytes = unit.forward.tensors[number].bytes(
+          passes_.form, passes_.tokens, layout_.tensor.rank(at_.tp));
+      all += bytes;
+      if (config_.parallel.context == ContextKind::Ring) continue;
+      cut(TrafficKind::Context, GroupKind::Cp, Exchange::AllGather, rounds, bytes);
+      cut(TrafficKind::Context, GroupKind::Cp, Exchange::ReduceScatter, forwards,
+          bytes / c * 4);
     }
-    cut(TrafficKind::Context, GroupKind::Cp, Exchange::AllGather, 2 * rounds,
-        elements * c);
-    cut(TrafficKind::Context, GroupKind::Cp, Exchange::ReduceScatter, 2 * forwards,
-        elements * 4);
+    if (all == 0 || config_.parallel.context != ContextKind::Ring) return;
+    const int64_t steps = ranks - 1;
+    traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv, steps * rounds,
+                 all);
+    traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv,
+                 steps * forwards, all / c * 4);
   }
 
   /// Adds the rows of tokens that go to the ranks of their experts and come back, with

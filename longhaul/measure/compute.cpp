@@ -93,7 +93,7 @@ Probe attention(const Heads& h, bool backward, at::Device device) {
       "FLOP", products * half_product, [q, k, v, dy, backward, device] {
         const device::BackwardHere here;
         const at::AutoGradMode mode(backward);
-        const at::Tensor y = ops::attention(q, k, v, {}, /*fused=*/true);
+        const at::Tensor y = ops::attention(q, {k, v}, {}, /*fused=*/true);
         if (backward) {
           torch::autograd::Engine::get_default_engine().execute(
               {torch::autograd::impl::gradient_edge(y)}, {dy}, /*keep_graph=*/false,

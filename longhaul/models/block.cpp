@@ -54,19 +54,17 @@ void prepare(Core& core, nn::RopeTables& tables) {
       [](nn::Experts&) {});
 }
 
-/// Returns an empty cache for the layer, or nothing if the layer keeps nothing of other
+/// Returns an empty cache for the layer, without tensors if the layer keeps nothing of
 /// positions.
-std::optional<nn::KvCache::Layer> make_cache(const Core& core, int64_t batch,
-                                             int64_t capacity,
-                                             const at::TensorOptions& options) {
-  using Made = std::optional<nn::KvCache::Layer>;
+ops::KeptPositions make_cache(const Core& core, int64_t batch, int64_t capacity,
+                              const at::TensorOptions& options) {
   return families::by_kind(
       core,
-      [&](const nn::Attention& layer) -> Made {
+      [&](const nn::Attention& layer) {
         return layer.make_cache(batch, capacity, options);
       },
-      [](const nn::FeedForward&) -> Made { return std::nullopt; },
-      [](const nn::Experts&) -> Made { return std::nullopt; });
+      [](const nn::FeedForward&) { return ops::KeptPositions(); },
+      [](const nn::Experts&) { return ops::KeptPositions(); });
 }
 
 }  // namespace
@@ -130,12 +128,12 @@ void Block::prepare(nn::RopeTables& tables) {
   }
 }
 
-nn::KvCache::Layer Block::make_cache(int64_t batch, int64_t capacity,
+ops::KeptPositions Block::make_cache(int64_t batch, int64_t capacity,
                                      const at::TensorOptions& options) const {
   for (const Step& step : steps_) {
     for (const Branch& branch : step.branches) {
       auto cache = models::make_cache(branch.core, batch, capacity, options);
-      if (cache) return *std::move(cache);
+      if (!cache.empty()) return cache;
     }
   }
   return {};

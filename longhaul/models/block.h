@@ -26,7 +26,7 @@ class Block {
   /// Gives the block's attention its tables of rotations.
   void prepare(nn::RopeTables& tables);
   /// Returns an empty cache for the block's attention.
-  nn::KvCache::Layer make_cache(int64_t batch, int64_t capacity,
+  ops::KeptPositions make_cache(int64_t batch, int64_t capacity,
                                 const at::TensorOptions& options) const;
 
  private:

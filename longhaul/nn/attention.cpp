@@ -13,19 +13,14 @@
 namespace longhaul::nn {
 namespace {
 
-/// Appends [B, S, heads, D] to the cache; returns all positions up to now.
-at::Tensor append(at::Tensor& store, const at::Tensor& fresh, int64_t length) {
-  store.narrow(1, length, fresh.size(1)).copy_(fresh);
-  return store.narrow(1, 0, length + fresh.size(1));
-}
-
-/// (q, k, v) -> [T, Hq D]. Holds what it needs of the context by value.
+/// (q, what is kept of positions...) -> [T, Hq D]. Holds what it needs of the context by
+/// value.
 ops::TensorFunction attention_core(const ForwardContext& context,
-                                   const ops::AttentionMask& mask) {
-  return [core = context.attention, mask,
+                                   const ops::AttentionProblem& problem) {
+  AttentionCore core = context.attention ? context.attention : ops::attention;
+  return [core = std::move(core), problem,
           fused = context.fused](const std::vector<at::Tensor>& t) {
-    const at::Tensor y = core ? core(t[0], t[1], t[2], mask, fused)
-                              : ops::attention(t[0], t[1], t[2], mask, fused);
+    const at::Tensor y = core(t[0], {t.begin() + 1, t.end()}, problem, fused);
     return y.view({y.size(0) * y.size(1), -1});
   };
 }
@@ -49,13 +44,8 @@ Attention::Attention(tensor::ParameterSet& parameters, const families::Attention
       k_(parameters, form.key),
       v_(parameters, form.value),
       o_(parameters, form.out),
-      norms_over_all_heads_(form.norms_over_all_heads),
-      scale_(form.scale),
-      rotation_(form.rotation),
-      head_dim_(form.head_dim),
-      layer_(layer),
-      window_(form.window.value_or(ops::kNoWindow)),
-      dropout_(form.dropout) {
+      form_(form),
+      layer_(layer) {
   if (!form.query_norm) return;
   LH_ASSERT(
       !form.norms_over_all_heads || form.query_norm->form == RmsForm::WeightBeforeCast,
@@ -66,31 +56,39 @@ Attention::Attention(tensor::ParameterSet& parameters, const families::Attention
 }
 
 void Attention::prepare(RopeTables& tables) {
-  if (rotation_) rope_ = tables.table(*rotation_);
+  if (form_.rotation) rope_ = tables.table(*form_.rotation);
 }
 
-KvCache::Layer Attention::make_cache(int64_t batch, int64_t capacity,
-                                     const at::TensorOptions& options) const {
-  const int64_t key_heads = k_.weight()->slice().extent[0] / head_dim_;
+ops::KeptPositions KvCache::append(int64_t layer, const ops::KeptPositions& fresh) {
+  auto store = layers.at(static_cast<size_t>(layer - first_layer)).begin();
+  return ops::each_of(fresh, [&](const at::Tensor& x) {
+    store->narrow(1, length, x.size(1)).copy_(x);
+    return (store++)->narrow(1, 0, length + x.size(1));
+  });
+}
+
+ops::KeptPositions Attention::make_cache(int64_t batch, int64_t capacity,
+                                         const at::TensorOptions& options) const {
+  const int64_t key_heads = k_.weight()->slice().extent[0] / form_.head_dim;
   const auto store = [&] {
-    return at::zeros({batch, capacity, key_heads, head_dim_}, options);
+    return at::zeros({batch, capacity, key_heads, form_.head_dim}, options);
   };
   return {store(), store()};
 }
 
-ops::AttentionMask Attention::mask(const ForwardContext& context) const {
+ops::AttentionProblem Attention::problem(const ForwardContext& context) const {
   const Batch& batch = context.batch;
-  ops::AttentionMask out{batch.document_start, window_, batch.document_end};
-  out.scale = scale_;
-  out.dropout = dropout_draws(dropout_, layer_, DropoutSite::Attention, context);
-  out.documents = batch.documents;
-  out.dropout.first_head = q_.weight()->slice().offset[0] / head_dim_;
+  ops::AttentionProblem out{
+      form_, batch.document_start, batch.document_end, batch.documents,
+      dropout_draws(form_.dropout, layer_, DropoutSite::Attention, context)};
+  out.dropout.first_head = q_.weight()->slice().offset[0] / form_.head_dim;
   return out;
 }
 
 ops::Heads Attention::normed(const ops::Heads& heads,
                              const ForwardContext& context) const {
-  if (!norms_over_all_heads_) return ops::rms_norm_heads(heads, *norms_, context.fused);
+  if (!form_.norms_over_all_heads)
+    return ops::rms_norm_heads(heads, *norms_, context.fused);
   ops::WideNorms norms{norms_->q, norms_->k, norms_->eps};
   if (context.region != nullptr) {
     norms.combine = [region = context.region](at::Tensor& sums) {
@@ -104,7 +102,7 @@ ops::Heads Attention::heads(const ops::LinearInput& in,
                             const ForwardContext& context) const {
   const at::Tensor& positions = context.batch.positions;
   const auto by_head = [&](const at::Tensor& y) {
-    return y.view({y.size(0), -1, head_dim_});
+    return y.view({y.size(0), -1, form_.head_dim});
   };
   const auto y = Linear::forward_all({&q_, &k_, &v_}, in, context);
   ops::Heads out{by_head(y[0]), by_head(y[1]), by_head(y[2])};
@@ -117,21 +115,15 @@ ops::Heads Attention::heads(const ops::LinearInput& in,
 
 at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
   const auto sequences = [&](const at::Tensor& y) {
-    return y.view({context.batch.rows, context.batch.seq, -1, head_dim_});
+    return y.view({context.batch.rows, context.batch.seq, -1, form_.head_dim});
   };
   const ops::Heads projected = heads(context.enter(x), context);
-  const at::Tensor q = sequences(projected.q);
-  at::Tensor k = sequences(projected.k);
-  at::Tensor v = sequences(projected.v);
-  if (context.cache != nullptr) {
-    const int64_t number = layer_ - context.cache->first_layer;
-    KvCache::Layer& seen = context.cache->layers.at(static_cast<size_t>(number));
-    k = append(seen.keys, k, context.cache->length);
-    v = append(seen.values, v, context.cache->length);
-  }
-  const ops::TensorFunction core = attention_core(context, mask(context));
+  ops::KeptPositions inputs{sequences(projected.k), sequences(projected.v)};
+  if (context.cache != nullptr) inputs = context.cache->append(layer_, inputs);
+  inputs.insert(inputs.begin(), sequences(projected.q));
+  const ops::TensorFunction core = attention_core(context, problem(context));
   return o_.forward(
-      context.selective_recompute ? ops::recomputed(core, {q, k, v}) : core({q, k, v}),
+      context.selective_recompute ? ops::recomputed(core, inputs) : core(inputs),
       context);
 }
 

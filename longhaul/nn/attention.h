@@ -43,11 +43,11 @@ class Attention {
   /// there is a region.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   /// Makes an empty cache for `batch` sequences of up to `capacity` positions.
-  KvCache::Layer make_cache(int64_t batch, int64_t capacity,
-                            const at::TensorOptions& options) const;
+  ops::KeptPositions make_cache(int64_t batch, int64_t capacity,
+                                const at::TensorOptions& options) const;
 
  private:
-  ops::AttentionMask mask(const ForwardContext& context) const;
+  ops::AttentionProblem problem(const ForwardContext& context) const;
   /// Returns projected, normed and rotated heads: q, k and v are [T, heads, D].
   ops::Heads heads(const ops::LinearInput& in, const ForwardContext& context) const;
   ops::Heads normed(const ops::Heads& heads, const ForwardContext& context) const;
@@ -55,14 +55,9 @@ class Attention {
   Linear q_, k_, v_;
   OutLinear o_;
   std::optional<ops::HeadNorms> norms_;
-  bool norms_over_all_heads_;
-  std::optional<double> scale_;
-  std::optional<families::Rotation> rotation_;
+  families::Attention form_;
   std::shared_ptr<const ops::RopeTable> rope_;  ///< null without a rotation
-  int64_t head_dim_;
   int64_t layer_;
-  int64_t window_;
-  double dropout_;
 };
 
 }  // namespace longhaul::nn

@@ -17,16 +17,15 @@
 
 namespace longhaul::nn {
 
-/// Keys and values of the positions that a generation has seen, one pair for each layer
-/// of a stage.
+/// What attention has kept of the positions that a generation has seen.
 struct KvCache {
-  struct Layer {
-    at::Tensor keys;    ///< [B, capacity, Hkv, D]
-    at::Tensor values;  ///< [B, capacity, Hkv, D]
-  };
-  std::vector<Layer> layers;
+  /// One for each layer of a stage: tensors [B, capacity, ...].
+  std::vector<ops::KeptPositions> layers;
   int64_t first_layer = 0;  ///< the first layer's number in the whole model
   int64_t length = 0;       ///< positions that are filled, the same in every layer
+
+  /// Appends new positions of a layer behind `length`. Returns all positions up to these.
+  ops::KeptPositions append(int64_t layer, const ops::KeptPositions& fresh);
 };
 
 /// The tensors that blocks and stages hand on, in the order of ModelDescription::passed.
@@ -87,12 +86,12 @@ struct Losses {
 };
 
 /// A function that replaces ops::attention if keys and values lie on several ranks
-/// (context parallelism). q [B, S, Hq, D], k and v [B, S, Hkv, D] hold this rank's
-/// positions. The start and end of the mask are Batch::document_start and document_end.
-/// The result has the shape and dtype of q.
-using AttentionCore = std::function<at::Tensor(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const ops::AttentionMask& mask, bool fused)>;
+/// (context parallelism). q [B, S, Hq, D] and `kept` hold this rank's positions. The
+/// start and end of the problem are Batch::document_start and document_end. The result
+/// has the shape and dtype of q.
+using AttentionCore =
+    std::function<at::Tensor(const at::Tensor& q, const ops::KeptPositions& kept,
+                             const ops::AttentionProblem& problem, bool fused)>;
 
 /// The edges of a region in which features are split over ranks (tensor parallelism,
 /// Shoeybi et al., "Megatron-LM"). Outside of the regions the token dim may be split

@@ -227,9 +227,8 @@ TEST_P(GpuOps, AttentionIsTheSame) {
   compare([&](at::Device device) -> Results {
     const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
                      mv = leaf(v.to(device));
-    AttentionMask mask{start.to(device)};
-    mask.scale = 0.03;
-    const at::Tensor y = attention(mq, mk, mv, mask, fused());
+    AttentionProblem mask{{.scale = 0.03}, start.to(device)};
+    const at::Tensor y = attention(mq, {mk, mv}, mask, fused());
     backward(y, dy.to(device));
     return {y, mq.grad(), mk.grad(), mv.grad()};
   });
@@ -244,9 +243,8 @@ TEST_P(GpuOps, WholeCausalAttentionOfOneMatrixIsTheSame) {
         return all.narrow(2, from, heads).detach().set_requires_grad(true);
       };
       const at::Tensor q = part(0, 6), k = part(6, 2), v = part(8, 2);
-      AttentionMask mask;
-      mask.scale = scale;
-      const at::Tensor y = attention(q, k, v, mask, fused());
+      const AttentionProblem mask{{.scale = scale}};
+      const at::Tensor y = attention(q, {k, v}, mask, fused());
       backward(y, dy.to(device));
       return {y, q.grad(), k.grad(), v.grad()};
     });
@@ -261,12 +259,12 @@ TEST_P(GpuOps, AttentionToLaterKeysWithDropoutIsTheSame) {
   compare([&](at::Device device) -> Results {
     const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
                      mv = leaf(v.to(device));
-    AttentionMask mask;
+    AttentionProblem mask;
     mask.document_end = end.to(device);
     mask.dropout.probability = 0.1;
     mask.dropout.key = 7;
     mask.dropout.sequences = at::tensor({3L, 1L << 40}, at::kLong).to(device);
-    const at::Tensor y = attention(mq, mk, mv, mask, fused());
+    const at::Tensor y = attention(mq, {mk, mv}, mask, fused());
     backward(y, dy.to(device));
     return {y, mq.grad(), mk.grad(), mv.grad()};
   });

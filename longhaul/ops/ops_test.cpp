@@ -322,16 +322,18 @@ TEST_P(Ops, GatedProductMatchesAutograd) {
 
 /// Returns attention with a whole score matrix, in the dtype of its inputs.
 at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionMask& mask) {
+                           const AttentionProblem& mask) {
   const at::Tensor& start = mask.document_start;
-  const int64_t window = mask.window;
+  const int64_t window = mask.reach();
   const int64_t S = q.size(1), K = k.size(1), group = q.size(2) / k.size(2);
   const auto heads = [](const at::Tensor& x) { return x.transpose(1, 2); };
   const at::Tensor keys = heads(k).repeat_interleave(group, 1);
   const at::Tensor values = heads(v).repeat_interleave(group, 1);
   at::Tensor scores =
-      at::matmul(heads(q), keys.transpose(2, 3)) *
-      mask.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+      at::matmul(heads(q), keys.transpose(2, 3)) * mask.scale_of<double>(q.size(3));
+  if (mask.score_cap > 0.0) {
+    scores = at::tanh(scores / mask.score_cap) * mask.score_cap;
+  }
   const at::Tensor key = at::arange(K);
   const at::Tensor query = at::arange(K - S, K).unsqueeze(1);
   at::Tensor hidden = key > query;
@@ -345,8 +347,9 @@ at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 struct AttentionCase {
   int64_t batch, queries, cached, query_heads, key_heads, dim;
   bool documents;
-  int64_t window = kNoWindow;
+  std::optional<int64_t> window = {};
   std::optional<double> scale = {};
+  double cap = 0.0;
 };
 
 void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
@@ -358,8 +361,7 @@ void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
   const at::Tensor k = random(c.cached + c.queries, c.key_heads);
   const at::Tensor v = random(c.cached + c.queries, c.key_heads);
   const at::Tensor dy = random(c.queries, c.query_heads);
-  AttentionMask mask{{}, c.window};
-  mask.scale = c.scale;
+  AttentionProblem mask{{c.scale, c.window, c.cap}};
   if (c.documents) {
     at::Tensor& start = mask.document_start;
     start = at::zeros({c.batch, c.queries}, at::kInt);
@@ -368,7 +370,7 @@ void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
     }
   }
   const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
-  const at::Tensor y = attention(mq, mk, mv, mask, fused);
+  const at::Tensor y = attention(mq, {mk, mv}, mask, fused);
   backward(y, dy);
   const auto wide = [](const at::Tensor& x) { return leaf(x.to(at::kDouble)); };
   const at::Tensor wq = wide(q), wk = wide(k), wv = wide(v);
@@ -419,6 +421,15 @@ TEST_P(Ops, AttentionMultipliesScoresByTheScaleOfItsMask) {
     check({2, 70, 0, 4, 2, 12, false});  // a head dim that no kernel of ours takes
     check({1, 19, 40, 2, 1, 16, false});
   }
+}
+
+TEST_P(Ops, AttentionCapsScoresWithinAWindowAndOverCachedPositions) {
+  const auto check = [&](AttentionCase c) {
+    c.cap = 0.9;
+    check_attention(c, type(), fused(), 2 * tolerance());
+  };
+  check({2, 300, 0, 4, 2, 64, true, 40, 0.3});
+  check({1, 19, 40, 2, 1, 16, false});
 }
 
 TEST_P(Ops, LossHeadMatchesAutograd) {

@@ -3,13 +3,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/headeronly/version.h>
 
 #include <cstdlib>
 #include <set>
 
 #include "longhaul/device/device.h"
-#include "longhaul/ops/attention/library_attention.h"
+#include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/ops/linear/products.h"
 
@@ -27,6 +28,18 @@ Json library_limits() {
     if (const char* value = std::getenv(name)) limits[name] = value;
   }
   return limits;
+}
+
+/// Returns what computes the attention of the network's layers on this rank.
+std::string attention_of_layers(const families::Network& network, at::ScalarType compute,
+                                at::Device device) {
+  std::set<std::string> found;
+  for (const families::Block& block : network.blocks) {
+    if (const families::Attention* layer = families::attention_of(block)) {
+      found.insert(ops::describe_attention(*layer, layer->head_dim, compute, device));
+    }
+  }
+  return fmt::format("{}", fmt::join(found, "; "));
 }
 
 }  // namespace
@@ -52,14 +65,15 @@ Json merge_fingerprints(const std::vector<Json>& of_ranks) {
   return merged;
 }
 
-Json fingerprint_of(const Machine& machine, const std::string& layout) {
+Json fingerprint_of(const Machine& machine, const std::string& layout,
+                    const families::Network& network) {
   const at::ScalarType compute = tensor::to_scalar_type(machine.policy.compute);
   const Json place = {
       {"layout", layout},
       {"device", device::name(machine.device)},
       {"collectives", device::describe_sums(machine.device, *machine.world)},
       {"products", ops::describe_products(compute, machine.device)},
-      {"attention", ops::library::describe_attention(compute, machine.device)}};
+      {"attention", attention_of_layers(network, compute, machine.device)}};
   std::vector<Json> of_ranks;
   for (const std::string& text :
        machine.world->gather_strings(json_text(numerics_fingerprint(place)))) {

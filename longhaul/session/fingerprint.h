@@ -21,8 +21,9 @@ Json numerics_fingerprint(const Json& place);
 Json merge_fingerprints(const std::vector<Json>& of_ranks);
 
 /// Returns the fingerprint of all ranks, which lie as `layout` says
-/// (LayoutDescription::describe). Collective.
-Json fingerprint_of(const Machine& machine, const std::string& layout);
+/// (LayoutDescription::describe) and compute this network. Collective.
+Json fingerprint_of(const Machine& machine, const std::string& layout,
+                    const families::Network& network);
 
 /// How a checkpoint's fingerprint compares with the present fingerprint.
 struct FingerprintComparison {

@@ -21,7 +21,7 @@
 namespace longhaul::softdev_test {
 namespace {
 
-using ops::AttentionMask, ops::AttentionPart;
+using ops::AttentionProblem, ops::AttentionPart;
 
 /// Launches and bytes of the operations of this name.
 std::pair<int64_t, int64_t> tallied(const std::string& name) {
@@ -215,7 +215,7 @@ TEST(Experts, AreComputedWithoutAWaitOfTheHost) {
 struct AttentionCase {
   std::string name;
   int64_t heads = 8, key_heads = 2, queries = 20, keys = 20;
-  AttentionMask mask = {};
+  AttentionProblem mask = {};
 };
 
 /// Returns result and gradients on the host in fp32.
@@ -228,33 +228,33 @@ std::vector<at::Tensor> attended(const AttentionCase& c, at::Device on, bool fus
                                 random(c.keys, c.key_heads)};
   const at::Tensor dy = random(c.queries, c.heads).to(on);
   for (at::Tensor& x : in) x = x.to(on).set_requires_grad(true);
-  AttentionMask mask = c.mask;
+  AttentionProblem mask = c.mask;
   for (at::Tensor* t :
        {&mask.document_start, &mask.document_end, &mask.documents.bounds}) {
     if (t->defined()) *t = t->to(on);
   }
   const device::BackwardHere here;
-  const at::Tensor y = ops::attention(in[0], in[1], in[2], mask, fused);
+  const at::Tensor y = ops::attention(in[0], {in[1], in[2]}, mask, fused);
   torch::autograd::backward({y}, {dy});
   std::vector<at::Tensor> results = {y.detach().cpu().to(at::kFloat)};
   for (const at::Tensor& x : in) results.push_back(x.grad().cpu().to(at::kFloat));
   return results;
 }
 
-AttentionMask window_of(int64_t size) {
-  AttentionMask mask;
+AttentionProblem window_of(std::optional<int64_t> size) {
+  AttentionProblem mask;
   mask.window = size;
   return mask;
 }
 
-AttentionMask scale_of_scores(double scale) {
-  AttentionMask mask;
+AttentionProblem scale_of_scores(double scale) {
+  AttentionProblem mask;
   mask.scale = scale;
   return mask;
 }
 
-AttentionMask documents(bool both_sides, int64_t window = ops::kNoWindow) {
-  AttentionMask mask = window_of(window);
+AttentionProblem documents(bool both_sides, std::optional<int64_t> window = {}) {
+  AttentionProblem mask = window_of(window);
   const std::vector<int32_t> bounds = {0, 7, 20, 24, 40};
   mask.document_start = at::zeros({2, 20}, at::kInt);
   at::Tensor end = at::zeros({2, 20}, at::kInt);
@@ -316,7 +316,8 @@ TEST(FlashAttention, MovesItsInputsAndResultsOnce) {
 }
 
 /// Queries [9, 24) of a sequence with the keys of all, a part after the other.
-std::vector<at::Tensor> of_parts(int64_t window, at::Device on, bool fused) {
+std::vector<at::Tensor> of_parts(std::optional<int64_t> window, at::Device on,
+                                 bool fused) {
   at::manual_seed(5);
   const int64_t first = 9, n = 15;
   const auto random = [&](int64_t rows, int64_t heads) {
@@ -332,8 +333,12 @@ std::vector<at::Tensor> of_parts(int64_t window, at::Device on, bool fused) {
   const auto each = [&](const auto& call) {
     for (size_t i = 0; i + 1 < ends.size(); ++i) {
       const int64_t from = ends[i], rows = ends[i + 1] - from;
-      call(AttentionPart{q, k.narrow(1, from, rows), v.narrow(1, from, rows),
-                         window_of(window), first, from, fused},
+      call(AttentionPart{q,
+                         {k.narrow(1, from, rows), v.narrow(1, from, rows)},
+                         window_of(window),
+                         first,
+                         from,
+                         fused},
            from, rows);
     }
   };
@@ -342,14 +347,14 @@ std::vector<at::Tensor> of_parts(int64_t window, at::Device on, bool fused) {
   });
   const at::Tensor rounded = out.to(at::kBFloat16);
   each([&](const AttentionPart& part, int64_t from, int64_t rows) {
-    at::Tensor dk_part = dk.narrow(1, from, rows), dv_part = dv.narrow(1, from, rows);
-    ops::attention_part_backward(part, dout, rounded, lse, dq, dk_part, dv_part);
+    ops::attention_part_backward(part, dout, rounded, lse, dq,
+                                 {dk.narrow(1, from, rows), dv.narrow(1, from, rows)});
   });
   return {out.cpu(), lse.cpu(), dq.cpu(), dk.cpu(), dv.cpu()};
 }
 
 TEST(FlashAttention, OfPartsOfTheKeysMerges) {
-  for (const int64_t window : {ops::kNoWindow, int64_t{3}, int64_t{8}}) {
+  for (const std::optional<int64_t> window : {std::optional<int64_t>(), {3}, {8}}) {
     std::vector<at::Tensor> found;
     const int64_t merges = tallied("longhaul::merge_attention").first;
     const int64_t parts = added("aten::_flash_attention_backward", [&] {
@@ -360,7 +365,7 @@ TEST(FlashAttention, OfPartsOfTheKeysMerges) {
     const auto expected = of_parts(window, at::kCPU, false);
     for (size_t i = 0; i < expected.size(); ++i) {
       expect_near(found[i], expected[i],
-                  std::to_string(window) + " " + std::to_string(i));
+                  std::to_string(window.value_or(0)) + " " + std::to_string(i));
     }
   }
 }
@@ -372,10 +377,7 @@ TEST(FlashAttention, TakesAPartInByOneLaunch) {
   at::Tensor out = at::zeros({2, 3, 4, 16}, fp32);
   at::Tensor lse = at::full({2, 4, 3}, -std::numeric_limits<float>::infinity(), fp32);
   EXPECT_EQ(added("longhaul::merge_attention",
-                  [&] {
-                    ops::attention_part_forward(
-                        {q, q, q, window_of(ops::kNoWindow), 0, 0}, out, lse);
-                  }),
+                  [&] { ops::attention_part_forward({q, {q, q}, {}, 0, 0}, out, lse); }),
             // The part in bf16, the result read and written, three times a row.
             Moved(1, 384 * (2 + 4 + 4) + 24 * (4 + 4 + 4)));
 }
@@ -391,7 +393,7 @@ std::vector<at::Tensor> by_ranks(int ranks, const std::vector<at::Tensor>& whole
     }
     return at::cat(chunks, 1).to(device());
   };
-  std::vector<parallel::KeyValues> keys, gradients;
+  std::vector<ops::KeptPositions> keys, gradients;
   for (int r = 0; r < ranks; ++r) {
     keys.push_back({of_rank(whole[1], r), of_rank(whole[2], r)});
     gradients.push_back(parallel::zero_gradients(keys.back()));
@@ -426,8 +428,8 @@ std::vector<at::Tensor> by_ranks(int ranks, const std::vector<at::Tensor>& whole
     put(results[1], dq, r);
   }
   for (int r = 0; r < ranks; ++r) {
-    put(results[2], gradients[static_cast<size_t>(r)].keys, r);
-    put(results[3], gradients[static_cast<size_t>(r)].values, r);
+    put(results[2], gradients[static_cast<size_t>(r)][0], r);
+    put(results[3], gradients[static_cast<size_t>(r)][1], r);
   }
   return results;
 }
@@ -442,7 +444,7 @@ TEST(FlashAttention, OfARankIsOneCallForEachRanksKeys) {
   for (size_t i = 0; i < 3; ++i) {
     leaves.push_back(whole[i].clone().set_requires_grad(true));
   }
-  const at::Tensor out = ops::attention(leaves[0], leaves[1], leaves[2], {}, false);
+  const at::Tensor out = ops::attention(leaves[0], {leaves[1], leaves[2]}, {}, false);
   torch::autograd::backward({out}, {whole[3]});
   const std::vector<at::Tensor> expected = {out.detach(), leaves[0].grad(),
                                             leaves[1].grad(), leaves[2].grad()};

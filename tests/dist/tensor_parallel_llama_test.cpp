@@ -138,7 +138,7 @@ TEST(TensorParallelLlama, TheCacheHasTheKeyHeadsOfItsRank) {
   const auto model = models::build(config);
   apply_shard_plan(model->parameters(), {2, false}, 1);
   twin::bind_values(model->parameters(), at::kFloat);
-  EXPECT_EQ(model->make_cache(1, 4, at::kFloat).layers.at(0).keys.size(2), 1);
+  EXPECT_EQ(model->make_cache(1, 4, at::kFloat).layers.at(0).at(0).size(2), 1);
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ std::pair<int64_t, int64_t> held_by(const NormKeptCase& c, const layout::ShardPl
                                [&](at::Tensor& sums) { region.sum_features(sums); }};
     const ops::Heads h =
         ops::wide_norm_heads({heads(y[0]), heads(y[1]), heads(y[2])}, norms);
-    const at::Tensor attended = ops::attention(h.q.unsqueeze(0), h.k.unsqueeze(0),
-                                               h.v.unsqueeze(0), {}, c.form.fused);
+    const at::Tensor attended = ops::attention(
+        h.q.unsqueeze(0), {h.k.unsqueeze(0), h.v.unsqueeze(0)}, {}, c.form.fused);
     root = torch::autograd::impl::gradient_edge(
         region.leave(ops::linear(attended.view({kNormTokens, -1}), p[5], gradients)));
   }

@@ -13,12 +13,14 @@ namespace longhaul::nn::testing {
 inline families::Attention attention_form(
     const std::string& name, int64_t head_dim,
     const std::optional<families::Rotation>& rotation = {}) {
-  return {.query = {name + ".q_proj"},
-          .key = {name + ".k_proj"},
-          .value = {name + ".v_proj"},
-          .out = {name + ".o_proj"},
-          .head_dim = head_dim,
-          .rotation = rotation};
+  families::Attention form;
+  form.query = {name + ".q_proj"};
+  form.key = {name + ".k_proj"};
+  form.value = {name + ".v_proj"};
+  form.out = {name + ".o_proj"};
+  form.head_dim = head_dim;
+  form.rotation = rotation;
+  return form;
 }
 
 /// Returns a gated feed-forward with the projections NAME.gate_proj, up_proj and

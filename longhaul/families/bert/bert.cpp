@@ -74,24 +74,22 @@ Block bert_block(const BertSettings& s, int64_t layer) {
     return Norm{Norm::Kind::Layer, name + end, s.layer_norm_eps};
   };
   const int64_t H = s.hidden_size;
-  Branch attention{
-      .core =
-          Attention{.query = projection("attention.q_proj", "attention.self.query", H),
-                    .key = projection("attention.k_proj", "attention.self.key", H),
-                    .value = projection("attention.v_proj", "attention.self.value", H),
-                    .out = projection("attention.o_proj", "attention.output.dense", H),
-                    .head_dim = H / s.num_attention_heads,
-                    .causal = false,
-                    .dropout = s.attention_dropout},
-      .dropout = s.hidden_dropout};
-  Branch feed_forward{
-      .core = FeedForward{.up = projection("up_proj", "intermediate.dense",
-                                           s.intermediate_size),
-                          .down = projection("down_proj", "output.dense", H),
-                          .activation = s.activation},
-      .dropout = s.hidden_dropout};
-  return {{{std::move(attention)}, norm("attention.output.LayerNorm")},
-          {{std::move(feed_forward)}, norm("output.LayerNorm")}};
+  Attention attention;
+  attention.query = projection("attention.q_proj", "attention.self.query", H);
+  attention.key = projection("attention.k_proj", "attention.self.key", H);
+  attention.value = projection("attention.v_proj", "attention.self.value", H);
+  attention.out = projection("attention.o_proj", "attention.output.dense", H);
+  attention.head_dim = H / s.num_attention_heads;
+  attention.causal = false;
+  attention.dropout = s.attention_dropout;
+  Branch first{.core = std::move(attention), .dropout = s.hidden_dropout};
+  Branch second{.core = FeedForward{.up = projection("up_proj", "intermediate.dense",
+                                                     s.intermediate_size),
+                                    .down = projection("down_proj", "output.dense", H),
+                                    .activation = s.activation},
+                .dropout = s.hidden_dropout};
+  return {{{std::move(first)}, norm("attention.output.LayerNorm")},
+          {{std::move(second)}, norm("output.LayerNorm")}};
 }
 
 Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t positions) {

@@ -103,9 +103,9 @@ void check_forward(const UnitDescription& unit, size_t number) {
             number);
   LH_ASSERT((unit.kind == UnitKind::Head) == (forward.logits > 0),
             "unit {} has logits of width {}", number, forward.logits);
-  LH_ASSERT((unit.work.attention > 0.0) == (forward.keys > 0),
-            "unit {} has attention of {} multiplications with keys of width {}", number,
-            unit.work.attention, forward.keys);
+  LH_ASSERT((unit.work.attention > 0.0) == !forward.kept_positions.empty(),
+            "unit {} has attention of {} multiplications with {} tensors of positions",
+            number, unit.work.attention, forward.kept_positions.size());
   LH_ASSERT(unit.work.window > 0, "unit {} sees {} positions", number, unit.work.window);
 }
 

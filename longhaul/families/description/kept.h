@@ -121,8 +121,9 @@ struct UnitForward {
   /// Activations that linear layers take on entering a region. Where tokens are split
   /// outside of regions, these activations are not kept but gathered again.
   int taken = 0;
-  int64_t keys = 0;  ///< width of all keys of the unit, and also of its values
-  std::optional<format::ShardSplit> keys_split = {};
+  /// Numbers, among `tensors`, of what attention keeps of positions for the queries of
+  /// other positions (ops::KeptPositions).
+  std::vector<size_t> kept_positions = {};
   int64_t routed = 0;  ///< experts that each token is sent to; 0: the unit has none
   int64_t routes = 0;  ///< experts among which the unit's router chooses
   int64_t logits = 0;  ///< width of the head's result

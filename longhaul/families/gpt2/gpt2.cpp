@@ -101,13 +101,13 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
   const auto part = [&](const char* end, int64_t number) {
     return gpt2_projection(attn + end, attn + "c_attn", s.n_embd, number, 3);
   };
-  const Attention attention{
-      .query = part("q_proj", 0),
-      .key = part("k_proj", 1),
-      .value = part("v_proj", 2),
-      .out = residual(gpt2_projection(attn + "o_proj", attn + "c_proj", s.n_embd)),
-      .head_dim = s.n_embd / s.n_head,
-      .dropout = s.attention_dropout};
+  Attention attention;
+  attention.query = part("q_proj", 0);
+  attention.key = part("k_proj", 1);
+  attention.value = part("v_proj", 2);
+  attention.out = residual(gpt2_projection(attn + "o_proj", attn + "c_proj", s.n_embd));
+  attention.head_dim = s.n_embd / s.n_head;
+  attention.dropout = s.attention_dropout;
   const FeedForward feed_forward{
       .up = gpt2_projection(mlp + "up_proj", mlp + "c_fc", s.n_inner),
       .down = residual(gpt2_projection(mlp + "down_proj", mlp + "c_proj", s.n_embd)),

@@ -86,13 +86,15 @@ Attention neox_attention(const GptNeoxSettings& s, const std::string& name) {
     out.stored->period = 3 * s.head_dim();
     return out;
   };
-  return {.query = part("q_proj", 0),
-          .key = part("k_proj", 1),
-          .value = part("v_proj", 2),
-          .out = neox_projection(name + "o_proj", name + "dense", s.hidden_size,
-                                 s.attention_bias),
-          .head_dim = s.head_dim(),
-          .rotation = Rotation{s.rope, s.rotated}};
+  Attention attention;
+  attention.query = part("q_proj", 0);
+  attention.key = part("k_proj", 1);
+  attention.value = part("v_proj", 2);
+  attention.out =
+      neox_projection(name + "o_proj", name + "dense", s.hidden_size, s.attention_bias);
+  attention.head_dim = s.head_dim();
+  attention.rotation = Rotation{s.rope, s.rotated};
+  return attention;
 }
 
 Block neox_block(const GptNeoxSettings& s, int64_t layer) {

@@ -35,8 +35,7 @@ format::Heads heads_of(const Attention& attention) {
 }
 
 Feature add_layer(UnitMaker& unit, const Attention& attention, const Feature& x) {
-  if (!attention.causal) unit.both_ways();
-  if (attention.window) unit.window(*attention.window);
+  unit.sees(attention.reach(), attention.causal);
   unit.enter();
   Feature q = add_heads(unit, attention.query, x, ShardUnit::QueryHeads, attention);
   Feature k = add_heads(unit, attention.key, x, ShardUnit::KeyHeads, attention);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "longhaul/families/layers/attention_scores.h"
 #include "longhaul/families/layers/linear.h"
 #include "longhaul/families/layers/norm.h"
 #include "longhaul/families/layers/rotation.h"
@@ -10,7 +11,7 @@
 namespace longhaul::families {
 
 /// Grouped-query self-attention.
-struct Attention {
+struct Attention : AttentionScores {
   Linear query, key, value, out;
   int64_t head_dim = 0;
   std::optional<Rotation> rotation = {};
@@ -18,10 +19,6 @@ struct Attention {
   /// norm each head, or both norm all heads together (ops/wide_norm.h).
   std::optional<Norm> query_norm = {}, key_norm = {};
   bool norms_over_all_heads = false;
-  /// The factor of the scores; absent: one over the square root of head_dim.
-  std::optional<double> scale = {};
-  /// Positions that a token sees at most, its own included.
-  std::optional<int64_t> window = {};
   bool causal = true;    ///< false if a token also sees the tokens behind it
   double dropout = 0.0;  ///< dropout of the probabilities
   /// In the order of the block's parameters, the biases of queries, keys and values and

@@ -258,11 +258,12 @@ Feature UnitMaker::rope(const Feature& x, int64_t turned) {
 Feature UnitMaker::attention(const Feature& q, const Feature& k, const Feature& v,
                              int64_t head_dim) {
   for (const Feature& x : {q, k, v}) keep(x, KeptKind::Attention, kAlways);
-  unit_.work.attention += 2.0 * static_cast<double>(q.width);
-  unit_.forward.keys += k.width;
-  unit_.forward.keys_split = at(k).split;
+  // Query heads share key heads, and have results of the width of values.
+  const int64_t width = q.width / k.width * v.width;
+  unit_.work.attention += static_cast<double>(q.width + width);
+  for (const Feature& x : {k, v}) unit_.forward.kept_positions.push_back(x.number);
   keep_rows(KeptKind::Attention, q, q.width / head_dim, unless_again(kAlways));
-  const Feature y = make({.width = q.width, .split = at(q).split}, /*again=*/true);
+  const Feature y = make({.width = width, .split = at(q).split}, /*again=*/true);
   keep(y, KeptKind::Attention, kAlways);
   return y;
 }

@@ -97,15 +97,17 @@ class UnitMaker {
   /// recomputation runs again.
   Feature attention(const Feature& q, const Feature& k, const Feature& v,
                     int64_t head_dim);
-  /// Limits the positions that the unit's attention sees (ops::AttentionMask).
-  void window(int64_t positions) { unit_.work.window = positions; }
   /// Adds activation(gate) * up, for any activation (ops/gated_product.h), which
   /// selective recomputation runs again. `weighed`: each row is multiplied by a weight,
   /// which `routed` has kept.
   Feature gated_product(const Feature& gate, const Feature& up, bool weighed = false);
 
-  /// Lets a token see the tokens behind it as well.
-  void both_ways() { unit_.work.causal = false; }
+  /// Says which positions the unit's attention sees: at most so many, and whether none
+  /// behind the token's own.
+  void sees(int64_t positions, bool causal) {
+    unit_.work.window = positions;
+    unit_.work.causal = causal;
+  }
 
   /// Adds gelu(up) in any form (nn::GeluFeedForward), which selective recomputation runs
   /// again.

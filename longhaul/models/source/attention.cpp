@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <limits>
 
 // Shapes: B sequences of T tokens, D head dim.
@@ -10,8 +9,8 @@
 namespace longhaul::models::source {
 namespace {
 
-/// Returns softmax(scale q k^T) v: q [B, Hq, T, D], k and v [B, Hkv, T, D] -> [B T, Hq
-/// D]. A token sees the tokens before it within the window, or all tokens where the
+/// Returns softmax(cap(scale q k^T)) v: q [B, Hq, T, D], k and v [B, Hkv, T, D] -> [B T,
+/// Hq D]. A token sees the tokens before it within the window, or all tokens where the
 /// attention is not causal.
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const families::Attention& attention) {
@@ -22,12 +21,13 @@ at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   if (attention.window && *attention.window < length) {
     hidden = hidden.logical_or(ones.tril(-*attention.window));
   }
-  const double scale =
-      attention.scale.value_or(1.0 / std::sqrt(static_cast<double>(attention.head_dim)));
+  const auto scale = attention.scale_of<double>(attention.head_dim);
   const int64_t groups = q.size(1) / k.size(1);
-  const at::Tensor scores =
-      (at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale)
-          .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  at::Tensor scores =
+      at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale;
+  const double cap = attention.score_cap;
+  if (cap > 0.0) scores = at::tanh(scores / cap) * cap;
+  scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   const at::Tensor mixed =
       at::matmul(at::softmax(scores, -1), v.repeat_interleave(groups, 1));
   return mixed.transpose(1, 2).reshape({q.size(0) * length, -1});

@@ -1,5 +1,5 @@
-// Attention that sees later keys, and dropout of its probabilities, against the naive
-// dense form in fp64 with the gradients of autograd.
+// Attention that sees later keys, dropout of its probabilities and capped scores, against
+// the naive dense form in fp64 with the gradients of autograd.
 #include <cmath>
 #include <optional>
 
@@ -18,7 +18,7 @@ constexpr int64_t kKeyHeads = 2;
 
 struct MaskedProblem {
   at::Tensor q, k, v, dout;
-  AttentionMask mask;
+  AttentionProblem mask;
 };
 
 struct MaskedResult {
@@ -31,13 +31,14 @@ struct MaskCase {
   bool later;  ///< keys are seen
   double dropout;
   std::optional<double> scale;  ///< of the scores
+  double cap = 0.0;             ///< of the scores
   int64_t dim = 64;
 };
 
 /// Sets documents of different lengths. The first sequence has four documents, one of a
 /// single token. With `later` the second sequence has one document, padding, and a query
 /// that sees no key.
-void set_documents(AttentionMask& mask, bool later) {
+void set_documents(AttentionProblem& mask, bool later) {
   at::Tensor start = at::zeros({kBatch, kLength}, at::kInt);
   at::Tensor end = at::full({kBatch, kLength}, kLength, at::kInt);
   const std::vector<int64_t> cuts{0, 41, 42, 190, kLength};
@@ -66,10 +67,11 @@ MaskedProblem masked_problem(const MaskCase& c) {
   p.mask.dropout.sequences = at::tensor({3L, (1L << 40) + 17}, at::kLong);
   p.mask.dropout.first_head = 12;
   p.mask.scale = c.scale;
+  p.mask.score_cap = c.cap;
   return p;
 }
 
-at::Tensor hidden_keys(const AttentionMask& mask) {
+at::Tensor hidden_keys(const AttentionProblem& mask) {
   const at::Tensor keys = at::arange(kLength).view({1, 1, 1, kLength});
   const auto of_queries = [](const at::Tensor& x) {
     return x.view({kBatch, 1, kLength, 1});
@@ -81,15 +83,17 @@ at::Tensor hidden_keys(const AttentionMask& mask) {
 
 /// Returns the attention by softmax, dropout and product, with all probabilities at once.
 at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const AttentionMask& mask) {
+                           const AttentionProblem& mask) {
   const int64_t group = q.size(2) / k.size(2);
   const auto by_head = [](const at::Tensor& x) { return x.permute({0, 2, 1, 3}); };
   const at::Tensor keys = by_head(k).repeat_interleave(group, 1);
   const at::Tensor values = by_head(v).repeat_interleave(group, 1);
   const at::Tensor hidden = hidden_keys(mask);
-  const at::Tensor scores =
-      at::matmul(by_head(q), keys.transpose(-1, -2)) *
-      mask.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  at::Tensor scores =
+      at::matmul(by_head(q), keys.transpose(-1, -2)) * mask.scale_of<double>(q.size(3));
+  if (mask.score_cap > 0.0) {
+    scores = at::tanh(scores / mask.score_cap) * mask.score_cap;
+  }
   at::Tensor p =
       at::softmax(scores.masked_fill(hidden, -1e30), -1).masked_fill(hidden, 0.0);
   if (mask.dropout.drops()) {
@@ -116,7 +120,7 @@ MaskedResult dense(const MaskedProblem& p) {
 MaskedResult of_operation(const MaskedProblem& p, bool fused) {
   return masked_run(p, p.q.scalar_type(),
                     [&](const auto& q, const auto& k, const auto& v) {
-                      return attention(q, k, v, p.mask, fused);
+                      return attention(q, {k, v}, p.mask, fused);
                     });
 }
 
@@ -134,14 +138,22 @@ void for_all_masks(const Body& body) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool fused : {false, true}) {
       for (const bool later : {false, true}) {
-        using Scale = std::optional<double>;
-        for (const auto& [dropout, scale] :
-             {std::pair{0.0, Scale()}, {0.0, 0.31}, {0.1, Scale()}, {0.6, 0.015625}}) {
+        struct Scores {
+          double dropout;
+          std::optional<double> scale;
+          double cap;
+        };
+        for (const auto& [dropout, scale, cap] : {Scores{0.0, {}, 0.0},
+                                                  {0.0, 0.31, 0.0},
+                                                  {0.1, {}, 0.0},
+                                                  {0.6, 0.015625, 0.0},
+                                                  {0.0, {}, 0.8},
+                                                  {0.1, 0.31, 1.5}}) {
           SCOPED_TRACE(fmt::format(
-              "{}, {}, {}, dropout {}, scale {}", type == at::kFloat ? "fp32" : "bf16",
-              fused ? "fused" : "composite", later ? "later keys too" : "causal", dropout,
-              scale.value_or(0.0)));
-          body(MaskCase{type, fused, later, dropout, scale});
+              "{}, {}, {}, dropout {}, scale {}, cap {}",
+              type == at::kFloat ? "fp32" : "bf16", fused ? "fused" : "composite",
+              later ? "later keys too" : "causal", dropout, scale.value_or(0.0), cap));
+          body(MaskCase{type, fused, later, dropout, scale, cap});
         }
       }
     }
@@ -187,11 +199,15 @@ MaskedResult masked_parts(const MaskedProblem& p, bool fused) {
   };
   for (const Run& queries : {Run{0, 131}, Run{131, kLength}}) {
     const auto part = [&](const Run& keys) {
-      AttentionMask mask = p.mask;
+      AttentionProblem mask = p.mask;
       mask.document_start = queries.bound(mask.document_start);
       mask.document_end = queries.bound(mask.document_end);
-      return AttentionPart{queries.of(p.q), keys.of(p.k), keys.of(p.v), mask,
-                           queries.begin,   keys.begin,   fused};
+      return AttentionPart{queries.of(p.q),
+                           {keys.of(p.k), keys.of(p.v)},
+                           mask,
+                           queries.begin,
+                           keys.begin,
+                           fused};
     };
     const std::vector<Run> runs{{65, 130}, {0, 65}, {130, 203}, {203, 206}, {206, 300}};
     at::Tensor out = queries.of(r.out);
@@ -201,8 +217,8 @@ MaskedResult masked_parts(const MaskedProblem& p, bool fused) {
     const at::Tensor rounded = out.to(p.q.scalar_type());
     at::Tensor dq = queries.of(r.dq);
     for (const Run& keys : runs) {
-      at::Tensor dk = keys.of(r.dk), dv = keys.of(r.dv);
-      attention_part_backward(part(keys), queries.of(p.dout), rounded, lse, dq, dk, dv);
+      attention_part_backward(part(keys), queries.of(p.dout), rounded, lse, dq,
+                              {keys.of(r.dk), keys.of(r.dv)});
     }
   }
   return r;
@@ -265,20 +281,45 @@ TEST(MaskedAttention, HasTheSameBitsWithoutAScaleAndWithItsOwn) {
   });
 }
 
+TEST(MaskedAttention, WithCappedScoresIsFarFromThatWithoutACap) {
+  MaskedProblem p = masked_problem({at::kFloat, true, true, 0.0, {}, 0.8});
+  const at::Tensor capped = of_operation(p, true).out;
+  p.mask.score_cap = 0.0;
+  const at::Tensor plain = of_operation(p, true).out;
+  EXPECT_GT(((capped - plain).norm() / plain.norm()).item<double>(), 0.05);
+}
+
+TEST(MaskedAttention, TakesValuesOfAnotherWidthThanKeys) {
+  for (const bool fused : {false, true}) {
+    MaskedProblem p = masked_problem({at::kFloat, fused, true, 0.1, {}});
+    p.v = p.v.narrow(3, 0, 24).contiguous();
+    p.dout = p.dout.narrow(3, 0, 24).contiguous();
+    expect_same(of_operation(p, fused), dense(p), 2 * tolerance_of(at::kFloat));
+  }
+}
+
+TEST(MaskedAttention, OfACpuIsOurOwnUnlessItsScoresAreCapped) {
+  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, at::kCPU), "own");
+  EXPECT_EQ(describe_attention({.score_cap = 50.0}, 64, at::kBFloat16, at::kCPU),
+            "operations of LibTorch");
+}
+
 TEST(MaskedAttention, RefusesWhatContradictsItself) {
   const MaskCase c{at::kFloat, true, true, 0.1, {}};
   const auto refuses = [&](const auto& change) {
     MaskedProblem p = masked_problem(c);
     change(p.mask);
-    EXPECT_THROW(attention(p.q, p.k, p.v, p.mask, true), Error);
+    EXPECT_THROW(attention(p.q, {p.k, p.v}, p.mask, true), Error);
   };
-  refuses([](AttentionMask& m) { m.window = 8; });
-  refuses([](AttentionMask& m) { m.document_end = m.document_end.slice(1, 1); });
-  refuses([](AttentionMask& m) { m.dropout.sequences.reset(); });
-  refuses([](AttentionMask& m) { m.dropout.probability = 1.0; });
+  refuses([](AttentionProblem& m) { m.window = 8; });
+  refuses([](AttentionProblem& m) { m.document_end = m.document_end.slice(1, 1); });
+  refuses([](AttentionProblem& m) { m.dropout.sequences.reset(); });
+  refuses([](AttentionProblem& m) { m.dropout.probability = 1.0; });
+  refuses([](AttentionProblem& m) { m.score_cap = -1.0; });
+  refuses([](AttentionProblem& m) { m.score_cap = std::nan(""); });
   for (const double scale : {0.0, -0.125, 1e-60, 1e60, std::nan("")}) {
     SCOPED_TRACE(scale);
-    refuses([&](AttentionMask& m) { m.scale = scale; });
+    refuses([&](AttentionProblem& m) { m.scale = scale; });
   }
 }
 

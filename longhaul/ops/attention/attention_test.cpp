@@ -8,7 +8,7 @@ namespace {
 
 struct Problem {
   at::Tensor q, k, v, dout, start;
-  int64_t window = kNoWindow;
+  std::optional<int64_t> window = {};
 };
 
 /// Returns a random problem of two sequences of 300 positions; with `documents`, each has
@@ -35,7 +35,7 @@ struct Result {
 
 Result whole(const Problem& p) {
   const at::Tensor q = leaf(p.q), k = leaf(p.k), v = leaf(p.v);
-  const at::Tensor out = attention(q, k, v, {p.start, p.window}, false);
+  const at::Tensor out = attention(q, {k, v}, {{{}, p.window}, p.start}, false);
   backward(out, p.dout);
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
@@ -54,9 +54,9 @@ Result in_parts(const Problem& p, bool fused) {
     const auto part = [&](const Run& keys) {
       return AttentionPart{
           queries.of(p.q),
-          keys.of(p.k),
-          keys.of(p.v),
-          {p.start.defined() ? queries.of(p.start).contiguous() : p.start, p.window},
+          {keys.of(p.k), keys.of(p.v)},
+          {{{}, p.window},
+           p.start.defined() ? queries.of(p.start).contiguous() : p.start},
           queries.begin,
           keys.begin,
           fused};
@@ -68,8 +68,8 @@ Result in_parts(const Problem& p, bool fused) {
     const at::Tensor rounded = out.to(p.q.scalar_type());
     at::Tensor dq = queries.of(r.dq);
     for (const Run& keys : runs) {
-      at::Tensor dk = keys.of(r.dk), dv = keys.of(r.dv);
-      attention_part_backward(part(keys), queries.of(p.dout), rounded, lse, dq, dk, dv);
+      attention_part_backward(part(keys), queries.of(p.dout), rounded, lse, dq,
+                              {keys.of(r.dk), keys.of(r.dv)});
     }
   }
   return r;
@@ -105,7 +105,7 @@ TEST_P(AttentionParts, MakeTheAttentionOverAllKeys) {
 TEST_P(AttentionParts, LeaveQueriesWithoutKeysAtZero) {
   const auto [type, fused] = GetParam();
   const Problem p = random_problem(type, false);
-  AttentionPart part{p.q, p.k, p.v, {}, 0, 290, fused};
+  AttentionPart part{p.q, {p.k, p.v}, {}, 0, 290, fused};
   at::Tensor out = at::zeros({2, 300, 6, 64});
   at::Tensor lse = at::full({2, 6, 300}, -INFINITY, at::kFloat);
   attention_part_forward(part, out, lse);
@@ -114,7 +114,7 @@ TEST_P(AttentionParts, LeaveQueriesWithoutKeysAtZero) {
   EXPECT_TRUE(at::isfinite(lse.narrow(2, 290, 10)).all().item<bool>());
   at::Tensor dq = at::zeros_like(out), dk = at::zeros({2, 300, 2, 64}),
              dv = at::zeros_like(dk);
-  attention_part_backward(part, p.dout, out.to(type), lse, dq, dk, dv);
+  attention_part_backward(part, p.dout, out.to(type), lse, dq, {dk, dv});
   EXPECT_EQ(dq.narrow(1, 0, 290).abs().max().item<float>(), 0.0F);
   EXPECT_EQ(dk.narrow(1, 10, 290).abs().max().item<float>(), 0.0F);
   EXPECT_GT(dv.narrow(1, 9, 1).abs().max().item<float>(), 0.0F);

@@ -1,5 +1,3 @@
-#include "longhaul/ops/attention/cudnn_attention.h"
-
 #include <ATen/Context.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -7,11 +5,12 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/attention/backend.h"
 #include "longhaul/ops/fused/library_op.h"
 
 // Shapes: B sequences, S tokens, Hq and Hkv heads, D head dim.
 
-namespace longhaul::ops::library {
+namespace longhaul::ops {
 namespace {
 
 const LibraryOp kCudnnForward("aten::_scaled_dot_product_cudnn_attention", "",
@@ -37,10 +36,15 @@ bool is_refusal(const std::string& text) {
          text.find("NOT_SUPPORTED") != std::string::npos;
 }
 
-std::vector<c10::IValue> run(const LibraryOp& op, LibraryArguments arguments,
-                             const at::Tensor& q, const at::Tensor& k, double scale) {
+std::vector<c10::IValue> run_cudnn(const LibraryOp& op, const AttentionPart& part,
+                                   LibraryArguments arguments) {
   arguments.insert(arguments.end(),
-                   {{"dropout_p", 0.0}, {"is_causal", true}, {"scale", scale}});
+                   {{"query", by_heads(part.q)},
+                    {"key", by_heads(part.k())},
+                    {"value", by_heads(part.v())},
+                    {"dropout_p", 0.0},
+                    {"is_causal", true},
+                    {"scale", part.problem.scale_of<double>(part.q.size(3))}});
   try {
     return op.call(std::move(arguments));
   } catch (const c10::Error& error) {
@@ -49,62 +53,57 @@ std::vector<c10::IValue> run(const LibraryOp& op, LibraryArguments arguments,
         "attention",
         fmt::format("cuDNN refuses queries [{}] and keys [{}]: {}; set run.deterministic "
                     "= true to use LibTorch's flash kernels",
-                    fmt::join(q.sizes(), ", "), fmt::join(k.sizes(), ", "),
+                    fmt::join(part.q.sizes(), ", "), fmt::join(part.k().sizes(), ", "),
                     error.what_without_backtrace()));
   }
 }
 
-}  // namespace
-
-std::string cudnn_obstacle(at::Device device) {
-  return obstacle_of(device, kCudnnForward, kCudnnBackward);
+bool cudnn_takes(const AttentionPart& part) {
+  const AttentionProblem& problem = part.problem;
+  const int64_t S = part.q.size(1), D = part.q.size(3);
+  return part.whole && part.k().size(1) == S && S >= kShortest && S % kMultiple == 0 &&
+         D <= kMostHeadDim && !problem.window && !problem.document_start.defined() &&
+         problem.causal() && !problem.documents.bounds.defined() &&
+         !at::globalContext().deterministicAlgorithms() && kFlash.takes(part) &&
+         obstacle_of(part.q.device(), kCudnnForward, kCudnnBackward).empty();
 }
 
-bool takes_cudnn(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const int64_t S = q.size(1), D = q.size(3);
-  return k.size(1) == S && S >= kShortest && S % kMultiple == 0 && D <= kMostHeadDim &&
-         D % 8 == 0 && mask.window == kNoWindow && !mask.document_start.defined() &&
-         !mask.document_end.defined() && !mask.documents.bounds.defined() &&
-         !at::globalContext().deterministicAlgorithms() &&
-         cudnn_obstacle(q.device()).empty();
-}
-
-Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       double scale) {
-  const auto results = run(kCudnnForward,
-                           {{"query", by_heads(q)},
-                            {"key", by_heads(k)},
-                            {"value", by_heads(v)},
-                            {"attn_bias", c10::IValue()},
-                            {"compute_log_sumexp", true},
-                            {"return_debug_mask", false}},
-                           q, k, scale);
+Attended cudnn_forward(const AttentionPart& part) {
+  const auto results = run_cudnn(kCudnnForward, part,
+                                 {{"attn_bias", c10::IValue()},
+                                  {"compute_log_sumexp", true},
+                                  {"return_debug_mask", false}});
   // The results are output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox_seed,
   // philox_offset.
   return {by_heads(results[0].toTensor()).contiguous(), results[1].toTensor(),
           results[6].toTensor(), results[7].toTensor()};
 }
 
-AttentionGradients cudnn_backward(const at::Tensor& dout, const at::Tensor& q,
-                                  const at::Tensor& k, const at::Tensor& v, double scale,
+AttentionGradients cudnn_backward(const AttentionPart& part, const at::Tensor& dout,
                                   const Attended& forward) {
-  const auto results = run(kCudnnBackward,
-                           {{"grad_out", by_heads(dout.contiguous())},
-                            {"query", by_heads(q)},
-                            {"key", by_heads(k)},
-                            {"value", by_heads(v)},
-                            {"out", by_heads(forward.out)},
-                            {"logsumexp", forward.lse},
-                            {"philox_seed", forward.rng},
-                            {"philox_offset", forward.unused},
-                            {"attn_bias", at::Tensor()},
-                            {"cum_seq_q", at::Tensor()},
-                            {"cum_seq_k", at::Tensor()},
-                            {"max_q", q.size(1)},
-                            {"max_k", k.size(1)}},
-                           q, k, scale);
+  const auto results = run_cudnn(kCudnnBackward, part,
+                                 {{"grad_out", by_heads(dout.contiguous())},
+                                  {"out", by_heads(forward.out)},
+                                  {"logsumexp", forward.lse},
+                                  {"philox_seed", forward.rng},
+                                  {"philox_offset", forward.unused},
+                                  {"attn_bias", at::Tensor()},
+                                  {"cum_seq_q", at::Tensor()},
+                                  {"cum_seq_k", at::Tensor()},
+                                  {"max_q", part.q.size(1)},
+                                  {"max_k", part.k().size(1)}});
   return {by_heads(results[0].toTensor()), by_heads(results[1].toTensor()),
           by_heads(results[2].toTensor())};
 }
 
-}  // namespace longhaul::ops::library
+}  // namespace
+
+const AttentionBackend kCudnn{
+    "cuDNN where causality alone hides keys, else LibTorch's flash kernels",
+    cudnn_takes,
+    cudnn_forward,
+    cudnn_backward,
+    nullptr,
+    nullptr};
+
+}  // namespace longhaul::ops

@@ -35,25 +35,6 @@ TORCH_LIBRARY_IMPL(longhaul, CPU, library) {
       library, [](const auto&... all) { grouped_gradient_on_cpu(all...); });
 }
 
-/// An input or an output of an attention.
-class Strided {
- public:
-  explicit Strided(const at::Tensor& x)
-      : data_(x), strides_{x.stride(0), x.stride(1), x.stride(2)} {}
-  template <typename T>
-  operator kernels::AttentionInput<T>() const {
-    return {data_, strides_};
-  }
-  template <typename T>
-  operator kernels::AttentionOutput<T>() const {
-    return {data_, strides_};
-  }
-
- private:
-  Memory data_;
-  kernels::AttentionStrides strides_;
-};
-
 bool is_bf16_matrix(const at::Tensor& x) {
   return x.is_cpu() && x.dim() == 2 && x.scalar_type() == at::kBFloat16 &&
          (x.stride(0) == 1 || x.stride(1) == 1);
@@ -63,82 +44,18 @@ kernels::MatrixInput matrix(const at::Tensor& x) {
   return {Memory(x), x.stride(0), x.stride(1)};
 }
 
-kernels::Draws draws_of(const Dropout& dropout) {
-  return {dropout.key, dropout.threshold(), dropout.scale()};
-}
-
-kernels::AttentionDropout attention_dropout(const Dropout& dropout) {
-  if (!dropout.drops()) return {};
-  return {draws_of(dropout), Memory(dropout.sequences), dropout.first_head};
-}
-
-kernels::AttentionShape attention_shape(const AttentionPart& part) {
-  const auto& [q, k, v, mask, query_begin, key_begin, fused] = part;
-  return {q.size(0),
-          q.size(1),
-          k.size(1),
-          q.size(2),
-          k.size(2),
-          q.size(3),
-          query_begin - key_begin,
-          scale_of<float>(mask, q.size(3)),
-          Memory(mask.document_start),
-          key_begin,
-          mask.window,
-          Memory(mask.document_end),
-          attention_dropout(mask.dropout)};
-}
-
-/// Calls `run` with a value of the element type and the constant of `results`.
-template <typename Run>
-void with_results(const AttentionPart& part, Results results, const Run& run) {
-  with_type(part.q, [&]<typename T>(T of_type) {
-    if (results == Results::Replace) {
-      run(of_type, std::integral_constant<Results, Results::Replace>());
-    } else {
-      run(of_type, std::integral_constant<Results, Results::GoOn>());
-    }
-  });
-}
-
 }  // namespace
 
 void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y) {
   RECORD_FUNCTION("longhaul::dropout", {});
   with_type(x, [&]<typename T>(T) {
-    kernels::run(kernels::Dropout<T>{Memory(x), Memory(draws.sequences),
-                                     Memory(draws.index), x.size(0), x.size(1),
-                                     draws_of(draws), Memory(y)});
-  });
-}
-
-bool supports_attention(const at::Tensor& q) {
-  return q.is_cpu() && has_element_type(q) && kernels::attention_supported(q.size(3));
-}
-
-void attention_forward(const AttentionPart& part, Results results, const at::Tensor& out,
-                       const at::Tensor& lse) {
-  RECORD_FUNCTION(results == Results::Replace ? "longhaul::attention_forward"
-                                              : "longhaul::attention_part_forward",
-                  {});
-  with_results(part, results, [&]<typename T>(T, auto constant) {
-    kernels::run(kernels::AttentionForward<T, decltype(constant)::value>{
-        attention_shape(part), Strided(part.q), Strided(part.k), Strided(part.v),
-        Strided(out), Memory(lse)});
-  });
-}
-
-void attention_backward(const AttentionPart& part, Results results,
-                        const at::Tensor& dout, const at::Tensor& out,
-                        const at::Tensor& lse, const at::Tensor& dq, const at::Tensor& dk,
-                        const at::Tensor& dv) {
-  RECORD_FUNCTION(results == Results::Replace ? "longhaul::attention_backward"
-                                              : "longhaul::attention_part_backward",
-                  {});
-  with_results(part, results, [&]<typename T>(T, auto constant) {
-    kernels::run(kernels::AttentionBackward<T, decltype(constant)::value>{
-        attention_shape(part), Strided(part.q), Strided(part.k), Strided(part.v),
-        Strided(out), Strided(dout), Memory(lse), Strided(dq), Strided(dk), Strided(dv)});
+    kernels::run(kernels::Dropout<T>{Memory(x),
+                                     Memory(draws.sequences),
+                                     Memory(draws.index),
+                                     x.size(0),
+                                     x.size(1),
+                                     {draws.key, draws.threshold(), draws.scale()},
+                                     Memory(y)});
   });
 }
 

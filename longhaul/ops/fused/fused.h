@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "longhaul/ops/common/attention_mask.h"
+#include "longhaul/ops/common/dropout_draws.h"
 #include "longhaul/ops/fused/operator.h"
 #include "longhaul/ops/kernels/arguments.h"
 
@@ -84,28 +84,6 @@ inline bool supports_dropout(const at::Tensor& x) {
 }
 /// Writes x [T, H] with some elements dropped to y [T, H]. y may be x.
 void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y);
-
-/// Returns whether the attention kernels take these queries [B, S, Hq, D].
-bool supports_attention(const at::Tensor& q);
-
-/// Whether the results of an attention over a part of the keys replace the content of the
-/// results' tensors, or are merged into it.
-using kernels::Results;
-
-/// Computes attention over the keys of `part`. out is [B, S, Hq, D], and lse is fp32 [B,
-/// Hq, S]. With Replace, out has the dtype of q, and out and lse become the result for
-/// the keys of `part`. With GoOn, out is fp32; out and lse hold the result for the parts
-/// before, and afterwards for this part too. The last two dims of q, k, v and out are
-/// contiguous; with GoOn only the last dim has to be.
-void attention_forward(const AttentionPart& part, Results results, const at::Tensor& out,
-                       const at::Tensor& lse);
-/// Computes the gradients of attention over the keys of `part`. With Replace, dq, dk and
-/// dv have the dtype of q and are overwritten. With GoOn, the gradients are added to dq,
-/// dk and dv, which are fp32, and `out` and `lse` are the results over all parts.
-void attention_backward(const AttentionPart& part, Results results,
-                        const at::Tensor& dout, const at::Tensor& out,
-                        const at::Tensor& lse, const at::Tensor& dq, const at::Tensor& dk,
-                        const at::Tensor& dv);
 
 /// Returns whether product() takes these factors and is faster here than a library.
 bool supports_product(const at::Tensor& a, const at::Tensor& b);

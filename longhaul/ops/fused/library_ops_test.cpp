@@ -4,7 +4,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/attention/attention.h"
-#include "longhaul/ops/attention/library_attention.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/fused/device_precision.h"
 #include "longhaul/ops/fused/fused.h"
@@ -88,7 +87,7 @@ struct FlashKernels {
 struct Case {
   std::string name;
   int64_t Hq = 4, Hkv = 4, S = 20, K = 20;
-  AttentionMask mask = {};
+  AttentionProblem mask = {};
 };
 
 /// Returns the result and the gradients, on the host in fp32.
@@ -102,13 +101,13 @@ std::vector<at::Tensor> attended(const Case& c, bool fused) {
                                 random(c.K, c.Hkv)};
   const at::Tensor dy = random(c.S, c.Hq).to(kDevice);
   for (at::Tensor& x : in) x = x.to(kDevice).set_requires_grad(true);
-  AttentionMask mask = c.mask;
+  AttentionProblem mask = c.mask;
   for (at::Tensor* t :
        {&mask.document_start, &mask.document_end, &mask.documents.bounds}) {
     if (t->defined()) *t = t->to(kDevice);
   }
   waits.take();
-  const at::Tensor y = attention(in[0], in[1], in[2], mask, fused);
+  const at::Tensor y = attention(in[0], {in[1], in[2]}, mask, fused);
   backward(y, dy);
   EXPECT_TRUE(waits.take().empty()) << c.name;
   std::vector<at::Tensor> out = {y.detach().cpu()};
@@ -116,8 +115,8 @@ std::vector<at::Tensor> attended(const Case& c, bool fused) {
   return out;
 }
 
-AttentionMask documents(bool both_sides) {
-  AttentionMask mask;
+AttentionProblem documents(bool both_sides) {
+  AttentionProblem mask;
   const std::vector<int32_t> bounds = {0, 7, 20, 24, 40};
   mask.document_start = at::zeros({2, 20}, at::kInt);
   at::Tensor end = at::zeros({2, 20}, at::kInt);
@@ -133,16 +132,16 @@ AttentionMask documents(bool both_sides) {
 }
 
 /// Returns the mask with another scale of the scores than 1 / sqrt(16).
-AttentionMask scaled(AttentionMask mask) {
+AttentionProblem scaled(AttentionProblem mask) {
   mask.scale = 0.6;
   return mask;
 }
 
 TEST(LibraryAttention, IsTheCompositeOneInEveryFormThatTheKernelsTake) {
   const FlashKernels kernels;
-  AttentionMask window;
+  AttentionProblem window;
   window.window = 6;
-  AttentionMask windowed_documents = documents(false);
+  AttentionProblem windowed_documents = documents(false);
   windowed_documents.window = 4;
   const std::vector<Case> cases = {
       {"causal"},
@@ -173,21 +172,23 @@ TEST(LibraryAttention, IsTheCompositeOneInEveryFormThatTheKernelsTake) {
 
 TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
   const FlashKernels kernels;
-  AttentionMask unknown = documents(false);
+  AttentionProblem unknown = documents(false);
   unknown.documents = {};
-  AttentionMask drops;
+  AttentionProblem drops;
   drops.dropout = {0.1, 3, at::arange(2).to(kDevice), {}, 0};
-  for (const AttentionMask& mask : {unknown, drops})
+  AttentionProblem capped;
+  capped.score_cap = 2.0;
+  for (const AttentionProblem& mask : {unknown, drops, capped})
     attended({"", 4, 4, 20, 20, mask}, true);
   EXPECT_EQ(forwards, 0);
-  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
 }
 
 TEST(LibraryAttention, SaysWhyADeviceHasNone) {
   make_device();
   attended({"no kernel"}, true);
-  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
             "operations of LibTorch (aten::_flash_attention_forward has no kernel on "
             "counted)");
 }
@@ -275,7 +276,7 @@ TEST(LibraryAttention, ThatCudnnRefusesIsToldWithTheWayOutAndAFaultOfTheDeviceSt
 
 TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   const CudnnKernels kernels;
-  AttentionMask window;
+  AttentionProblem window;
   window.window = 100;
   const Case causal{"causal", 8, 2, 256, 256};
   for (const Case& c : {causal, Case{"scale", 8, 2, 256, 256, scaled({})}}) {
@@ -297,17 +298,17 @@ TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   }
   at::globalContext().setDeterministicAlgorithms(true, false);
   attended(causal, true);
-  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
   at::globalContext().setDeterministicAlgorithms(false, false);
   EXPECT_EQ(cudnn_calls, 4);
-  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
             "cuDNN where causality alone hides keys, else LibTorch's flash kernels");
-  EXPECT_EQ(library::describe_attention(at::kFloat, kDevice), "operations of LibTorch");
+  EXPECT_EQ(describe_attention({}, 64, at::kFloat, kDevice), "operations of LibTorch");
 }
 
 /// Expects that uneven parts of the keys, merged, give the result of all keys at once.
-void expect_parts_merge(int64_t window, bool causal, std::optional<double> scale = {}) {
+void expect_parts_merge(std::optional<int64_t> window, std::optional<double> scale = {}) {
   at::manual_seed(5);
   const int64_t B = 2, S = 24, Hq = 8, Hkv = 2, D = 16;
   const auto random = [&](int64_t heads) {
@@ -327,24 +328,22 @@ void expect_parts_merge(int64_t window, bool causal, std::optional<double> scale
     const std::vector<int64_t> ends = {0, 5, 9, 16, 23, 24};
     const auto part = [&](size_t i) {
       const int64_t from = ends[i], keys = ends[i + 1] - from;
-      AttentionPart p{
-          rows(q), k.narrow(1, from, keys), v.narrow(1, from, keys), {}, first, from,
-          fused};
-      p.mask.window = window;
-      p.mask.scale = scale;
-      if (!causal) {
-        p.mask.document_end =
-            at::full({B, n}, S, at::TensorOptions(at::kInt)).to(kDevice);
-      }
-      return p;
+      return AttentionPart{rows(q),
+                           {k.narrow(1, from, keys), v.narrow(1, from, keys)},
+                           {{scale, window}},
+                           first,
+                           from,
+                           fused};
     };
     for (size_t i = 0; i + 1 < ends.size(); ++i)
       attention_part_forward(part(i), out, lse);
     const at::Tensor rounded = out.to(at::kBFloat16);
     for (size_t i = 0; i + 1 < ends.size(); ++i) {
-      at::Tensor dk_part = dk.narrow(1, ends[i], ends[i + 1] - ends[i]);
-      at::Tensor dv_part = dv.narrow(1, ends[i], ends[i + 1] - ends[i]);
-      attention_part_backward(part(i), rows(dout), rounded, lse, dq, dk_part, dv_part);
+      const auto of_part = [&](const at::Tensor& x) {
+        return x.narrow(1, ends[i], ends[i + 1] - ends[i]);
+      };
+      attention_part_backward(part(i), rows(dout), rounded, lse, dq,
+                              {of_part(dk), of_part(dv)});
     }
     for (const at::Tensor& t : {out, lse, dq, dk, dv}) results.push_back(t.cpu());
     return results;
@@ -357,12 +356,12 @@ void expect_parts_merge(int64_t window, bool causal, std::optional<double> scale
 
 TEST(LibraryAttention, PartsOfTheKeysMergeByTheirLogSumExp) {
   const FlashKernels kernels;
-  expect_parts_merge(kNoWindow, true);
+  expect_parts_merge({});
   // Parts below the queries, around them twice, of which one has two runs.
   EXPECT_EQ(forwards, 7);
   EXPECT_EQ(backwards, forwards);
-  for (const int64_t window : {2, 3, 8, 15, 40}) expect_parts_merge(window, true);
-  expect_parts_merge(8, true, 0.6);
+  for (const int64_t window : {2, 3, 8, 15, 40}) expect_parts_merge(window);
+  expect_parts_merge(8, 0.6);
 }
 
 // ---- Weight gradients

@@ -17,29 +17,31 @@ using ops::Variable;
 struct ContextTask {
   ContextKind kind;
   comm::Communicator* group;
-  ops::AttentionMask mask;
+  ops::AttentionProblem problem;
   bool fused;
 
   LocalAttention local(const at::Tensor& q) const {
-    return {{q.size(1) * group->size(), group->size()}, group->rank(), q, mask, fused};
+    return {{q.size(1) * group->size(), group->size()}, group->rank(), q, problem, fused};
   }
-  std::unique_ptr<KeyWalk> walk(const at::Tensor& k, const at::Tensor& v) const {
+  std::unique_ptr<KeyWalk> walk(const KeptPositions& kept) const {
     const auto make = kind == ContextKind::Ring ? ring_walk : gather_walk;
-    return make(*group, {k.contiguous(), v.contiguous()});
+    return make(*group, each_of(kept, [](const auto& x) { return x.contiguous(); }));
   }
 };
 
 struct ContextNode : ops::Function<ContextNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v, ContextTask task) {
+                            at::TensorList kept, ContextTask task) {
     const LocalAttention local = task.local(q);
     AttentionSums sums = local.begin();
-    const auto walk = task.walk(k, v);
+    const auto walk = task.walk(kept.vec());
     do {
       local.forward(walk->source(), walk->current(), sums, [&] { walk->poll(); });
     } while (walk->next());
     at::Tensor out = sums.out.to(q.scalar_type());
-    ctx->save_for_backward({q, k, v, out, sums.lse});
+    tensor_list all = {q, out, sums.lse};
+    all.insert(all.end(), kept.begin(), kept.end());
+    ctx->save_for_backward(std::move(all));
     ops::save(ctx, std::move(task));
     return out;
   }
@@ -50,25 +52,28 @@ struct ContextNode : ops::Function<ContextNode> {
     const LocalAttention local = task.local(t[0]);
     const at::Tensor dout = grads[0].contiguous();
     at::Tensor dq = local.begin_gradient();
-    const auto walk = task.walk(t[1], t[2]);
+    const auto walk = task.walk({t.begin() + 3, t.end()});
     do {
-      KeyValues share = walk->share();
-      local.backward(walk->source(), walk->current(), dout, t[3], t[4], dq, share,
+      const KeptPositions share = walk->share();
+      local.backward(walk->source(), walk->current(), dout, t[1], t[2], dq, share,
                      [&] { walk->poll(); });
       walk->pass_on(share);
     } while (walk->next());
-    const KeyValues total = walk->total();
     const auto type = t[0].scalar_type();
-    return {dq.to(type), total.keys.to(type), total.values.to(type), Variable()};
+    tensor_list gradients = {dq.to(type)};
+    for (const at::Tensor& x : walk->total()) gradients.push_back(x.to(type));
+    gradients.emplace_back();
+    return gradients;
   }
 };
 
 }  // namespace
 
 nn::AttentionCore make_attention_core(ContextKind kind, comm::Communicator& cp) {
-  return [kind, &cp](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const ops::AttentionMask& mask, bool fused) -> at::Tensor {
-    return ContextNode::apply(q, k, v, ContextTask{kind, &cp, mask, fused});
+  return [kind, &cp](const at::Tensor& q, const KeptPositions& kept,
+                     const ops::AttentionProblem& problem, bool fused) -> at::Tensor {
+    return ContextNode::apply(q, at::TensorList(kept),
+                              ContextTask{kind, &cp, problem, fused});
   };
 }
 

@@ -10,8 +10,8 @@ namespace longhaul::parallel {
 /// ops::attention over sequences whose positions lie on the ranks of `cp` as
 /// ContextLayout says. The result has the shape and dtype of q.
 ///
-/// q [B, S, Hq, D], k and v [B, S, Hkv, D] hold this rank's positions, rotated by their
-/// positions in the whole sequence. The mask's document_start and document_end hold
+/// q [B, S, Hq, D] and what is kept hold this rank's positions, rotated by their
+/// positions in the whole sequence. The problem's document_start and document_end hold
 /// indices of the whole sequence.
 ///
 /// `kind` says how keys and values come to the ranks (key_walk.h). Partial results are

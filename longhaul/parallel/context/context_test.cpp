@@ -24,10 +24,11 @@ struct Case {
   bool documents;
   at::ScalarType type = at::kFloat;
   bool fused = true;
-  int64_t window = ops::kNoWindow;
+  std::optional<int64_t> window = {};
   bool later = false;  ///< queries also see later keys
   double dropout = 0.0;
   std::optional<double> scale = {};  ///< scale of the scores
+  double cap = 0.0;                  ///< cap of the scores
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
@@ -44,11 +45,14 @@ void on_each_rank(int ranks, const RankBody& body) {
 /// Inputs for whole sequences, which the ranks cut up.
 struct Problem {
   at::Tensor q, k, v, dout, start, end;
-  int64_t window;
+  std::optional<int64_t> window;
   ops::Dropout dropout;
   std::optional<double> scale;
+  double cap;
 
-  ops::AttentionMask mask() const { return {start, window, end, dropout, {}, scale}; }
+  ops::AttentionProblem mask() const {
+    return {{scale, window, cap}, start, end, {}, dropout};
+  }
 };
 
 /// Returns starts of documents that differ in every row: documents of one token,
@@ -96,7 +100,8 @@ Problem problem_of(const Case& c) {
             {},
             c.window,
             {},
-            c.scale};
+            c.scale,
+            c.cap};
   if (c.documents) p.start = document_starts(c.batch, c.seq);
   if (c.later) p.end = document_ends(c);
   p.dropout.probability = c.dropout;
@@ -111,7 +116,7 @@ struct Result {
 
 Result run(const Problem& p, const nn::AttentionCore& core, bool fused) {
   const at::Tensor q = ops::leaf(p.q), k = ops::leaf(p.k), v = ops::leaf(p.v);
-  const at::Tensor out = core(q, k, v, p.mask(), fused);
+  const at::Tensor out = core(q, {k, v}, p.mask(), fused);
   ops::backward(out, p.dout);
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
@@ -138,9 +143,9 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
     const auto cut = [&](const at::Tensor& x) {
       return x.defined() ? take(layout, x, group.rank()) : x;
     };
-    const Problem local{cut(whole.q),    cut(whole.k),     cut(whole.v),
-                        cut(whole.dout), cut(whole.start), cut(whole.end),
-                        c.window,        whole.dropout,    c.scale};
+    const Problem local{cut(whole.q),     cut(whole.k),   cut(whole.v), cut(whole.dout),
+                        cut(whole.start), cut(whole.end), c.window,     whole.dropout,
+                        c.scale,          c.cap};
     const Result r = run(local, make_attention_core(kind, group), c.fused);
     put_positions(layout, r.out, group.rank(), all.out);
     put_positions(layout, r.dq, group.rank(), all.dq);
@@ -160,8 +165,8 @@ class Context : public ::testing::TestWithParam<ContextKind> {
     SCOPED_TRACE(fmt::format(
         "{} ranks, {} documents, {}, {}, window {}, {}, dropout {}, scale {}", c.ranks,
         c.documents ? "with" : "without", c.type == at::kFloat ? "fp32" : "bf16",
-        c.fused ? "fused" : "composite", c.window, c.later ? "later keys too" : "causal",
-        c.dropout, c.scale.value_or(0.0)));
+        c.fused ? "fused" : "composite", c.window.value_or(0),
+        c.later ? "later keys too" : "causal", c.dropout, c.scale.value_or(0.0)));
     const Result want = one_rank(c), got = on_ranks(c, GetParam());
     const double tolerance = c.type == at::kFloat ? 1e-5 : 3e-2;
     expect_close(got.out, want.out, tolerance, "out");
@@ -229,6 +234,8 @@ TEST_P(Context, EqualsAttentionOnOneRankWithAScaleOfItsOwn) {
     Case c{3, 2, 144, 4, 2, 32, true, at::kFloat, fused, 37};
     c.scale = 0.5;
     expect_twins(c);
+    c.cap = 0.7;
+    expect_twins(c);
     c.dropout = 0.2;
     expect_twins(c);
     c.type = at::kBFloat16;
@@ -261,7 +268,7 @@ TEST_P(Context, SendsTheBytesThatItsHeaderStates) {
     const at::Tensor k = cut(whole.k);
     const int64_t before = sent();
     const at::Tensor out = make_attention_core(GetParam(), group)(
-        cut(whole.q), k, cut(whole.v), {}, c.fused);
+        cut(whole.q), {k, cut(whole.v)}, {}, c.fused);
     const int64_t between = sent();
     ops::backward(out, cut(whole.dout).detach());
     const int64_t peers = c.ranks - 1;
@@ -279,7 +286,7 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
     const at::Tensor dy = take_positions(layout, whole.dout, group.rank());
     const auto core = make_attention_core(GetParam(), group);
     const BlockFunction block = [&](const nn::Tensors& in) {
-      return nn::Tensors{core(in[0], in[0] * 0.5, in[0] + 1.0, {}, true)};
+      return nn::Tensors{core(in[0], {in[0] * 0.5, in[0] + 1.0}, {}, true)};
     };
     const at::Tensor plain = ops::leaf(x), again = ops::leaf(x);
     const at::Tensor y = block({plain})[0], z = recompute(block, {again})[0];
@@ -312,8 +319,8 @@ TEST(ContextFaults, PlantedFaultOfPartsAddedWithoutRescalingIsFarOff) {
   AttentionSums merged = local.begin();
   at::Tensor added = at::zeros_like(want);
   for (int source = 0; source < 2; ++source) {
-    const KeyValues keys{take_positions(layout, whole.k, source),
-                         take_positions(layout, whole.v, source)};
+    const KeptPositions keys{take_positions(layout, whole.k, source),
+                             take_positions(layout, whole.v, source)};
     AttentionSums alone = local.begin();
     local.forward(source, keys, alone, [] {});
     local.forward(source, keys, merged, [] {});

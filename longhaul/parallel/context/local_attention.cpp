@@ -20,38 +20,34 @@ struct LocalAttention::Pair {
   at::Tensor of_queries(const at::Tensor& x) const {
     return x.defined() ? x.narrow(1, queries.local, queries.length) : x;
   }
-  at::Tensor of_keys(const at::Tensor& x) const {
-    return x.narrow(1, keys.local, keys.length);
+  KeptPositions of_keys(const KeptPositions& kept) const {
+    return each_of(kept,
+                   [&](const auto& x) { return x.narrow(1, keys.local, keys.length); });
   }
-  ops::AttentionPart part(const at::Tensor& q, const KeyValues& kv,
-                          const ops::AttentionMask& mask, bool fused) const {
+  ops::AttentionPart part(const at::Tensor& q, const KeptPositions& kept,
+                          const ops::AttentionProblem& problem, bool fused) const {
     const auto bound = [&](const at::Tensor& x) {
       return x.defined() ? of_queries(x).contiguous() : x;
     };
-    ops::AttentionMask of_pair = mask;
-    of_pair.document_start = bound(mask.document_start);
-    of_pair.document_end = bound(mask.document_end);
+    ops::AttentionProblem of_pair = problem;
+    of_pair.document_start = bound(problem.document_start);
+    of_pair.document_end = bound(problem.document_end);
     of_pair.documents = {};  // bounds of whole sequences do not fit a pair
-    return {of_queries(q),
-            of_keys(kv.keys),
-            of_keys(kv.values),
-            std::move(of_pair),
-            queries.begin,
-            keys.begin,
-            fused};
+    return {of_queries(q), of_keys(kept), std::move(of_pair),
+            queries.begin, keys.begin,    fused};
   }
 };
 
 LocalAttention::LocalAttention(const layout::ContextLayout& layout, int rank,
-                               const at::Tensor& q, const ops::AttentionMask& mask,
+                               const at::Tensor& q, const ops::AttentionProblem& problem,
                                bool fused)
     : layout_(layout),
       mine_(layout.chunks(rank)),
       q_(q),
-      mask_(mask),
+      problem_(problem),
       fused_(fused),
-      joins_(fused && mask.window == ops::kNoWindow &&
-             ops::attention_part_takes_rows(q, mask)) {
+      joins_(!problem.window &&
+             ops::attention_part_takes_rows({q, {q, q}, problem, 0, 0, fused})) {
   const auto fits = [&](const at::Tensor& x) {
     return !x.defined() ||
            (x.dim() == 2 && x.size(0) == q.size(0) && x.size(1) == q.size(1));
@@ -59,7 +55,7 @@ LocalAttention::LocalAttention(const layout::ContextLayout& layout, int rank,
   LH_CHECK(q.dim() == 4 && q.size(1) == layout.local_len(), "context",
            "{} queries of {} dims, but each rank has {} positions", q.size(1), q.dim(),
            layout.local_len());
-  LH_CHECK(fits(mask.document_start) && fits(mask.document_end), "context",
+  LH_CHECK(fits(problem.document_start) && fits(problem.document_end), "context",
            "document starts or ends that are not [{}, {}]", q.size(0), q.size(1));
 }
 
@@ -86,8 +82,8 @@ std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
     for (const layout::ContextChunk& keys : layout_.chunks(source)) {
       // Chunks are equally long: the first query is nearest to the last key.
       const int64_t distance = mine_[i].begin - (keys.begin + keys.length - 1);
-      const bool near = keys.begin <= mine_[i].begin && distance < mask_.window;
-      if (near || mask_.document_end.defined()) {
+      const bool near = keys.begin <= mine_[i].begin && distance < problem_.reach();
+      if (near || !problem_.causal()) {
         out.push_back({static_cast<int64_t>(i), mine_[i], keys});
       }
     }
@@ -113,38 +109,37 @@ AttentionSums LocalAttention::begin() const {
                    -std::numeric_limits<float>::infinity(), fp32)};
 }
 
-void LocalAttention::forward(int source, const KeyValues& of_source, AttentionSums& sums,
+void LocalAttention::forward(int source, const KeptPositions& of_source,
+                             AttentionSums& sums,
                              const std::function<void()>& between) const {
   for (const Pair& pair : pairs(source)) {
     at::Tensor out = pair.of_queries(sums.out);
     at::Tensor lse = lse_of(pair, sums.lse);
-    ops::attention_part_forward(pair.part(q_, of_source, mask_, fused_), out, lse);
+    ops::attention_part_forward(pair.part(q_, of_source, problem_, fused_), out, lse);
     if (!sums.out.defined()) sums = {out, lse};
     between();
   }
 }
 
-void LocalAttention::backward(int source, const KeyValues& of_source,
+void LocalAttention::backward(int source, const KeptPositions& of_source,
                               const at::Tensor& dout, const at::Tensor& out,
-                              const at::Tensor& lse, at::Tensor& dq, KeyValues& gradients,
+                              const at::Tensor& lse, at::Tensor& dq,
+                              const KeptPositions& gradients,
                               const std::function<void()>& between) const {
   for (const Pair& pair : pairs(source)) {
     at::Tensor dqueries = pair.of_queries(dq);
-    at::Tensor dkeys = pair.of_keys(gradients.keys);
-    at::Tensor dvalues = pair.of_keys(gradients.values);
-    ops::attention_part_backward(pair.part(q_, of_source, mask_, fused_),
+    ops::attention_part_backward(pair.part(q_, of_source, problem_, fused_),
                                  pair.of_queries(dout), pair.of_queries(out),
-                                 lse_of(pair, lse), dqueries, dkeys, dvalues);
+                                 lse_of(pair, lse), dqueries, pair.of_keys(gradients));
     if (!dq.defined()) dq = dqueries;
     between();
   }
 }
 
-KeyValues zero_gradients(const KeyValues& of) {
-  const auto zeros = [](const at::Tensor& x) {
+KeptPositions zero_gradients(const KeptPositions& of) {
+  return each_of(of, [](const at::Tensor& x) {
     return at::zeros_like(x, x.options().dtype(at::kFloat), at::MemoryFormat::Contiguous);
-  };
-  return {zeros(of.keys), zeros(of.values)};
+  });
 }
 
 }  // namespace longhaul::parallel

@@ -12,11 +12,8 @@
 
 namespace longhaul::parallel {
 
-/// Keys and values of one rank's positions, or their gradients (fp32): [B, S, Hkv, D].
-struct KeyValues {
-  at::Tensor keys;
-  at::Tensor values;
-};
+/// What attention keeps of one rank's positions, or its gradients (fp32).
+using ops::each_of, ops::KeptPositions;
 
 /// The result of queries for the keys that they have met so far.
 struct AttentionSums {
@@ -34,10 +31,10 @@ struct AttentionSums {
 /// rank's own keys must come first, because each query sees some of them.
 class LocalAttention {
  public:
-  /// Begins the attention of the queries `q`. The mask's document_start and document_end
-  /// [B, S] are indices of the whole sequence.
+  /// Begins the attention of the queries `q`. The problem's document_start and
+  /// document_end [B, S] are indices of the whole sequence.
   LocalAttention(const layout::ContextLayout& layout, int rank, const at::Tensor& q,
-                 const ops::AttentionMask& mask, bool fused);
+                 const ops::AttentionProblem& problem, bool fused);
 
   /// Returns the sums before any keys: 0 and minus infinity, or undefined tensors that
   /// the first call of forward makes.
@@ -47,14 +44,14 @@ class LocalAttention {
   at::Tensor begin_gradient() const;
   /// Adds the keys of rank `source` to `sums`. Calls `between` after each pair of chunks,
   /// so that the caller can drive communication that is under way.
-  void forward(int source, const KeyValues& of_source, AttentionSums& sums,
+  void forward(int source, const KeptPositions& of_source, AttentionSums& sums,
                const std::function<void()>& between) const;
-  /// Adds to dq [B, S, Hq, D] and to the gradients of `source`'s keys and values, all
-  /// fp32. `out` (in the dtype of q) and `lse` are the results over the keys of all
-  /// ranks.
-  void backward(int source, const KeyValues& of_source, const at::Tensor& dout,
-                const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
-                KeyValues& gradients, const std::function<void()>& between) const;
+  /// Adds to dq [B, S, Hq, D] and to the gradients of what `source` has kept, all fp32.
+  /// `out` (in the dtype of q) and `lse` are the results over the keys of all ranks.
+  void backward(int source, const KeptPositions& of_source, const at::Tensor& dout,
+                    const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                    const KeptPositions& gradients,
+                    const std::function<void()>& between) const;
 
  private:
   struct Pair;
@@ -68,12 +65,12 @@ class LocalAttention {
   layout::ContextLayout layout_;
   std::vector<layout::ContextChunk> mine_;
   at::Tensor q_;
-  ops::AttentionMask mask_;
+  ops::AttentionProblem problem_;
   bool fused_;
   bool joins_;
 };
 
-/// Returns zeros for the gradients of keys and values, fp32 and contiguous.
-KeyValues zero_gradients(const KeyValues& of);
+/// Returns zeros for the gradients of what is kept, fp32 and contiguous.
+KeptPositions zero_gradients(const KeptPositions& of);
 
 }  // namespace longhaul::parallel

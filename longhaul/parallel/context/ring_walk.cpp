@@ -10,46 +10,49 @@
 namespace longhaul::parallel {
 namespace {
 
-/// Keys and values, or their gradients, on their way to the next rank of the ring, while
+/// Keys, or their gradients, on their way to the next rank of the ring, while
 /// those of the rank before come. They stay alive and must stay unwritten until take().
 /// Collective: every rank of the group starts its shifts in the same order.
 class RingShift {
  public:
-  RingShift(comm::Communicator& group, const KeyValues& sent)
-      : sent_(sent), received_{at::empty_like(sent.keys), at::empty_like(sent.values)} {
+  RingShift(comm::Communicator& group, const KeptPositions& sent)
+      : sent_(sent),
+        received_(each_of(sent, [](const at::Tensor& x) { return at::empty_like(x); })) {
     using Kind = comm::Transfer::Kind;
     const int next = (group.rank() + 1) % group.size();
     const int before = (group.rank() + group.size() - 1) % group.size();
-    work_ = group.send_recv({{Kind::Send, next, tensor::buffer_of(sent_.keys)},
-                             {Kind::Recv, before, tensor::buffer_of(received_.keys)},
-                             {Kind::Send, next, tensor::buffer_of(sent_.values)},
-                             {Kind::Recv, before, tensor::buffer_of(received_.values)}});
+    std::vector<comm::Transfer> transfers;
+    for (size_t i = 0; i < sent.size(); ++i) {
+      transfers.push_back({Kind::Send, next, tensor::buffer_of(sent_[i])});
+      transfers.push_back({Kind::Recv, before, tensor::buffer_of(received_[i])});
+    }
+    work_ = group.send_recv(transfers);
   }
   RingShift(const RingShift&) = delete;
   RingShift& operator=(const RingShift&) = delete;
   ~RingShift() {
-    if (!work_ || !received_.keys.defined()) return;
+    if (!work_ || received_.empty()) return;
     // Left by an exception: peers may still read and write this memory, so it is not
     // given back; the rank is about to end.
-    std::make_unique<KeyValues>(std::move(sent_)).release();
-    std::make_unique<KeyValues>(std::move(received_)).release();
+    std::make_unique<KeptPositions>(std::move(sent_)).release();
+    std::make_unique<KeptPositions>(std::move(received_)).release();
   }
 
   void poll() { work_->test(); }
   /// Returns what came. On a device, later work in the current stream may use it.
-  KeyValues take() {
+  KeptPositions take() {
     work_->order();
     return std::exchange(received_, {});
   }
 
  private:
-  KeyValues sent_, received_;
+  KeptPositions sent_, received_;
   comm::WorkPtr work_;
 };
 
 class RingWalk : public KeyWalk {
  public:
-  RingWalk(comm::Communicator& group, const KeyValues& own)
+  RingWalk(comm::Communicator& group, const KeptPositions& own)
       : group_(group), current_(own) {
     send_keys();
   }
@@ -57,7 +60,7 @@ class RingWalk : public KeyWalk {
   int source() const override {
     return (group_.rank() - step_ + group_.size()) % group_.size();
   }
-  KeyValues current() const override { return current_; }
+  KeptPositions current() const override { return current_; }
   bool next() override {
     if (!keys_) return false;
     current_ = keys_->take();
@@ -71,19 +74,19 @@ class RingWalk : public KeyWalk {
     if (gradients_) gradients_->poll();
   }
 
-  KeyValues share() override {
-    const KeyValues zeros = zero_gradients(current_);
+  KeptPositions share() override {
+    const KeptPositions zeros = zero_gradients(current_);
     if (step_ == 0) own_ = zeros;
     return zeros;
   }
   /// Adds the sum of the ranks before to the share and sends it on. This rank's own share
   /// stays: what the others have added comes round to it.
-  void pass_on(const KeyValues& share) override {
+  void pass_on(const KeptPositions& share) override {
     if (step_ == 0) return;
     receive_gradients(share);
     gradients_.emplace(group_, share);
   }
-  KeyValues total() override {
+  KeptPositions total() override {
     receive_gradients(own_);
     return own_;
   }
@@ -92,24 +95,23 @@ class RingWalk : public KeyWalk {
   void send_keys() {
     if (step_ + 1 < group_.size()) keys_.emplace(group_, current_);
   }
-  void receive_gradients(const KeyValues& into) {
+  void receive_gradients(const KeptPositions& into) {
     if (!gradients_) return;
-    const KeyValues sums = gradients_->take();
+    const KeptPositions sums = gradients_->take();
     gradients_.reset();
-    into.keys.add_(sums.keys);
-    into.values.add_(sums.values);
+    for (size_t i = 0; i < sums.size(); ++i) into[i].add_(sums[i]);
   }
 
   comm::Communicator& group_;
   int step_ = 0;
-  KeyValues current_;
-  KeyValues own_;  ///< gradients of this rank's own keys
+  KeptPositions current_;
+  KeptPositions own_;  ///< gradients of this rank's own keys
   std::optional<RingShift> keys_, gradients_;
 };
 
 }  // namespace
 
-std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeyValues& own) {
+std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeptPositions& own) {
   return std::make_unique<RingWalk>(group, own);
 }
 

@@ -183,12 +183,12 @@ TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
     std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> results;
     Case c;
     c.selective = selective;
-    c.attention = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const ops::AttentionMask& mask, bool fused) {
+    c.attention = [&](const at::Tensor& q, const ops::KeptPositions& kept,
+                      const ops::AttentionProblem& problem, bool fused) {
       if (++calls == kLayers + 1) {  // the backward has begun
         for (const auto& result : results) alive_after_forward += !result.expired();
       }
-      const at::Tensor y = ops::attention(q, k, v, mask, fused);
+      const at::Tensor y = ops::attention(q, kept, problem, fused);
       results.push_back(y.storage().getWeakStorageImpl());
       return y;
     };

@@ -104,7 +104,7 @@ struct WideLayer {
     const ops::Heads h =
         ops::wide_norm_heads({project(0), project(1), project(2)}, norms);
     const at::Tensor y =
-        ops::attention(h.q.unsqueeze(0), h.k.unsqueeze(0), h.v.unsqueeze(0), {}, true);
+        ops::attention(h.q.unsqueeze(0), {h.k.unsqueeze(0), h.v.unsqueeze(0)}, {}, true);
     const at::Tensor out =
         ops::linear(y.view({kWideTokens, -1}), parameters[5], gradients);
     return region ? region->leave(out) : out;

@@ -132,7 +132,7 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
   tell(fmt::format("products in {}: {}",
                    format::dtype_name(session.machine().policy.compute),
                    whose("products")));
-  if (!session.device().is_cpu()) tell("attention: " + whose("attention"));
+  tell("attention: " + whose("attention"));
   if (const char* why = system::amx_refusal()) {
     log_->warning(fmt::format("AMX is not used: {}", why));
   }

@@ -52,7 +52,8 @@ TrainingSession build_session(const RunConfig& config,
                             model_tokenizer(config, objects).get(), shards, log});
   data.fetches_shards = fetches_shards;
   session::Layout layout(std::move(description), config, machine.device, machine.world);
-  Json fingerprint = session::fingerprint_of(machine, layout.description().describe());
+  Json fingerprint =
+      session::fingerprint_of(machine, layout.description().describe(), model.network);
   optim::ParamGroups groups = groups_of(config.optimizer, model.description, log);
   session::Session session(config, std::move(machine), std::move(model),
                            std::move(layout), groups.settings, log);

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/ops/common/attention_problem.h"
+
+namespace longhaul::ops {
+
+/// The results of a forward that its backward needs: besides the result the log-sum-exp,
+/// whose shape depends on the kernel, and the kernel's random state, if it has one.
+struct Attended {
+  at::Tensor out;  ///< contiguous, [B, S, Hq, width of values], with the dtype of q
+  at::Tensor lse;
+  at::Tensor rng = {}, unused = {};
+};
+
+/// dq, dk and dv.
+using AttentionGradients = std::vector<at::Tensor>;
+
+/// One way to compute attention. All that ops/attention/attention.h offers is computed by
+/// the first of these that takes the part.
+struct AttentionBackend {
+  const char* name;  ///< for the log and the numerics fingerprint
+  /// Returns whether the backend computes this part.
+  bool (*takes)(const AttentionPart& part);
+  // forward() and backward() compute parts that are whole.
+  Attended (*forward)(const AttentionPart& part);
+  AttentionGradients (*backward)(const AttentionPart& part, const at::Tensor& dout,
+                                 const Attended& forward);
+  // part_forward() and part_backward() compute all other parts, as attention.h says. Both
+  // are null in a backend that takes no such part.
+  void (*part_forward)(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
+  void (*part_backward)(const AttentionPart& part, const at::Tensor& dout,
+                        const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                        const KeptPositions& gradients);
+};
+
+/// Our own kernels, on a CPU (ops/kernels).
+extern const AttentionBackend kOwnKernels;
+
+/// The kernels of cuDNN through LibTorch's operators for them: causal, bf16 or fp16, all
+/// queries with all keys. On an H200 they take 0.5 to 0.6 of the time of LibTorch's flash
+/// kernels (docs/benchmarks.md). For each size cuDNN builds a plan, which takes about as
+/// long as a step. Short sequences and odd lengths, as prompts have, are not worth a
+/// plan. cuDNN adds gradients in no fixed order, and is therefore not taken where
+/// LibTorch is told to be deterministic. Throws ConfigError where cuDNN refuses a call.
+extern const AttentionBackend kCudnn;
+
+/// LibTorch's own flash kernels (Dao, "FlashAttention-2") on devices that have these
+/// kernels. They take bf16 and fp16, head dims that are multiples of 8 up to 256, and
+/// grouped heads without copies of keys and values. They take neither dropout nor
+/// capped scores nor documents whose bounds the host does not know.
+extern const AttentionBackend kFlash;
+/// Returns why the device lacks the flash kernels; empty if it has them.
+std::string flash_obstacle(at::Device device);
+
+/// Plain operations of LibTorch on any device, which take every part.
+extern const AttentionBackend kComposite;
+
+/// Returns the first backend that takes the part.
+const AttentionBackend& backend_of(const AttentionPart& part);
+
+}  // namespace longhaul::ops
