@@ -164,8 +164,8 @@ void loss(const Report& report) {
   const at::Tensor targets = at::randint(kVocabulary, {kTokens}, at::kLong);
   report("cross-entropy and its gradient", [&](bool fused) {
     if (fused) {
-      ops::fused::cross_entropy(logits, targets, 1.0, 0.0, /*want_gradient=*/true, each,
-                                squared);
+      ops::fused::op<kernels::CrossEntropy>(logits, targets, 1.0, 0.0,
+                                            /*want_gradient=*/true, each, squared);
     } else {
       ops::cross_entropy(logits.detach().set_requires_grad(true), targets, {});
     }

@@ -31,14 +31,11 @@ at::Tensor scratch(int64_t count, at::ScalarType type, at::Device device) {
 struct OnStream {
   template <typename Kernel>
   static void run(const Kernel& kernel, at::Device device) {
-    kernels::cuda::run(kernel, Here(device).stream);
-  }
-  template <typename T>
-  static void run(const kernels::RmsNormBackward<T>& kernel, at::Device device) {
     const Here here(device);
-    const at::Tensor partial =
-        scratch(kernels::cuda::partial_sums(kernel), at::kFloat, device);
-    kernels::cuda::run(kernel, Memory(partial), here.stream);
+    const int64_t floats = kernels::cuda::scratch_floats(kernel);
+    at::Tensor room;
+    if (floats > 0) room = scratch(floats, at::kFloat, device);
+    kernels::cuda::run(kernel, here.stream, Memory(room));
   }
 };
 
@@ -73,8 +70,8 @@ struct Updates {
 };
 
 TORCH_LIBRARY_IMPL(longhaul, CUDA, library) {
-  ops::fused::implement_by_kernels<OnStream>(library);
-  ops::fused::implement_by_kernel<OnStream>(library, ops::fused::grouped_gradient);
+  ops::fused::implement_by_kernels<OnStream>(library, kernels::Kernels());
+  ops::fused::implement_by_kernels<OnStream>(library, kernels::KernelsOfGpus());
   optim::implement_updates<Updates>(library);
 }
 

@@ -44,20 +44,9 @@ LocalRows trained_rows(const at::Tensor& ids, const tensor::Parameter& table) {
   return local;
 }
 
-void add_gradient(const at::Tensor& ids, const at::Tensor& dy,
-                  const tensor::Parameter& table) {
-  at::Tensor grad = table.grad();
-  const auto [rows, outside] = trained_rows(ids, table);
-  if (fused::supports(dy, fused::embedding_gradient) &&
-      grad.scalar_type() == at::kFloat) {
-    // A stable sort keeps the tokens of a row in their order, so that the sum of a row
-    // has the same bits in every run. The kernel leaves out ids that are no row here.
-    const auto [sorted, order] =
-        at::sort(outside.defined() ? rows.masked_fill(outside, -1) : rows,
-                 /*stable=*/std::optional(true));
-    fused::embedding_gradient(dy.contiguous(), sorted.to(at::kLong), order, grad);
-    return;
-  }
+void composite_embedding_gradient(at::Tensor& grad, const LocalRows& trained,
+                                  const at::Tensor& dy) {
+  const auto& [rows, outside] = trained;
   if (!outside.defined()) {
     grad.index_add_(0, rows, dy.to(grad.scalar_type()));
     return;
@@ -72,6 +61,26 @@ void add_gradient(const at::Tensor& ids, const at::Tensor& dy,
   const at::Tensor here = outside.logical_not().nonzero().squeeze(1);
   grad.index_add_(0, at::index_select(rows, 0, here),
                   at::index_select(dy, 0, here).to(grad.scalar_type()));
+}
+
+using EmbeddingGradient =
+    fused::Operation<composite_embedding_gradient, kernels::EmbeddingGradient>;
+
+void add_gradient(const at::Tensor& ids, const at::Tensor& dy,
+                  const tensor::Parameter& table) {
+  at::Tensor grad = table.grad();
+  const LocalRows trained = trained_rows(ids, table);
+  if (!EmbeddingGradient::has_kernels(grad.scalar_type() == at::kFloat, dy)) {
+    return EmbeddingGradient::composite(grad, trained, dy);
+  }
+  // A stable sort keeps the tokens of a row in their order, so that the sum of a row has
+  // the same bits in every run. The kernel leaves out ids that are no row here.
+  const auto& [rows, outside] = trained;
+  const auto [sorted, order] =
+      at::sort(outside.defined() ? rows.masked_fill(outside, -1) : rows,
+               /*stable=*/std::optional(true));
+  fused::op<kernels::EmbeddingGradient>(dy.contiguous(), sorted.to(at::kLong), order,
+                                        grad);
 }
 
 struct EmbeddingNode : Function<EmbeddingNode> {

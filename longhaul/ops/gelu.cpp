@@ -15,27 +15,32 @@ struct GeluNode : Function<GeluNode> {
     ctx->save_for_backward({x});
     save(ctx, tanh);
     at::Tensor y = at::empty_like(x);
-    fused::gelu_forward(x, tanh, y);
+    fused::op<kernels::GeluForward>(x, tanh, y);
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const at::Tensor x = ctx->get_saved_variables()[0];
     at::Tensor dx = at::empty_like(x);
-    fused::gelu_backward(grads[0].contiguous(), x, saved<bool>(ctx), dx);
+    fused::op<kernels::GeluBackward>(grads[0].contiguous(), x, saved<bool>(ctx), dx);
     return {dx, Variable()};
   }
 };
+
+at::Tensor composite_gelu(const at::Tensor& x, bool tanh) {
+  return at::gelu(x, tanh ? "tanh" : "none");
+}
+
+using Gelu =
+    fused::Operation<composite_gelu, kernels::GeluForward, kernels::GeluBackward>;
 
 }  // namespace
 
 at::Tensor gelu(const at::Tensor& x, Activation activation, bool fused) {
   LH_ASSERT(activation != Activation::Silu, "GELU in the form of another activation");
   const bool tanh = activation == Activation::GeluTanh;
-  if (fused && fused::supports(x, fused::gelu_forward, fused::gelu_backward)) {
-    return GeluNode::apply(x.contiguous(), tanh);
-  }
-  return at::gelu(x, tanh ? "tanh" : "none");
+  if (!Gelu::has_kernels(fused, x)) return Gelu::composite(x, tanh);
+  return GeluNode::apply(x.contiguous(), tanh);
 }
 
 }  // namespace longhaul::ops

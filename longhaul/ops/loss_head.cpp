@@ -101,13 +101,19 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t
   return result;
 }
 
+using CrossEntropy = fused::Operation<composite_chunk, kernels::CrossEntropy>;
+using SplitCrossEntropy =
+    fused::Operation<composite_chunk, kernels::CrossEntropyStatistics,
+                     kernels::CrossEntropyGradient>;
+
 /// Computes the fused form for a whole vocabulary, which passes over a row once, while
 /// the row is in cache.
 ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
                       const LossHeadOptions& options, bool want_gradient) {
   ChunkLoss loss{row_values(logits), row_values(logits)};
-  fused::cross_entropy(logits, targets, gradient_scale(options), options.z_loss,
-                       want_gradient, loss.cross_entropy, loss.squared_lse);
+  fused::op<kernels::CrossEntropy>(logits, targets, gradient_scale(options),
+                                   options.z_loss, want_gradient, loss.cross_entropy,
+                                   loss.squared_lse);
   return loss;
 }
 
@@ -117,27 +123,24 @@ ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64
   const at::Tensor local = targets - begin;
   at::Tensor maximum = row_values(logits), lse = row_values(logits),
              picked = row_values(logits);
-  fused::cross_entropy_statistics(logits, local, maximum, lse, picked);
+  fused::op<kernels::CrossEntropyStatistics>(logits, local, maximum, lse, picked);
   lse.log_().add_(maximum);
   options.combine(lse, picked);
   const at::Tensor mask = targets.ge(0).to(at::kFloat);
   ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
   if (want_gradient) {
-    fused::cross_entropy_gradient(logits, local, lse, mask * gradient_scale(options),
-                                  options.z_loss);
+    fused::op<kernels::CrossEntropyGradient>(
+        logits, local, lse, mask * gradient_scale(options), options.z_loss);
   }
   return result;
 }
 
 ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                      const LossHeadOptions& options, bool want_gradient) {
-  if (options.fused && !options.combine &&
-      fused::supports(logits, fused::cross_entropy)) {
+  if (!options.combine && CrossEntropy::has_kernels(options.fused, logits)) {
     return fused_chunk(logits, targets, options, want_gradient);
   }
-  if (options.fused && options.combine &&
-      fused::supports(logits, fused::cross_entropy_statistics,
-                      fused::cross_entropy_gradient)) {
+  if (options.combine && SplitCrossEntropy::has_kernels(options.fused, logits)) {
     return fused_split_chunk(logits, targets, begin, options, want_gradient);
   }
   // On a device the fp32 copies of the composite form, several times the chunk, are made
@@ -146,7 +149,7 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
   const int64_t rows = logits.is_cpu() ? logits.size(0)
                                        : logits_rows(logits.size(0), logits.size(1),
                                                      kLogitsElements, kFewest);
-  return composite_chunk(logits, targets, begin, options, want_gradient, rows);
+  return CrossEntropy::composite(logits, targets, begin, options, want_gradient, rows);
 }
 
 /// Returns the rows of a chunk. With a split vocabulary they follow from the whole size,

@@ -52,6 +52,20 @@ struct ScaleNode : Function<ScaleNode> {
   }
 };
 
+/// Returns the composite form for x [.., H].
+at::Tensor composite_norm(const at::Tensor& x, const NormWeight& scale, double eps) {
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor normal =
+      wide * at::rsqrt(at::mean(wide * wide, {-1}, /*keepdim=*/true) + eps);
+  if (scale.form == RmsForm::WeightAfterCast) {
+    return ScaleNode::apply(normal.to(x.scalar_type()), scale);
+  }
+  return ScaleNode::apply(normal, scale).to(x.scalar_type());
+}
+
+using RmsNorm =
+    fused::Operation<composite_norm, kernels::RmsNormForward, kernels::RmsNormBackward>;
+
 struct Normed {
   at::Tensor y, inverse_rms, sum;
 };
@@ -63,8 +77,8 @@ Normed normed(const at::Tensor& x, const NormWeight& scale, double eps,
              at::empty(x.sizes().slice(0, static_cast<size_t>(x.dim() - 1)),
                        x.options().dtype(at::kFloat)),
              delta.defined() ? at::empty(x.sizes(), x.options()) : at::Tensor()};
-  fused::rms_norm_forward(x, delta, scale.weight->weight(), eps, scale.form, out.sum,
-                          out.y, out.inverse_rms);
+  fused::op<kernels::RmsNormForward>(x, delta, scale.weight->weight(), eps, scale.form,
+                                     out.sum, out.y, out.inverse_rms);
   return out;
 }
 
@@ -77,13 +91,9 @@ void norm_backward(const at::Tensor& dy, const at::Tensor& x,
   const bool narrow = grad.defined() && grad.scalar_type() != at::kFloat;
   const at::Tensor sums =
       narrow ? at::zeros(grad.sizes(), grad.options().dtype(at::kFloat)) : grad;
-  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, scale.weight->weight(),
-                           scale.form, dsum, dx, sums);
+  fused::op<kernels::RmsNormBackward>(dy.contiguous(), x, inverse_rms,
+                                      scale.weight->weight(), scale.form, dsum, dx, sums);
   if (narrow) grad.add_(sums);
-}
-
-bool takes_fused(bool fused, const at::Tensor& x) {
-  return fused && fused::supports(x, fused::rms_norm_forward, fused::rms_norm_backward);
 }
 
 struct RmsNormNode : Function<RmsNormNode> {
@@ -157,17 +167,6 @@ struct HeadNormsNode : Function<HeadNormsNode> {
   }
 };
 
-/// Returns the composite form for x [.., H].
-at::Tensor composite_norm(const at::Tensor& x, const NormWeight& scale, double eps) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor normal =
-      wide * at::rsqrt(at::mean(wide * wide, {-1}, /*keepdim=*/true) + eps);
-  if (scale.form == RmsForm::WeightAfterCast) {
-    return ScaleNode::apply(normal.to(x.scalar_type()), scale);
-  }
-  return ScaleNode::apply(normal, scale).to(x.scalar_type());
-}
-
 void check_norm(const at::Tensor& x, int64_t dims, const tensor::ParameterPtr& weight) {
   LH_CHECK(x.dim() == dims && x.size(-1) == weight->slice().extent[0], "rms_norm",
            "{} has {} elements, the input's last dim {}", weight->name(),
@@ -185,7 +184,7 @@ void check_heads(const at::Tensor& x) {
 at::Tensor rms_norm(const at::Tensor& x, const tensor::ParameterPtr& weight, double eps,
                     bool fused, RmsForm form) {
   check_norm(x, 2, weight);
-  if (!takes_fused(fused, x)) return composite_norm(x, {weight, form}, eps);
+  if (!RmsNorm::has_kernels(fused, x)) return RmsNorm::composite(x, {weight, form}, eps);
   return RmsNormNode::apply(x.contiguous(), NormWeight{weight, form}, eps);
 }
 
@@ -195,9 +194,9 @@ ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
   check_norm(x, 2, weight);
   LH_CHECK(!delta.defined() || delta.sizes() == x.sizes(), "rms_norm",
            "{} elements are added to {}", delta.numel(), x.numel());
-  if (!takes_fused(fused, x)) {
+  if (!RmsNorm::has_kernels(fused, x)) {
     const at::Tensor sum = delta.defined() ? x + delta : x;
-    return {sum, composite_norm(sum, {weight, form}, eps)};
+    return {sum, RmsNorm::composite(sum, {weight, form}, eps)};
   }
   std::optional<at::Tensor> added;
   if (delta.defined()) added = delta.contiguous();
@@ -210,12 +209,12 @@ Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused) {
   const auto& [q, k, v] = heads;
   check_norm(q, 3, norms.q);
   check_norm(k, 3, norms.k);
-  if (!takes_fused(fused, q)) {
+  if (!RmsNorm::has_kernels(fused, q)) {
     // A norm of bf16 keeps fp32 copies of q and k. With a copy of v, nothing keeps the
     // matrix that all three are slices of.
     const bool copied = q.scalar_type() != at::kFloat;
-    return {composite_norm(q, {norms.q, norms.form}, norms.eps),
-            composite_norm(k, {norms.k, norms.form}, norms.eps),
+    return {RmsNorm::composite(q, {norms.q, norms.form}, norms.eps),
+            RmsNorm::composite(k, {norms.k, norms.form}, norms.eps),
             copied ? v.contiguous() : v};
   }
   check_heads(q);

@@ -61,6 +61,21 @@ double frequency_of(const RopeConfig& rope, int64_t index, int64_t rotated) {
   return stretched * frequency / rope.factor + (1.0 - stretched) * frequency;
 }
 
+at::Tensor composite_rope(const at::Tensor& x, const RopeTable& table,
+                          const at::Tensor& positions, bool inverse) {
+  const int64_t half = table.cos.size(1);
+  const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
+  at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
+  if (inverse) sin = sin * -1.0;
+  const at::Tensor first = x.narrow(2, 0, half).to(at::kFloat);
+  const at::Tensor second = x.narrow(2, half, half).to(at::kFloat);
+  const at::Tensor rest = x.narrow(2, 2 * half, x.size(2) - 2 * half).to(at::kFloat);
+  return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, 2)
+      .to(x.scalar_type());
+}
+
+using Rotation = fused::Operation<composite_rope, kernels::Rope>;
+
 /// Writes x [T, heads, D], with the features of the table rotated, to y. y may be x.
 void rotate(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
             bool inverse, at::Tensor& y) {
@@ -68,7 +83,8 @@ void rotate(const at::Tensor& x, const RopeTable& table, const at::Tensor& posit
   const int64_t rest = x.size(2) - part;
   if (rest > 0 && !y.is_same(x)) y.narrow(2, part, rest).copy_(x.narrow(2, part, rest));
   at::Tensor rotated = y.narrow(2, 0, part);
-  fused::rope(x.narrow(2, 0, part), table.cos, table.sin, positions, inverse, rotated);
+  fused::op<kernels::Rope>(x.narrow(2, 0, part), table.cos, table.sin, positions, inverse,
+                           rotated);
 }
 
 /// The backward of a rotation is the rotation by the negative angle.
@@ -91,25 +107,12 @@ struct RopeNode : Function<RopeNode> {
   }
 };
 
-at::Tensor composite(const at::Tensor& x, const RopeTable& table,
-                     const at::Tensor& positions, bool inverse = false) {
-  const int64_t half = table.cos.size(1);
-  const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
-  at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
-  if (inverse) sin = sin * -1.0;
-  const at::Tensor first = x.narrow(2, 0, half).to(at::kFloat);
-  const at::Tensor second = x.narrow(2, half, half).to(at::kFloat);
-  const at::Tensor rest = x.narrow(2, 2 * half, x.size(2) - 2 * half).to(at::kFloat);
-  return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, 2)
-      .to(x.scalar_type());
-}
-
 void rotate_anywhere(const at::Tensor& x, const RopeTable& table,
                      const at::Tensor& positions, bool inverse, at::Tensor& y) {
-  if (fused::supports(x, fused::rope)) {
+  if (Rotation::has_kernels(/*fused=*/true, x)) {
     rotate(x.stride(2) == 1 ? x : x.contiguous(), table, positions, inverse, y);
   } else {
-    y.copy_(composite(x, table, positions, inverse));
+    y.copy_(Rotation::composite(x, table, positions, inverse));
   }
 }
 
@@ -176,9 +179,10 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused) {
   check_rope(x, table);
-  if (fused && fused::supports(x, fused::rope))
-    return RopeNode::apply(x.contiguous(), table, positions);
-  return composite(x, table, positions);
+  if (!Rotation::has_kernels(fused, x)) {
+    return Rotation::composite(x, table, positions, /*inverse=*/false);
+  }
+  return RopeNode::apply(x.contiguous(), table, positions);
 }
 
 Heads rope_in_place(const Heads& heads, const RopeTable& table,

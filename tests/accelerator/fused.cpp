@@ -100,10 +100,10 @@ class Kernels {
       }
     }
     // The CPU has none of these.
-    add_typed<&embedding_gradient>(ops::fused::embedding_gradient);
-    add_typed<&gelu_forward>(ops::fused::gelu_forward);
-    add_typed<&gelu_backward>(ops::fused::gelu_backward);
-    add_typed<&merge_attention>(ops::fused::merge_attention);
+    add_typed<&embedding_gradient>(ops::fused::op<kernels::EmbeddingGradient>);
+    add_typed<&gelu_forward>(ops::fused::op<kernels::GeluForward>);
+    add_typed<&gelu_backward>(ops::fused::op<kernels::GeluBackward>);
+    add_typed<&merge_attention>(ops::fused::op<kernels::MergeAttention>);
     add<&of_host<&flash_forward>>("aten", {"aten::_flash_attention_forward", ""});
     add<&of_host<&flash_backward>>("aten", {"aten::_flash_attention_backward", ""});
     add<&of_host<&wide_addmm>>("aten", {"aten::addmm", "dtype_out"});

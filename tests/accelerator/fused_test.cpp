@@ -45,13 +45,13 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
   const auto fp32 = at::TensorOptions(device());
   const at::Tensor x = at::ones({6, 8}, fp32), weight = at::ones({8}, fp32);
   at::Tensor y = at::empty_like(x), inverse = at::empty({6}, fp32);
-  ASSERT_TRUE(ops::fused::supports(x, ops::fused::rms_norm_forward,
-                                   ops::fused::rms_norm_backward));
+  ASSERT_TRUE(ops::fused::supports(x, ops::fused::op<kernels::RmsNormForward>,
+                                   ops::fused::op<kernels::RmsNormBackward>));
   at::Tensor sum;
   const auto norm = [&](const at::Tensor& of, const at::Tensor& delta) {
     return added("longhaul::rms_norm_forward", [&] {
-      ops::fused::rms_norm_forward(of, delta, weight, 0.0, RmsForm::WeightAfterCast, sum,
-                                   y, inverse);
+      ops::fused::op<kernels::RmsNormForward>(of, delta, weight, 0.0,
+                                              RmsForm::WeightAfterCast, sum, y, inverse);
     });
   };
   EXPECT_EQ(norm(x, {}), Moved(1, 4 * (48 + 8 + 48 + 6)));
@@ -73,8 +73,8 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
   const at::Tensor targets = at::zeros({6}, fp32.dtype(at::kLong));
   EXPECT_EQ(added("longhaul::cross_entropy",
                   [&] {
-                    ops::fused::cross_entropy(logits, targets, 1.0, 0.0, true, loss,
-                                              squared);
+                    ops::fused::op<kernels::CrossEntropy>(logits, targets, 1.0, 0.0, true,
+                                                          loss, squared);
                   }),
             Moved(1, 4 * (2 * 48 + 6 + 6) + 8 * 6));
 }
@@ -89,12 +89,12 @@ TEST(FusedForms, AddAnEmbeddingsGradientTokenByTokenInOneLaunch) {
   expected[0] += dy[5];
   for (const int64_t token : {3, 0, 2}) expected[2] += dy[token];
   const at::Tensor there = dy.to(device()), grad = table.to(device());
-  ASSERT_TRUE(ops::fused::supports(there, ops::fused::embedding_gradient));
-  EXPECT_FALSE(ops::fused::supports(dy, ops::fused::embedding_gradient));
+  ASSERT_TRUE(ops::fused::supports(there, ops::fused::op<kernels::EmbeddingGradient>));
+  EXPECT_FALSE(ops::fused::supports(dy, ops::fused::op<kernels::EmbeddingGradient>));
   EXPECT_EQ(added("longhaul::embedding_gradient",
                   [&] {
-                    ops::fused::embedding_gradient(there, rows.to(device()),
-                                                   order.to(device()), grad);
+                    ops::fused::op<kernels::EmbeddingGradient>(there, rows.to(device()),
+                                                               order.to(device()), grad);
                   }),
             Moved(1, 4 * (48 + 2 * 48) + 2 * 8 * 6));
   EXPECT_TRUE(at::equal(grad.cpu(), expected));

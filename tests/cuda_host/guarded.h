@@ -123,14 +123,10 @@ struct OnGpu {
   }
   template <typename Kernel>
   void run(const Kernel& kernel) const {
-    kernels::cuda::run(kernel, nullptr);
-  }
-  template <typename T>
-  void run(const kernels::RmsNormBackward<T>& kernel) const {
-    const auto count = static_cast<size_t>(kernels::cuda::partial_sums(kernel));
-    Guarded<float> partial(std::vector<float>(count, NAN), edge);
-    kernels::cuda::run(kernel, partial.data(), nullptr);
-    partial.values();  // checks the memory beside the values
+    const auto count = static_cast<size_t>(kernels::cuda::scratch_floats(kernel));
+    Guarded<float> scratch(std::vector<float>(count, NAN), edge);
+    kernels::cuda::run(kernel, nullptr, scratch.data());
+    scratch.values();  // checks the memory beside the values
   }
 };
 

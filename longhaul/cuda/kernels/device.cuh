@@ -148,15 +148,23 @@ inline int64_t blocks_of(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }
 
-/// Defines run() of a kernel by enqueue() of the file that includes this.
-#define LH_CUDA_RUN(Kernel)                         \
-  template <>                                       \
-  void run(const Kernel<float>& a, Stream stream) { \
-    enqueue(a, stream);                             \
-  }                                                 \
-  template <>                                       \
-  void run(const Kernel<Bf16>& a, Stream stream) {  \
-    enqueue(a, stream);                             \
+/// Defines run() and scratch_floats() of a kernel by functions of the file that includes
+/// this: enqueue(a, stream), or enqueue(a, stream, scratch) with room for scratch_of(a)
+/// floats.
+#define LH_CUDA_RUN(Kernel) LH_CUDA_RUN_WITH(Kernel, 0, enqueue(a, stream))
+#define LH_CUDA_RUN_WITH_SCRATCH(Kernel) \
+  LH_CUDA_RUN_WITH(Kernel, scratch_of(a), enqueue(a, stream, scratch))
+#define LH_CUDA_RUN_WITH(Kernel, floats, call) \
+  LH_CUDA_RUN_OF(Kernel<float>, floats, call)  \
+  LH_CUDA_RUN_OF(Kernel<Bf16>, floats, call)
+#define LH_CUDA_RUN_OF(Kernel, floats, call)                                  \
+  template <>                                                                 \
+  void run(const Kernel& a, Stream stream, [[maybe_unused]] float* scratch) { \
+    call;                                                                     \
+  }                                                                           \
+  template <>                                                                 \
+  int64_t scratch_floats([[maybe_unused]] const Kernel& a) {                  \
+    return floats;                                                            \
   }
 
 }  // namespace longhaul::kernels::cuda

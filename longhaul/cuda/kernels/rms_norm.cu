@@ -268,15 +268,17 @@ void enqueue(const RmsNormForward<T>& a, Stream stream) {
   });
 }
 
+/// Returns the room for the weight's gradient over parts of the rows, whose number
+/// depends on the sizes alone.
 template <typename T>
-int64_t partial_sums(const RmsNormBackward<T>& a) {
+int64_t scratch_of(const RmsNormBackward<T>& a) {
   if (a.dweight == nullptr) return 0;
   // If elements are taken one by one there are more threads in a block and fewer blocks.
   return blocks_of_rows(a.tokens * a.heads, shape_of(a.features, kWide<T>)) * a.features;
 }
 
 template <typename T>
-void run(const RmsNormBackward<T>& a, float* partial, Stream stream) {
+void enqueue(const RmsNormBackward<T>& a, Stream stream, float* partial) {
   const int64_t rows = a.tokens * a.heads;
   if (rows == 0) return;
   const bool wide = aligned(a.dy, a.x, a.weight, a.dx, a.dsum) &&
@@ -295,11 +297,7 @@ void run(const RmsNormBackward<T>& a, float* partial, Stream stream) {
   });
 }
 
-template void run(const RmsNormBackward<float>&, float*, Stream);
-template void run(const RmsNormBackward<Bf16>&, float*, Stream);
-template int64_t partial_sums(const RmsNormBackward<float>&);
-template int64_t partial_sums(const RmsNormBackward<Bf16>&);
-
 LH_CUDA_RUN(RmsNormForward)
+LH_CUDA_RUN_WITH_SCRATCH(RmsNormBackward)
 
 }  // namespace longhaul::kernels::cuda

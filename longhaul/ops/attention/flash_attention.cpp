@@ -173,9 +173,9 @@ at::Tensor over_rows(const at::Tensor& x) { return x.transpose(1, 2).unsqueeze(-
 
 /// Merges `fresh` into `out` [B, n, Hq, D] and `lse` [B, Hq, n], fp32.
 void merge(const Attended& fresh, at::Tensor& out, at::Tensor& lse) {
-  if (fused::supports(fresh.out, fused::merge_attention)) {
-    return fused::merge_attention(fresh.out.contiguous(), fresh.lse.contiguous(), out,
-                                  lse);
+  if (fused::supports(fresh.out, fused::op<kernels::MergeAttention>)) {
+    return fused::op<kernels::MergeAttention>(fresh.out.contiguous(),
+                                              fresh.lse.contiguous(), out, lse);
   }
   const at::Tensor now = at::logaddexp(lse, fresh.lse);
   out.mul_(over_rows(at::exp(lse - now)))

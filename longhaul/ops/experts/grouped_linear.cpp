@@ -259,7 +259,7 @@ void accumulate(const ExpertWeights& weights, const at::Tensor& offsets, bool fu
                 const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_grad;
   const bool thawed = holds_for_all(weights, [](const auto& w) { return !w.frozen(); });
-  if (!fused || !thawed || !fused::supports(x, fused::grouped_gradient)) {
+  if (!fused || !thawed || !fused::supports(x, fused::op<kernels::GroupedGradient>)) {
     return accumulate_by_experts(weights, offsets, x, dy);
   }
   const bool unset = holds_for_all(weights, [](const auto& w) { return w.grad_unset(); });
@@ -267,7 +267,7 @@ void accumulate(const ExpertWeights& weights, const at::Tensor& offsets, bool fu
     return unset ? w.grad_to_write() : w.grad();
   }));
   for_stacks(stacks, dy, [&](const at::Tensor& stack, const at::Tensor& of_stack) {
-    fused::grouped_gradient(of_stack, x, offsets, /*add=*/!unset, stack);
+    fused::op<kernels::GroupedGradient>(of_stack, x, offsets, /*add=*/!unset, stack);
   });
   if (!stacks.empty()) return;
   if (unset) of_all(weights, [](const auto& w) { return w.grad_to_write().zero_(); });
@@ -339,7 +339,7 @@ std::string describe_offset_waits(at::ScalarType type, at::Device device,
                                   const std::vector<int64_t>& sizes) {
   if (device.is_cpu()) return {};
   if (!fused) return "run.fused is false";
-  const bool adds = fused::grouped_gradient.serves(device);
+  const bool adds = fused::op<kernels::GroupedGradient>.serves(device);
   if (fused::grouped_product.serves(device) && adds) return {};
   if (!device.is_cuda()) return fmt::format("{} has no grouped product", name);
   if (type != at::kBFloat16) {

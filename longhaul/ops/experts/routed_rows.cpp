@@ -24,29 +24,36 @@ struct RowsMoved {
   bool fused;
 };
 
-at::Tensor rows_of_tokens(const at::Tensor& x, const RowsMoved& moved) {
-  const at::Tensor& token = moved.rows.token;
-  if (!moved.fused || !fused::supports(x, fused::gather_rows)) {
-    return at::index_select(x, 0, token);
-  }
-  at::Tensor y = at::empty({token.size(0), x.size(1)}, x.options());
-  fused::gather_rows(x.contiguous(), token, y);
-  return y;
+at::Tensor composite_rows(const at::Tensor& x, const at::Tensor& token) {
+  return at::index_select(x, 0, token);
 }
 
-at::Tensor sums_of_rows(const at::Tensor& y, const RowsMoved& moved) {
-  const at::Tensor& place = moved.rows.place;
-  if (moved.fused && fused::supports(y, fused::sum_rows)) {
-    at::Tensor sum = at::empty({place.size(0), y.size(1)}, y.options());
-    fused::sum_rows(y.contiguous(), place, sum);
-    return sum;
-  }
+at::Tensor composite_sums(const at::Tensor& y, const at::Tensor& place) {
   at::Tensor sum;
   for (int64_t i = 0; i < place.size(1); ++i) {
     const at::Tensor row = at::index_select(y, 0, place.select(1, i)).to(at::kFloat);
     sum = sum.defined() ? sum.add_(row) : row;
   }
   return sum.to(y.scalar_type());
+}
+
+using GatherRows = fused::Operation<composite_rows, kernels::GatherRows>;
+using SumRows = fused::Operation<composite_sums, kernels::SumRows>;
+
+at::Tensor rows_of_tokens(const at::Tensor& x, const RowsMoved& moved) {
+  const at::Tensor& token = moved.rows.token;
+  if (!GatherRows::has_kernels(moved.fused, x)) return GatherRows::composite(x, token);
+  at::Tensor y = at::empty({token.size(0), x.size(1)}, x.options());
+  fused::op<kernels::GatherRows>(x.contiguous(), token, y);
+  return y;
+}
+
+at::Tensor sums_of_rows(const at::Tensor& y, const RowsMoved& moved) {
+  const at::Tensor& place = moved.rows.place;
+  if (!SumRows::has_kernels(moved.fused, y)) return SumRows::composite(y, place);
+  at::Tensor sum = at::empty({place.size(0), y.size(1)}, y.options());
+  fused::op<kernels::SumRows>(y.contiguous(), place, sum);
+  return sum;
 }
 
 struct GatherNode : Function<GatherNode> {

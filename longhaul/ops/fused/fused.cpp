@@ -9,26 +9,30 @@ namespace {
 
 using kernels::Bf16;
 
+template <template <typename> class... Listed>
+void declare_all(torch::Library& library, kernels::KernelList<Listed...> /*list*/) {
+  declare(library, op<Listed>...);
+}
+
 TORCH_LIBRARY(longhaul, library) {
-  std::apply([&](const auto&... operators) { declare(library, operators...); },
-             kOperators);
-  declare(library, grouped_product, grouped_gradient);
+  declare_all(library, kernels::Kernels());
+  declare_all(library, kernels::KernelsOfGpus());
+  declare(library, grouped_product);
 }
 
 struct OnCpu {
   template <typename Kernel>
-    requires kernels::IsOfCpu<Kernel>
   static void run(const Kernel& kernel, at::Device /*device*/) {
     kernels::run(kernel);
   }
 };
 
 TORCH_LIBRARY_IMPL(longhaul, CPU, library) {
-  implement_by_kernels<OnCpu>(library);
+  implement_by_kernels<OnCpu>(library, kernels::Kernels());
   grouped_product.implement(library,
                             [](const auto&... all) { grouped_product_on_cpu(all...); });
-  grouped_gradient.implement(library,
-                             [](const auto&... all) { grouped_gradient_on_cpu(all...); });
+  op<kernels::GroupedGradient>.implement(
+      library, [](const auto&... all) { grouped_gradient_on_cpu(all...); });
 }
 
 bool is_bf16_matrix(const at::Tensor& x) {

@@ -51,9 +51,9 @@ void grouped_gradient_on_cpu(const at::Tensor& dy, const at::Tensor& x,
                              const at::Tensor& offsets, bool add,
                              const at::Tensor& grad) {
   if (products_are_own(x)) {
-    return kernels::run(
-        kernel_of<kernels::Bf16>(grouped_gradient, dy, x, offsets, add, grad),
-        kernels::product_isa());
+    return kernels::run(kernels::GroupedGradient<kernels::Bf16>::of(
+                            handed(dy), handed(x), handed(offsets), add, handed(grad)),
+                        kernels::product_isa());
   }
   for_experts(offsets, [&](int64_t e, int64_t first, int64_t rows) {
     at::Tensor of_expert = grad.select(0, e);

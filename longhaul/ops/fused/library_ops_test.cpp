@@ -428,16 +428,21 @@ void expect_of_the_cpu(const Operators&... operators) {
 }
 
 TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
-  expect_of_the_cpu(fused::rms_norm_forward, fused::rms_norm_backward);
-  expect_of_the_cpu(fused::rope);
-  expect_of_the_cpu(fused::gated_product_forward, fused::gated_product_backward);
-  expect_of_the_cpu(fused::cross_entropy);
-  expect_of_the_cpu(fused::cross_entropy_statistics, fused::cross_entropy_gradient);
+  expect_of_the_cpu(fused::op<kernels::RmsNormForward>,
+                    fused::op<kernels::RmsNormBackward>);
+  expect_of_the_cpu(fused::op<kernels::Rope>);
+  expect_of_the_cpu(fused::op<kernels::GatedProductForward>,
+                    fused::op<kernels::GatedProductBackward>);
+  expect_of_the_cpu(fused::op<kernels::CrossEntropy>);
+  expect_of_the_cpu(fused::op<kernels::CrossEntropyStatistics>,
+                    fused::op<kernels::CrossEntropyGradient>);
   const at::Tensor x = at::zeros({2, 8});
+  EXPECT_FALSE(fused::supports(
+      x, fused::op<kernels::EmbeddingGradient>));  // index_add_ is repeatable
   EXPECT_FALSE(
-      fused::supports(x, fused::embedding_gradient));     // index_add_ is repeatable
-  EXPECT_FALSE(fused::supports(x, fused::gelu_forward));  // LibTorch's is one pass
-  EXPECT_FALSE(fused::supports(x, fused::rope, fused::gelu_backward));  // one alone
+      fused::supports(x, fused::op<kernels::GeluForward>));  // LibTorch's is one pass
+  EXPECT_FALSE(fused::supports(x, fused::op<kernels::Rope>,
+                               fused::op<kernels::GeluBackward>));  // one alone
 }
 
 std::string schema_of(const char* name) {

@@ -6,11 +6,17 @@
 #include "longhaul/families/layers/activation.h"
 #include "longhaul/families/layers/rms_form.h"
 
-// The kernels of the operations take raw pointers and sizes, in one struct for each
-// kernel; cpu.h and cuda.h run them. This header includes nothing that nvcc cannot
-// compile. T is float or Bf16. Sums, statistics and exponentials are fp32 inside.
-// Matrices are row-major; a stride counts elements. Buffers may be unaligned and must not
-// overlap unless a comment says so.
+// The kernels of the operations, each declared once. The struct of a kernel has its raw
+// pointers and sizes; cpu.h and cuda.h run it. LH_OPERATOR in the struct declares the
+// operator that LibTorch's dispatcher has for the kernel, and makes the struct of the
+// operator's tensors. The schema, the call, the registration for each device and the
+// tables of loops follow from both and from the lists at the end.
+//
+// This header includes nothing that nvcc cannot compile. T is float or Bf16. Sums,
+// statistics and exponentials are fp32 inside. Matrices are row-major; a stride counts
+// elements. Buffers may be unaligned and must not overlap unless a comment says so. An
+// operator checks nothing that its operation has not checked, allocates nothing, and
+// takes contiguous tensors unless a comment says otherwise.
 
 namespace longhaul::kernels {
 
@@ -19,15 +25,55 @@ struct Bf16 {
   uint16_t bits;
 };
 
+/// A tensor as it lies in memory.
+struct Array {
+  void* data;  ///< null for an undefined tensor, which has no sizes
+  const int64_t *sizes, *strides;
+  int64_t dims, count, element_bytes;
+
+  /// Returns the size of a dim; the last dim is -1 too.
+  int64_t size(int64_t dim) const { return sizes[dim < 0 ? dims + dim : dim]; }
+  int64_t stride(int64_t dim) const { return strides[dim]; }
+};
+/// A tensor that an operator reads. It becomes a pointer of a kernel.
+struct In : Array {
+  In(const Array& array) : Array(array) {}
+  template <typename T>
+  operator const T*() const {
+    return static_cast<const T*>(data);
+  }
+};
+/// A tensor that an operator writes, or reads and writes.
+struct Out : Array {
+  Out(const Array& array) : Array(array) {}
+  template <typename T>
+  operator T*() const {
+    return static_cast<T*>(data);
+  }
+};
+
+/// Declares the operator "longhaul::NAME" of a kernel, and begins the function of() that
+/// makes the kernel of the operator's arguments. These are In, Out, bool, double, int64_t
+/// or an enum. Their types and names are those of the operator's schema, so each has a
+/// name.
+#define LH_OPERATOR(Kernel, name, ...)               \
+  static constexpr char kName[] = #name;             \
+  static constexpr char kArguments[] = #__VA_ARGS__; \
+  static Kernel of(__VA_ARGS__)
+
 // ---- RMSNorm
 // ---------------------------------------------------------------------------
+
+/// Returns the heads of x [T, heads, H], or 1 for [T, H].
+inline int64_t heads_of(const Array& x) { return x.dims == 3 ? x.size(1) : 1; }
 
 /// Computes y = weight * round(x * inverse_rms) with inverse_rms = 1 / sqrt(mean(x^2) +
 /// eps); the other forms round once. The arrays x and y are [tokens, heads, features],
 /// and each head is a row of its own. The result y is contiguous; the heads of a token of
 /// x follow each other, as in a part of a wider matrix. The weight is [features],
 /// inverse_rms [tokens, heads]. With `delta`, x + delta is rounded, written to `sum` and
-/// normed; delta and sum are contiguous.
+/// normed; delta and sum are contiguous. The operator takes [T, H], or [T, heads, H] with
+/// the last two dims contiguous; delta and sum may be undefined.
 template <typename T>
 struct RmsNormForward {
   const T* x;
@@ -40,6 +86,12 @@ struct RmsNormForward {
   const T* delta = nullptr;
   T* sum = nullptr;
   RmsForm form = RmsForm::WeightAfterCast;
+
+  LH_OPERATOR(RmsNormForward, rms_norm_forward, In x, In delta, In weight, double eps,
+              RmsForm form, Out sum, Out y, Out inverse_rms) {
+    return {x,          x.stride(0), weight,      eps,   x.size(0), heads_of(x),
+            x.size(-1), y,           inverse_rms, delta, sum,       form};
+  }
 };
 
 /// Computes dx, the gradient of the norm with respect to its input. The layout of dx is
@@ -59,6 +111,12 @@ struct RmsNormBackward {
   float* dweight;
   const T* dsum = nullptr;
   RmsForm form = RmsForm::WeightAfterCast;
+
+  LH_OPERATOR(RmsNormBackward, rms_norm_backward, In dy, In x, In inverse_rms, In weight,
+              RmsForm form, In dsum, Out dx, Out dweight) {
+    return {dy,         x,  x.stride(0),  inverse_rms, weight, x.size(0), heads_of(x),
+            x.size(-1), dx, dx.stride(0), dweight,     dsum,   form};
+  }
 };
 
 // ---- Rotary positions
@@ -79,6 +137,11 @@ struct Rope {
   bool inverse;
   T* y;
   int64_t y_token_stride, y_head_stride;
+
+  LH_OPERATOR(Rope, rope, In x, In cos, In sin, In positions, bool inverse, Out y) {
+    return {x,   x.stride(0), x.stride(1), x.size(0), x.size(1),   x.size(2),  cos,
+            sin, positions,   inverse,     y,         y.stride(0), y.stride(1)};
+  }
 };
 
 // ---- Gated products: silu(x) = x sigmoid(x). GELU is x times the share of the normal
@@ -107,6 +170,11 @@ struct GatedProductForward {
   int64_t row_stride, rows, features;
   T* y;
   const float* weights = nullptr;
+
+  LH_OPERATOR(GatedProductForward, gated_product_forward, In gate, In up, In weights,
+              Activation activation, Out y) {
+    return {activation, gate, up, gate.stride(0), gate.size(0), gate.size(1), y, weights};
+  }
 };
 
 /// Computes the gradients of gate and up from dy, which is contiguous. Both dgate and dup
@@ -121,6 +189,13 @@ struct GatedProductBackward {
   int64_t d_row_stride;
   const float* weights = nullptr;
   float* dweights = nullptr;
+
+  LH_OPERATOR(GatedProductBackward, gated_product_backward, In dy, In gate, In up,
+              In weights, Activation activation, Out dgate, Out dup, Out dweights) {
+    return {activation,   dy,           gate,  up,  gate.stride(0),
+            gate.size(0), gate.size(1), dgate, dup, dgate.stride(0),
+            weights,      dweights};
+  }
 };
 
 // ---- Rows of tokens on their way to experts
@@ -133,6 +208,10 @@ struct GatherRows {
   const int64_t* row;
   int64_t rows, features;
   T* y;
+
+  LH_OPERATOR(GatherRows, gather_rows, In x, In row, Out y) {
+    return {x, row, y.size(0), y.size(1), y};
+  }
 };
 
 /// Computes y[t] as the sum over i of x[place[t][i]], in ascending i, rounded once. The
@@ -143,13 +222,19 @@ struct SumRows {
   const int64_t* place;
   int64_t tokens, each, features;
   T* y;
+
+  LH_OPERATOR(SumRows, sum_rows, In x, In place, Out y) {
+    return {x, place, y.size(0), place.size(1), y.size(1), y};
+  }
 };
 
 /// Computes dy^T x over the rows of each expert, for dy [R, M] and x [R, N], whose rows
 /// are dy_stride and x_stride apart. The rows of expert e are [offsets[e], offsets[e +
 /// 1]), and there may be none. The results [M, N] lie `stride` apart. They go to y,
 /// rounded once, or to `wide` in fp32; the other one is null. With `add` they are added
-/// to the previous content. Otherwise experts without rows get 0.
+/// to the previous content. Otherwise experts without rows get 0. The operator takes dy
+/// and x with a contiguous last dim, and grad [E, M, N] with contiguous matrices, which
+/// is fp32 or has the dtype of x. A CPU has the kernel for Bf16 alone (fused/grouped.h).
 template <typename T>
 struct GroupedGradient {
   const T* dy;
@@ -162,6 +247,23 @@ struct GroupedGradient {
   float* wide;
   int64_t stride;
   bool add;
+
+  LH_OPERATOR(GroupedGradient, grouped_gradient, In dy, In x, In offsets, bool add,
+              Out grad) {
+    const bool wide = grad.element_bytes == sizeof(float);
+    return {.dy = dy,
+            .dy_stride = dy.stride(0),
+            .x = x,
+            .x_stride = x.stride(0),
+            .offsets = offsets,
+            .experts = grad.size(0),
+            .M = dy.size(1),
+            .N = x.size(1),
+            .y = static_cast<T*>(wide ? nullptr : grad.data),
+            .wide = static_cast<float*>(wide ? grad.data : nullptr),
+            .stride = grad.stride(0),
+            .add = add};
+  }
 };
 
 // ---- Dropout
@@ -299,6 +401,11 @@ struct CrossEntropyStatistics {
   const int64_t* targets;
   int64_t rows, vocabulary;
   float *maximum, *sum_exp, *picked;
+
+  LH_OPERATOR(CrossEntropyStatistics, cross_entropy_statistics, In logits, In targets,
+              Out maximum, Out sum_exp, Out picked) {
+    return {logits, targets, logits.size(0), logits.size(1), maximum, sum_exp, picked};
+  }
 };
 
 /// Replaces logits by row_scale * (softmax * (1 + 2 z_loss lse) - onehot(target)), in
@@ -311,6 +418,11 @@ struct CrossEntropyGradient {
   int64_t rows, vocabulary;
   const float *lse, *row_scale;
   double z_loss;
+
+  LH_OPERATOR(CrossEntropyGradient, cross_entropy_gradient, Out logits, In targets,
+              In lse, In row_scale, double z_loss) {
+    return {logits, targets, logits.size(0), logits.size(1), lse, row_scale, z_loss};
+  }
 };
 
 /// Does the work of the two kernels above for a whole vocabulary, row by row while a row
@@ -326,9 +438,17 @@ struct CrossEntropy {
   double scale, z_loss;
   bool want_gradient;
   float *cross_entropy, *squared_lse;
+
+  LH_OPERATOR(CrossEntropy, cross_entropy, Out logits, In targets, double scale,
+              double z_loss, bool want_gradient, Out cross_entropy, Out squared_lse) {
+    return {logits, targets,       logits.size(0), logits.size(1), scale,
+            z_loss, want_gradient, cross_entropy,  squared_lse};
+  }
 };
 
-// ---- Kernels that exist for GPUs only
+// ---- Kernels that exist for GPUs only: LibTorch's GELU is one pass on a CPU, its
+// index_add_ is repeatable there, and the attention of a CPU merges parts of the keys
+// itself.
 
 /// Computes gradient[rows[i]] += dy[order[i]] for ascending i, so that the tokens of a
 /// row are added one after another. The shapes are dy [tokens, features], order [tokens]
@@ -341,6 +461,10 @@ struct EmbeddingGradient {
   const int64_t *rows, *order;
   int64_t tokens, features, table_rows;
   float* gradient;
+
+  LH_OPERATOR(EmbeddingGradient, embedding_gradient, In dy, In rows, In order, Out grad) {
+    return {dy, rows, order, dy.size(0), dy.size(1), grad.size(0), grad};
+  }
 };
 
 /// Computes y = gelu(x), or the tanh form. The result y may be x.
@@ -350,6 +474,10 @@ struct GeluForward {
   int64_t count;
   bool tanh;
   T* y;
+
+  LH_OPERATOR(GeluForward, gelu_forward, In x, bool tanh, Out y) {
+    return {x, x.count, tanh, y};
+  }
 };
 
 /// Computes dx = dy times the slope of gelu at x. The result dx may be dy.
@@ -359,6 +487,10 @@ struct GeluBackward {
   int64_t count;
   bool tanh;
   T* dx;
+
+  LH_OPERATOR(GeluBackward, gelu_backward, In dy, In x, bool tanh, Out dx) {
+    return {dy, x, x.count, tanh, dx};
+  }
 };
 
 /// Merges a part of the keys into the result of an attention: with now = ln(e^lse +
@@ -375,6 +507,34 @@ struct MergeAttention {
   int64_t out_sequence_stride;
   float* lse;
   int64_t lse_sequence_stride, lse_head_stride;
+
+  LH_OPERATOR(MergeAttention, merge_attention, In part, In part_lse, Out merged,
+              Out merged_lse) {
+    return {part,
+            part_lse,
+            part.size(0),
+            part.size(1),
+            part.size(2),
+            part.size(3),
+            merged,
+            merged.stride(0),
+            merged_lse,
+            merged_lse.stride(0),
+            merged_lse.stride(1)};
+  }
 };
+
+// ---- The lists
+
+template <template <typename> class... Kernels>
+struct KernelList {};
+
+/// The kernels that CPUs and GPUs have.
+using Kernels = KernelList<RmsNormForward, RmsNormBackward, Rope, GatedProductForward,
+                           GatedProductBackward, GatherRows, SumRows, CrossEntropy,
+                           CrossEntropyStatistics, CrossEntropyGradient>;
+/// The kernels that GPUs alone have for all types of elements.
+using KernelsOfGpus = KernelList<GroupedGradient, GeluForward, GeluBackward,
+                                 EmbeddingGradient, MergeAttention>;
 
 }  // namespace longhaul::kernels

@@ -68,14 +68,18 @@ struct Entry {
 template <typename... Kernels>
 struct Entries : Entry<Kernels>... {};
 
+/// The kernels of a list for elements of type T.
+template <typename T, typename List>
+struct EntriesOf;
+template <typename T, template <typename> class... Listed>
+struct EntriesOf<T, KernelList<Listed...>> : Entry<Listed<T>>... {};
+
 /// The kernels of one element type.
 template <typename T>
-using TypedKernels =
-    Entries<RmsNormForward<T>, RmsNormBackward<T>, Rope<T>, GatedProductForward<T>,
-            GatedProductBackward<T>, GatherRows<T>, SumRows<T>, AttentionForward<T>,
-            AttentionBackward<T>, AttentionForward<T, Results::GoOn>,
-            AttentionBackward<T, Results::GoOn>, CrossEntropyStatistics<T>,
-            CrossEntropyGradient<T>, CrossEntropy<T>, Dropout<T>>;
+struct TypedKernels : EntriesOf<T, Kernels>,
+                      Entries<AttentionForward<T>, AttentionBackward<T>,
+                              AttentionForward<T, Results::GoOn>,
+                              AttentionBackward<T, Results::GoOn>, Dropout<T>> {};
 
 /// All kernels of one instruction set; an absent kernel is null.
 struct KernelTable : TypedKernels<float>,

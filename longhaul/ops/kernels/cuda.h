@@ -17,15 +17,13 @@ namespace longhaul::kernels::cuda {
 
 using Stream = CUstream_st*;
 
-/// Enqueues a kernel of arguments.h other than the attention's and dropout.
+/// Enqueues a kernel of the lists in arguments.h. `scratch` has room for
+/// scratch_floats(kernel) floats.
 template <typename Kernel>
-void run(const Kernel& kernel, Stream stream);
-/// Enqueues the norm's backward. The weight's gradient is first added up over parts of
-/// the rows, whose number depends on the sizes alone; `partial` has room for
-/// partial_sums(a) floats.
-template <typename T>
-void run(const RmsNormBackward<T>& a, float* partial, Stream stream);
-template <typename T>
-int64_t partial_sums(const RmsNormBackward<T>& a);
+void run(const Kernel& kernel, Stream stream, float* scratch = nullptr);
+/// Returns the floats that a kernel needs beside its arguments, which depends on its
+/// sizes alone.
+template <typename Kernel>
+int64_t scratch_floats(const Kernel& kernel);
 
 }  // namespace longhaul::kernels::cuda

@@ -49,7 +49,7 @@ LH_INLINE void dropout_row(const T* x, const Philox& philox,
 }
 
 template <typename T>
-void dropout_loop(const Dropout<T>& a) {
+void loop(const Dropout<T>& a) {
   const Philox philox(a.draws.key);
 #pragma omp parallel for schedule(static) if (a.rows * a.columns > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {

@@ -1,4 +1,3 @@
-#include "longhaul/ops/kernels/grouped_loops.h"
 #include "longhaul/ops/kernels/isa_kernels.h"
 #include "longhaul/ops/kernels/product_loops.h"
 #include "longhaul/ops/kernels/weight_gradient_loops.h"
@@ -6,14 +5,8 @@
 namespace longhaul::kernels {
 
 const KernelTable& avx512bf16_kernels() {
-  static constexpr KernelTable kTable{typed_kernels<float, float>(),
-                                      typed_kernels<Bf16, Pair>(),
-                                      {{product_loop<Pair>},
-                                       {grouped_product_loop<product_loop<Pair>>},
-                                       {grouped_gradient_loop<product_loop<Pair>>}},
-                                      convert_loop<float, Bf16>,
-                                      convert_loop<Bf16, float>,
-                                      weight_gradient_loop};
+  static constexpr KernelTable kTable =
+      all_kernels<Pair, product_loop<Pair>>(weight_gradient_loop);
   return kTable;
 }
 

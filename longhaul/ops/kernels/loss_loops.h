@@ -59,7 +59,7 @@ LH_INLINE void row_gradient(T* logits, int64_t target, int64_t vocabulary, float
 }
 
 template <typename T>
-void cross_entropy_statistics_loop(const CrossEntropyStatistics<T>& a) {
+void loop(const CrossEntropyStatistics<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.vocabulary > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     const T* row = a.logits + r * a.vocabulary;
@@ -73,7 +73,7 @@ void cross_entropy_statistics_loop(const CrossEntropyStatistics<T>& a) {
 }
 
 template <typename T>
-void cross_entropy_gradient_loop(const CrossEntropyGradient<T>& a) {
+void loop(const CrossEntropyGradient<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.vocabulary > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     row_gradient(a.logits + r * a.vocabulary, a.targets[r], a.vocabulary, a.lse[r],
@@ -82,7 +82,7 @@ void cross_entropy_gradient_loop(const CrossEntropyGradient<T>& a) {
 }
 
 template <typename T>
-void cross_entropy_loop(const CrossEntropy<T>& a) {
+void loop(const CrossEntropy<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.vocabulary > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     T* row = a.logits + r * a.vocabulary;

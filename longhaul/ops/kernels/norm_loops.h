@@ -60,7 +60,7 @@ void rms_norm_forward_rows(const RmsNormForward<T>& a) {
 }
 
 template <typename T>
-void rms_norm_forward_loop(const RmsNormForward<T>& a) {
+void loop(const RmsNormForward<T>& a) {
   switch (a.form) {
     case RmsForm::WeightAfterCast:
       return rms_norm_forward_rows<RmsForm::WeightAfterCast>(a);
@@ -143,7 +143,7 @@ void rms_norm_backward_rows(const RmsNormBackward<T>& a) {
 /// Runs the backward of the form. A rounding has no gradient of its own, so that the
 /// forms with the weight before and after the cast are the same here.
 template <typename T>
-void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
+void loop(const RmsNormBackward<T>& a) {
   if (a.form == RmsForm::OnePlusWeight) {
     return rms_norm_backward_rows<RmsForm::OnePlusWeight>(a);
   }

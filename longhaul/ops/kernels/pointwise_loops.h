@@ -20,7 +20,7 @@ LH_INLINE void rotate_head(const T* x, const float* cos, const float* sin, float
 }
 
 template <typename T>
-void rope_loop(const Rope<T>& a) {
+void loop(const Rope<T>& a) {
   const int64_t half = a.head_dim / 2;
   const float sign = a.inverse ? -1.0F : 1.0F;
   const int64_t elements = a.tokens * a.heads * a.head_dim;
@@ -138,7 +138,7 @@ void gated_product_backward_rows(const GatedProductBackward<T>& a) {
 }
 
 template <typename T>
-void gated_product_forward_loop(const GatedProductForward<T>& a) {
+void loop(const GatedProductForward<T>& a) {
   with_activation(a.activation, [&](auto kind) {
     constexpr Activation kActivation = decltype(kind)::value;
     if (a.weights == nullptr) return gated_product_forward_rows<kActivation, false>(a);
@@ -147,7 +147,7 @@ void gated_product_forward_loop(const GatedProductForward<T>& a) {
 }
 
 template <typename T>
-void gated_product_backward_loop(const GatedProductBackward<T>& a) {
+void loop(const GatedProductBackward<T>& a) {
   with_activation(a.activation, [&](auto kind) {
     constexpr Activation kActivation = decltype(kind)::value;
     if (a.weights == nullptr) return gated_product_backward_rows<kActivation, false>(a);
@@ -156,7 +156,7 @@ void gated_product_backward_loop(const GatedProductBackward<T>& a) {
 }
 
 template <typename T>
-void gather_rows_loop(const GatherRows<T>& a) {
+void loop(const GatherRows<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     memcpy(a.y + r * a.features, a.x + a.row[r] * a.features,
@@ -165,7 +165,7 @@ void gather_rows_loop(const GatherRows<T>& a) {
 }
 
 template <typename T>
-void sum_rows_loop(const SumRows<T>& a) {
+void loop(const SumRows<T>& a) {
 #pragma omp parallel for schedule(static) if (a.tokens * a.features > kParallelElements)
   for (int64_t t = 0; t < a.tokens; ++t) {
     const int64_t* place = a.place + t * a.each;
