@@ -47,10 +47,10 @@ template <template <typename> class Kernel>
 inline constexpr decltype(declared_operator(&Kernel<float>::of)) op{};
 
 /// Computes y = x weights[e] for the rows of each expert, rounded once. x is [R, K], y
-/// [R, N], and weights [E, K, N] with contiguous rows or columns; the last dim of x and y
-/// is contiguous. The rows of expert e are [offsets[e], offsets[e + 1]), where `offsets`
-/// is int32 [E + 1], and there may be none. A CPU alone has a kernel, that of grouped.h:
-/// CUDA has LibTorch's product.
+/// [R, N], and weights [E, K, N]. The last dim of x and y is contiguous, and matrices of
+/// weights have contiguous rows or columns. The rows of expert e are [offsets[e],
+/// offsets[e + 1]), where `offsets` is int32 [E + 1], and there may be none. A CPU alone
+/// has a kernel, that of grouped.h: CUDA has LibTorch's product.
 inline constexpr Operator<"grouped_product", In<"x">, In<"offsets">, In<"weights">,
                           Out<"y">>
     grouped_product{};
