@@ -11,10 +11,10 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/byte_stream.h"
-#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/path_pattern.h"
+#include "longhaul/data/input/wrong_files.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {

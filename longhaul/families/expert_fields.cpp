@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 
 namespace longhaul::families {
 namespace {

@@ -12,8 +12,8 @@
 #include "longhaul/config/rules.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/family.h"
-#include "longhaul/families/limits.h"
-#include "longhaul/format/other_forms.h"
+#include "longhaul/families/plausible_sizes.h"
+#include "longhaul/format/refused_forms.h"
 
 namespace longhaul {
 namespace {

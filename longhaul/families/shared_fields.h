@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "longhaul/families/family.h"
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 
 // Fields of config.json that several families have.
 

@@ -10,7 +10,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/format/other_forms.h"
+#include "longhaul/format/refused_forms.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/system/open_files.h"
 

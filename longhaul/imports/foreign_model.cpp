@@ -14,7 +14,7 @@
 #include "longhaul/families/description/description.h"
 #include "longhaul/families/family.h"
 #include "longhaul/families/parameter_names.h"
-#include "longhaul/format/other_forms.h"
+#include "longhaul/format/refused_forms.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/imports/foreign_names.h"
 #include "longhaul/imports/foreign_source.h"

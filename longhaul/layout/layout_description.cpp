@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/layout/pipeline/layer_costs.h"
 #include "longhaul/layout/pipeline/partition.h"
 #include "longhaul/layout/rules.h"
 
@@ -17,19 +17,10 @@ namespace {
 std::vector<StageSpec> place_layers(const RunConfig& config,
                                     const ModelDescription& model) {
   const ParallelSection& p = config.parallel;
-  LayerCosts costs;
-  for (const UnitDescription& unit : model.units) {
-    const double cost = forward_cost(unit, config.data.seq_len);
-    if (unit.kind == UnitKind::Embedding) costs.embedding = cost;
-    if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
-    if (unit.kind == UnitKind::Head) costs.head = cost;
-  }
-  // Every layer gets the average cost of the layers, as in earlier versions. With its own
-  // cost for each layer, a run that goes on could get another cut than it began with.
-  const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
-  std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
-  const auto cut = p.partition.empty() ? partition_layers(costs, p.pp * p.virtual_stages)
-                                       : partition_layers(p.partition);
+  const auto cut = p.partition.empty()
+                       ? partition_layers(layer_costs(model, config.data.seq_len),
+                                          p.pp * p.virtual_stages)
+                       : partition_layers(p.partition);
   std::vector<StageSpec> placed;
   for (const StageLayers& part : cut) {
     placed.push_back({part.first_layer, part.end_layer, placed.empty(),

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "longhaul/families/family.h"
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 #include "longhaul/models/model.h"
 #include "longhaul/models/source_model.h"
 #include "longhaul/nn/auxiliary_loss.h"

@@ -20,7 +20,7 @@
 #include "longhaul/families/describe.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/hf_weights.h"
-#include "longhaul/format/other_forms.h"
+#include "longhaul/format/refused_forms.h"
 #include "longhaul/format/safetensors.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/wrong_files.h"
 #include "longhaul/data/store/build/pieces.h"
 #include "longhaul/system/cpus.h"
 

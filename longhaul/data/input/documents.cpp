@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/wrong_files.h"
 
 namespace longhaul::data {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 #include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {

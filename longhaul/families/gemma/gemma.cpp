@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "longhaul/families/decoder.h"
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 
 namespace longhaul::families {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "longhaul/families/family.h"
 #include "longhaul/families/gpt_neox/rotation.h"
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 #include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "longhaul/families/expert_fields.h"
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 
 namespace longhaul::families {
 namespace {

@@ -1,5 +1,5 @@
 #include "longhaul/families/decoder.h"
-#include "longhaul/families/limits.h"
+#include "longhaul/families/plausible_sizes.h"
 
 namespace longhaul::families {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/wrong_files.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::data {

@@ -10,8 +10,8 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/input/file_form.h"
 #include "longhaul/data/input/file_kinds.h"
+#include "longhaul/data/input/wrong_files.h"
 #include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/self_test.h"
 

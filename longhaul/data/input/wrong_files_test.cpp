@@ -1,4 +1,4 @@
-#include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/wrong_files.h"
 
 #include <gtest/gtest.h>
 

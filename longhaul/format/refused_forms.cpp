@@ -1,4 +1,4 @@
-#include "longhaul/format/other_forms.h"
+#include "longhaul/format/refused_forms.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Says what a file is where its records cannot be read.
-#include "longhaul/data/input/file_form.h"
+#include "longhaul/data/input/wrong_files.h"
 
 #include <fmt/format.h>
 
