@@ -8,7 +8,7 @@
 namespace longhaul::monitor {
 namespace {
 
-constexpr std::array<const char*, 8> kLevels = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 /// Returns the mean of the finite values; NaN where there is none.
 double mean_of(std::span<const double> values) {
@@ -40,15 +40,15 @@ std::vector<std::string> tall_sparkline(std::span<const double> values, size_t c
     high = std::max(high, means.back());
   }
   std::vector<std::string> lines(rows);
-  const auto top = static_cast<double>(rows * kLevels.size() - 1);
+  const auto top = static_cast<double>(rows * kBars.size() - 1);
   for (const double mean : means) {
     const double share = high > low ? (mean - low) / (high - low) : 0.0;
     const size_t filled =
         std::isfinite(mean) ? static_cast<size_t>(std::round(share * top)) + 1 : 0;
     for (size_t row = 0; row < rows; ++row) {
-      const size_t below = (rows - 1 - row) * kLevels.size();
-      const size_t here = std::min(filled - std::min(filled, below), kLevels.size());
-      lines[row] += here > 0 ? kLevels[here - 1] : " ";
+      const size_t below = (rows - 1 - row) * kBars.size();
+      const size_t here = std::min(filled - std::min(filled, below), kBars.size());
+      lines[row] += here > 0 ? kBars[here - 1] : " ";
     }
   }
   return lines;

@@ -59,7 +59,7 @@ TEST_P(RmsNormForms, OfAResidualHaveTheBitsOfSumAndNormAndOneSumOfTheirGradients
     const at::Tensor x = random({37, 97}), w = random({97}), dy = random({37, 97});
     const at::Tensor beside = random({37, 97});
     const at::Tensor delta = adds ? random({37, 97}) : at::Tensor();
-    struct Found {
+    struct Residual {
       at::Tensor sum, normed, dx, ddelta, dweight;
     };
     const auto found = [&](bool as_one) {
@@ -73,10 +73,10 @@ TEST_P(RmsNormForms, OfAResidualHaveTheBitsOfSumAndNormAndOneSumOfTheirGradients
         out.normed = rms_norm(out.sum, weight, 1e-5, fused(), form());
       }
       backward(out.normed * 1.0 + out.sum * beside, dy);
-      return Found{out.sum, out.normed, in.grad(), adds ? added.grad() : at::Tensor(),
-                   weight->grad()};
+      return Residual{out.sum, out.normed, in.grad(), adds ? added.grad() : at::Tensor(),
+                      weight->grad()};
     };
-    const Found one = found(true), two = found(false);
+    const Residual one = found(true), two = found(false);
     EXPECT_TRUE(at::equal(one.sum, two.sum));
     EXPECT_TRUE(at::equal(one.normed, two.normed));
     EXPECT_TRUE(at::equal(one.dweight, two.dweight));

@@ -10,7 +10,7 @@
 namespace longhaul::train {
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::seconds(1);
+constexpr auto kBetweenFileLooks = std::chrono::seconds(1);
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -43,7 +43,7 @@ void ControlFiles::look() {
   const std::chrono::duration<double, std::ratio<60>> unsaved = now - last_save_;
   seen_.save |= save_minutes_ > 0.0 && unsaved.count() >= save_minutes_;
   if (now < next_look_) return;
-  next_look_ = now + kBetweenLooks;
+  next_look_ = now + kBetweenFileLooks;
   // A STOP file that cannot be removed is obeyed all the same.
   const bool stop = take(run::kStopFile) || is_there(dir_ / run::kStopFile);
   seen_.stop = stop || seen_.stop;

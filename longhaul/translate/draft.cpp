@@ -1,5 +1,7 @@
 #include "longhaul/translate/draft.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "longhaul/base/text.h"
@@ -21,7 +23,8 @@ std::string our_default(const std::string& key) {
   RunConfig defaults;
   for (const config::SectionFields& section : config::sections_of(defaults)) {
     for (const config::Field& field : section.fields) {
-      if (section.name + "." + field.key != key || field.required) continue;
+      if (fmt::format("{}.{}", section.name, field.key) != key || field.required)
+        continue;
       const auto value = field.get();
       return value ? config::print_value(*value) : "";
     }

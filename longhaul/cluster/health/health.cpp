@@ -25,7 +25,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kArea = "health";
+constexpr const char* kHealthArea = "health";
 /// A clock before this time is wrong: this program was written later.
 constexpr double kEarliestTime = 1735689600.0;  // 2025-01-01
 constexpr size_t kMaxLines = 5;
@@ -129,7 +129,7 @@ void from_json(const Json& json, HealthResult& result) {
   const auto name = json.get<std::string>();
   const auto found = kResultNames.find(name);
   if (!found) {
-    fail_input(kArea, "a health check has the unknown result '{}'", name);
+    fail_input(kHealthArea, "a health check has the unknown result '{}'", name);
   }
   result = *found;
 }
@@ -246,7 +246,7 @@ HealthReport HealthReport::from_json(const Json& json) {
     json.at("checks").get_to(report.checks);
     return report;
   } catch (const Json::exception& problem) {
-    throw InputError(kArea, "not a health report: " + words_of(problem));
+    throw InputError(kHealthArea, "not a health report: " + words_of(problem));
   }
 }
 

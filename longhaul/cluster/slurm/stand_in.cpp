@@ -25,7 +25,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr double kLeaseLookSeconds = 0.1;
+constexpr double kStandInLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
 /// The look for a lost machine comes after this many retry_seconds.
 constexpr double kDesertedLooks = 6.0;
@@ -72,7 +72,7 @@ int supervise(const StandInOptions& options) {
       passed = raised;
       child.signal(raised);
     }
-    sleep_for(kLeaseLookSeconds);
+    sleep_for(kStandInLookSeconds);
   }
 }
 

@@ -12,7 +12,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kFakeNvml = "./libfake_nvml.so";  // in the build's folder
+constexpr const char* kOtherFakeNvml = "./libfake_nvml.so";  // in the build's folder
 
 class Devices : public ::testing::Test {
  protected:
@@ -31,7 +31,7 @@ class Devices : public ::testing::Test {
 
 TEST_F(Devices, AreToldWithMemoryAndUtilisation) {
   say("");
-  DeviceWatch watch(kFakeNvml);
+  DeviceWatch watch(kOtherFakeNvml);
   const auto devices = wait_for(watch, true);
   ASSERT_EQ(devices.size(), 2U);
   EXPECT_EQ(devices[1].name, "1 Fake H100");
@@ -42,7 +42,7 @@ TEST_F(Devices, AreToldWithMemoryAndUtilisation) {
 
 TEST_F(Devices, WhatADeviceDoesNotSayIsLeftOut) {
   say("no utilization, lost");
-  DeviceWatch watch(kFakeNvml);
+  DeviceWatch watch(kOtherFakeNvml);
   const auto devices = wait_for(watch, true);
   ASSERT_EQ(devices.size(), 2U);
   EXPECT_LT(devices[0].busy, 0.0);
@@ -52,7 +52,7 @@ TEST_F(Devices, WhatADeviceDoesNotSayIsLeftOut) {
 
 TEST_F(Devices, WithoutLibraryDriverOrNameThereAreNone) {
   say("no driver");
-  for (const char* library : {kFakeNvml, "./no_such_library.so", ""}) {
+  for (const char* library : {kOtherFakeNvml, "./no_such_library.so", ""}) {
     DeviceWatch watch(library);
     ::usleep(100'000);
     EXPECT_TRUE(watch.look().empty()) << library;
@@ -61,7 +61,7 @@ TEST_F(Devices, WithoutLibraryDriverOrNameThereAreNone) {
 
 TEST_F(Devices, ALibraryThatCrashesCostsTheFiguresAlone) {
   say("dies later");
-  DeviceWatch watch(kFakeNvml);
+  DeviceWatch watch(kOtherFakeNvml);
   EXPECT_EQ(wait_for(watch, true).size(), 2U);
   EXPECT_TRUE(wait_for(watch, false).empty());
 }
@@ -70,7 +70,7 @@ TEST_F(Devices, ALibraryThatHangsHoldsNobodyUp) {
   say("hang later");
   const double before = unix_time();
   {
-    DeviceWatch watch(kFakeNvml);
+    DeviceWatch watch(kOtherFakeNvml);
     EXPECT_EQ(wait_for(watch, true).size(), 2U);
     ::usleep(1'100'000);
     watch.look();
@@ -80,7 +80,7 @@ TEST_F(Devices, ALibraryThatHangsHoldsNobodyUp) {
 
 TEST_F(Devices, StandInTheReportOfTheirNode) {
   say("");
-  NodeWatch watch("n1", "/nowhere", kFakeNvml);
+  NodeWatch watch("n1", "/nowhere", kOtherFakeNvml);
   NodeReport report = watch.report();
   for (int i = 0; i < 500 && report.devices.empty(); ++i) {
     ::usleep(10'000);

@@ -19,7 +19,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr double kStackSeconds = 3.0;
+constexpr double kNodeStackSeconds = 3.0;
 /// A killed process ends within this time, unless the kernel holds it (a dead disk).
 constexpr double kEndSeconds = 5.0;
 /// Seconds between two measurements of the node. Workers are looked at more often.
@@ -132,7 +132,7 @@ std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) cons
   for (const int rank : ranks) {
     const auto worker = workers_.find(rank);
     if (worker == workers_.end() || worker->second.gone_at > 0.0) continue;
-    found[rank] = stack_traces(static_cast<pid_t>(worker->second.pid), kStackSeconds);
+    found[rank] = stack_traces(static_cast<pid_t>(worker->second.pid), kNodeStackSeconds);
   }
   return found;
 }

@@ -12,7 +12,7 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr size_t kMaxRanks = 4096;
-constexpr size_t kMaxDevices = 256;
+constexpr size_t kMostDevices = 256;
 
 ProcessState process_state_of(const std::string& name) {
   if (const auto state = kProcessStates.find(name)) return *state;
@@ -150,7 +150,7 @@ NodeReport NodeReport::from_json(const Json& json) {
     for (const Json& rank : list_of(json, "ranks", kMaxRanks)) {
       report.ranks.push_back(ObservedRank::from_json(rank, report.node));
     }
-    for (const Json& device : list_of(json, "devices", kMaxDevices)) {
+    for (const Json& device : list_of(json, "devices", kMostDevices)) {
       report.devices.push_back(run::RunStatus::Device::from_json(device));
     }
     return report;

@@ -25,9 +25,9 @@ bool has_items(PickleKind kind) {
          kind == PickleKind::Dict || kind == PickleKind::Set;
 }
 
-class Writer {
+class TreeWriter {
  public:
-  explicit Writer(std::string& out) : out_(out) {}
+  explicit TreeWriter(std::string& out) : out_(out) {}
   template <typename T>
   void number(T value) {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -49,9 +49,10 @@ class Writer {
   std::string& out_;
 };
 
-class Reader {
+class TreeReader {
  public:
-  Reader(std::string_view bytes, size_t position) : bytes_(bytes), position_(position) {}
+  TreeReader(std::string_view bytes, size_t position)
+      : bytes_(bytes), position_(position) {}
   size_t position() const { return position_; }
   template <typename T>
   T number() {
@@ -255,7 +256,7 @@ std::string PickleTree::describe(Ref ref) const {
 }
 
 void PickleTree::serialise(std::string& out) const {
-  Writer writer(out);
+  TreeWriter writer(out);
   writer.number(root);
   writer.numbers(nodes_);
   writer.number<uint64_t>(texts_.size());
@@ -280,7 +281,7 @@ void PickleTree::serialise(std::string& out) const {
 }
 
 PickleTree PickleTree::deserialise(std::string_view bytes, size_t& position) {
-  Reader reader(bytes, position);
+  TreeReader reader(bytes, position);
   const auto dtype_of = [&](int32_t value) {
     if (value < 0 || value > static_cast<int32_t>(format::DType::Bool)) reader.fail();
     return static_cast<format::DType>(value);

@@ -280,7 +280,7 @@ struct Block {
                             at::arange(70, at::kInt));
     }
     const TensorFunction core = [](const std::vector<at::Tensor>& t) {
-      return attention(t[0], t[1], t[2], {}, true).view({70, -1});
+      return attention(t[0], {t[1], t[2]}, {}, true).view({70, -1});
     };
     const TensorFunction product = [](const std::vector<at::Tensor>& t) {
       return gated_product(t[0], t[1], Activation::Silu, true);

@@ -47,7 +47,8 @@ LocalAttention::LocalAttention(const layout::ContextLayout& layout, int rank,
       problem_(problem),
       fused_(fused),
       joins_(!problem.window &&
-             ops::attention_part_takes_rows({q, {q, q}, problem, 0, 0, fused})) {
+             ops::attention_part_takes_rows(
+                 {q, ops::KeptPositions(2, q), problem, 0, 0, fused})) {
   const auto fits = [&](const at::Tensor& x) {
     return !x.defined() ||
            (x.dim() == 2 && x.size(0) == q.size(0) && x.size(1) == q.size(1));

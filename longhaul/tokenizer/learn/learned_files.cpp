@@ -4,7 +4,7 @@
 namespace longhaul::tokenizer {
 namespace {
 
-OrderedJson byte_level(bool use_regex) {
+OrderedJson byte_level_part(bool use_regex) {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", false},
           {"trim_offsets", true},
@@ -12,21 +12,21 @@ OrderedJson byte_level(bool use_regex) {
 }
 
 OrderedJson pre_tokenizer(SplitPattern split) {
-  if (split == SplitPattern::Gpt2) return byte_level(true);
+  if (split == SplitPattern::Gpt2) return byte_level_part(true);
   const OrderedJson cut = {{"type", "Split"},
                            {"pattern", {{"Regex", split_regex(split)}}},
                            {"behavior", "Isolated"},
                            {"invert", false}};
   return {{"type", "Sequence"},
-          {"pretokenizers", OrderedJson::array({cut, byte_level(false)})}};
+          {"pretokenizers", OrderedJson::array({cut, byte_level_part(false)})}};
 }
 
-OrderedJson sequence(const char* name, int type) {
+OrderedJson text_place(const char* name, int type) {
   return {{"Sequence", {{"id", name}, {"type_id", type}}}};
 }
 
 OrderedJson post_processor(const TrainedBpe& trained, const TrainOptions& options) {
-  if (!options.prepend_bos) return byte_level(true);
+  if (!options.prepend_bos) return byte_level_part(true);
   const std::string& bos = options.bos_token;
   uint32_t id = 0;
   while (trained.vocab[id] != bos) ++id;
@@ -37,12 +37,12 @@ OrderedJson post_processor(const TrainedBpe& trained, const TrainOptions& option
   const OrderedJson tokens = OrderedJson::array({bos});
   const OrderedJson rule = {
       {"type", "TemplateProcessing"},
-      {"single", OrderedJson::array({token(0), sequence("A", 0)})},
+      {"single", OrderedJson::array({token(0), text_place("A", 0)})},
       {"pair",
-       OrderedJson::array({token(0), sequence("A", 0), token(1), sequence("B", 1)})},
+       OrderedJson::array({token(0), text_place("A", 0), token(1), text_place("B", 1)})},
       {"special_tokens", {{bos, {{"id", bos}, {"ids", ids}, {"tokens", tokens}}}}}};
   return {{"type", "Sequence"},
-          {"processors", OrderedJson::array({byte_level(true), rule})}};
+          {"processors", OrderedJson::array({byte_level_part(true), rule})}};
 }
 
 OrderedJson model(const TrainedBpe& trained) {
@@ -91,7 +91,7 @@ std::string tokenizer_json_text(const TrainedBpe& trained, const TrainOptions& o
                             {"normalizer", nullptr},
                             {"pre_tokenizer", pre_tokenizer(options.split)},
                             {"post_processor", post_processor(trained, options)},
-                            {"decoder", byte_level(true)},
+                            {"decoder", byte_level_part(true)},
                             {"model", model(trained)}};
   return json_text(json, 1) + "\n";
 }

@@ -10,7 +10,7 @@ namespace longhaul::data {
 namespace {
 
 /// The level that h5py uses for compression="gzip".
-constexpr int kDeflateLevel = 4;
+constexpr int kPackedDeflateLevel = 4;
 /// About how many bytes of input_ids a chunk holds.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
@@ -19,7 +19,7 @@ std::string deflated(const std::string& chunk) {
   auto size = static_cast<uLongf>(out.size());
   const int result = compress2(reinterpret_cast<Bytef*>(out.data()), &size,
                                reinterpret_cast<const Bytef*>(chunk.data()),
-                               static_cast<uLong>(chunk.size()), kDeflateLevel);
+                               static_cast<uLong>(chunk.size()), kPackedDeflateLevel);
   LH_CHECK(result == Z_OK, "data", "zlib refused a chunk of {} bytes", chunk.size());
   out.resize(size);
   out.shrink_to_fit();
