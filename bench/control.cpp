@@ -327,9 +327,8 @@ int supervise(const fs::path& dir, const Size& size, int restarts, double rest_s
   options.health.directories = {dir};
   options.other_nodes = true;
   options.ranks = size.ranks();
-  const int code =
-      Supervisor(std::move(options), std::move(launcher), measured, std::move(lease))
-          .run();
+  const int code = cluster::supervise(std::move(options), std::move(launcher), measured,
+                                      std::move(lease));
   Json result = measured.result();
   result["exit"] = code;
   result["forked"] = forked;
