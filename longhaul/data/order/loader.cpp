@@ -116,7 +116,7 @@ Cursor enter_step(Cursor cursor, const Phase& phase) {
 }
 
 /// Returns how often each source is read until the last step. The last phase of `cursor`
-/// is the phase of options.first_step, and `first` is the stream of that phase. Throws
+/// is the phase of options.first_step, and `in_force` is the stream of that phase. Throws
 /// ConfigError, which names the step, when a source exceeds its max_epochs.
 std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
                                      const LoaderOptions& options, const Cursor& cursor,
