@@ -13,12 +13,14 @@ layout::RankCosts costs_of_70() {
   layout::RankCosts costs;
   costs.state = {16 * kGB, 16 * kGB, 24 * kGB, 14 * kGB};
   costs.activations.in_flight[KeptKind::Attention] = 8 * kGB;
-  costs.activations.logits = kGB;
+  costs.activations.work = kGB;
+  costs.activations.logits = kGB;  // a part of the work space
   return costs;
 }
 
 TEST(DeviceFit, WhatFitsIsNotSpokenOf) {
-  EXPECT_EQ(check_fit(costs_of_70(), 80 * kGB, 80 * kGB), "");
+  EXPECT_EQ(check_fit(costs_of_70(), 79 * kGB, 80 * kGB), "");
+  EXPECT_NE(check_fit(costs_of_70(), 79 * kGB - 1, 80 * kGB), "");
 }
 
 TEST(DeviceFit, StatesThatDoNotFitAreRefusedWithTheBytesByKind) {
