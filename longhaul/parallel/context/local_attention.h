@@ -49,9 +49,9 @@ class LocalAttention {
   /// Adds to dq [B, S, Hq, D] and to the gradients of what `source` has kept, all fp32.
   /// `out` (in the dtype of q) and `lse` are the results over the keys of all ranks.
   void backward(int source, const KeptPositions& of_source, const at::Tensor& dout,
-                    const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
-                    const KeptPositions& gradients,
-                    const std::function<void()>& between) const;
+                const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                const KeptPositions& gradients,
+                const std::function<void()>& between) const;
 
  private:
   struct Pair;
