@@ -56,6 +56,8 @@ def cpp_tests():
         for mpi, name, body in re.findall(r"longhaul_(mpi_)?test\(\s*(\w+)([^)]*)\)",
                                           commands_of(lists)):
             files = [(lists.parent / f).resolve() for f in re.findall(r"[\w/.]+\.cpp", body)]
+            if "${of_" in body:  # CMake finds them
+                files += lists.parent.rglob("*_test.cpp")
             ranks = re.search(r"RANKS((?: \d+)+)", body) if mpi else None
             names = [f"{name}_{n}" for n in ranks[1].split()] if ranks else [name]
             yield names, [f.relative_to(ROOT).as_posix() for f in files if f.exists()]
