@@ -352,8 +352,8 @@ uint32_t Parser::hex(size_t digits) {
 uint32_t Parser::escaped_point() {
   const uint32_t value = point();
   constexpr std::string_view kLetters = "nrtfv";
-  const size_t control = value < 0x80 ? kLetters.find(static_cast<char>(value))
-                                      : std::string_view::npos;
+  const size_t control =
+      value < 0x80 ? kLetters.find(static_cast<char>(value)) : std::string_view::npos;
   if (control != std::string_view::npos) return "\n\r\t\f\v"[control];
   if (value == 'u') return hex(4);
   if (value == 'x') {
