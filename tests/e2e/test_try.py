@@ -35,11 +35,16 @@ def on_a_terminal(words, directory):
 
 
 def test_a_chinese_text_becomes_a_model(binary, run, tmp_path):
-    (tmp_path / "three poems.txt").write_text(CHINESE * 200)
-    code, text = on_a_terminal([binary("longhaul"), "try", "three poems.txt", "--seconds", "8"],
-                               tmp_path)
-    assert code == 0, text
-    made = tmp_path / "try-three poems"
+    for seconds in ("8", "60"):  # in eight seconds a busy machine trains for one step
+        place = tmp_path / seconds
+        place.mkdir()
+        (place / "three poems.txt").write_text(CHINESE * 200)
+        code, text = on_a_terminal([binary("longhaul"), "try", "three poems.txt",
+                                    "--seconds", seconds], place)
+        assert code == 0, text
+        if " in 1 step," not in text:
+            break
+    made = place / "try-three poems"
     # The curve, drawn over and over while it trains and once at the end.
     assert re.search(r"\r\x1b\[K  [▁▂▃▄▅▆▇█]+  loss \d", text)
     curve, first, last = re.search(r"([▁▂▃▄▅▆▇█]+)  loss ([\d.]+) to ([\d.]+) in \d+ steps",
@@ -57,10 +62,10 @@ def test_a_chinese_text_becomes_a_model(binary, run, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(made / "hf")
     assert model.config.vocab_size == len(tokenizer)
     assert tokenizer.decode(tokenizer.encode(prompt, add_special_tokens=False)) == prompt
-    assert run("longhaul", *shlex.split(again[3])[1:], cwd=tmp_path).stdout in \
+    assert run("longhaul", *shlex.split(again[3])[1:], cwd=place).stdout in \
         text.replace("\r\n", "\n")
     before = contents(made / "hf")
-    refused_without_a_trace(run, tmp_path, ["try", "three poems.txt"], "is there already", "--out")
+    refused_without_a_trace(run, place, ["try", "three poems.txt"], "is there already", "--out")
     assert contents(made / "hf") == before
 
 
