@@ -10,7 +10,8 @@
 namespace longhaul {
 namespace {
 
-/// Takes the beginning of a piece away again, unless another process has written since.
+/// Cuts a piece that was written only in part off the end of the file, unless another
+/// process has written behind it.
 void cut_back(const File& file, uint64_t begin, uint64_t written) {
   if (written == 0) return;
   try {
@@ -34,15 +35,15 @@ bool AppendFile::append(std::string_view piece) {
   return follow_name() && write_whole(piece);
 }
 
-/// Opens the file anew where its name stands for it no longer: what goes on into a file
-/// that was renamed (a rotated log) or removed would be lost. Returns false, after
-/// counting a lost piece, where that cannot be done.
+/// Opens the file anew where its name no longer stands for the open file: pieces for a
+/// file that was renamed (a rotated log) or removed would be lost. Returns false, after
+/// counting a lost piece, where the new file cannot be opened.
 bool AppendFile::follow_name() {
   struct stat named{};
   struct stat open{};
   const bool there = ::stat(path().c_str(), &named) == 0;
-  // If the server is away, the name's file is unknown now. A write of the piece will show
-  // that.
+  // If the file server does not answer, nothing is known of the file of this name. The
+  // write of the piece will then fail.
   if (!there && errno != ENOENT && errno != ENOTDIR) return true;
   if (::fstat(file_.fd(), &open) != 0) return true;
   if (there && named.st_dev == open.st_dev && named.st_ino == open.st_ino) return true;

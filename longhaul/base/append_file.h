@@ -12,8 +12,8 @@ namespace longhaul {
 
 /// A file to which pieces (lines, records) are appended, each whole or not at all. A
 /// piece that cannot be written, because the disk is full for example, is counted and
-/// left out, and ends nobody; the next piece is tried again. A file that somebody has
-/// renamed or removed is begun anew under its name. Other processes may append to the
+/// left out, and the program goes on; the next piece is tried again. A file that somebody
+/// has renamed or removed is begun anew under its name. Other processes may append to the
 /// same file. One thread may use it.
 class AppendFile {
  public:

@@ -61,7 +61,7 @@ TEST(AppendFile, AFileThatIsRotatedOrRemovedIsBegunAnew) {
   write_file(dir / "lines", "theirs\n");
   EXPECT_TRUE(file.append("four\n"));
   EXPECT_EQ(read_text(dir / "lines"), "theirs\nfour\n");
-  ASSERT_EQ(told.size(), 2U);  // once each
+  ASSERT_EQ(told.size(), 2U);  // one message for each new file
   EXPECT_HAS(told[0], (dir / "lines").string() + " was renamed or removed");
   EXPECT_EQ(file.lost(), 0);
 }

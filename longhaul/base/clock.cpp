@@ -15,8 +15,8 @@ namespace longhaul {
 namespace {
 
 constexpr double kLeastJump = 1.0;
-/// Clocks of two machines that differ by more are not both right; starting a process over
-/// there takes less.
+/// If the clocks of two machines differ by more seconds than this, one of them is wrong:
+/// to start a process on another machine takes less time.
 constexpr double kMostBetweenMachines = 300.0;
 
 ClockName find_clock() {

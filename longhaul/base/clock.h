@@ -14,13 +14,13 @@ namespace longhaul {
 /// Returns the seconds since this machine was started. All its processes agree on them,
 /// and they are never set.
 double machine_seconds();
-/// Returns the seconds since 1970 by the wall clock, wherever that was just set to.
+/// Returns the seconds since 1970 by the wall clock, which somebody may set.
 double system_time();
 
 /// The variable by which a process hands its clock to those that it starts.
 inline constexpr const char* kClockVariable = "LONGHAUL_CLOCK";
-/// Returns the value of kClockVariable: the machine and its start, unix_time() when it
-/// started, and now.
+/// Returns the value of kClockVariable: the name of this start of the machine,
+/// unix_time() when the machine was started, and unix_time() now.
 std::string clock_words();
 
 /// Names the clock of an event's times: `boot` names this start of the machine, and

@@ -7,8 +7,8 @@
 
 namespace longhaul {
 
-/// Returns "1 rank", "2 ranks", "1,359 tokens". `plural` is given where an s does not
-/// make it.
+/// Returns "1 rank", "2 ranks", "1,359 tokens". `plural` is given where the plural is not
+/// the singular with an s.
 std::string counted(int64_t number, std::string_view singular,
                     std::string_view plural = {});
 

@@ -25,8 +25,9 @@ struct Failure {
   /// Runs `work`. Returns nothing when it went well, else what to_error() makes of its
   /// exception.
   static std::optional<Failure> of(const std::function<void()>& work);
-  /// Returns a failure of work that a run has begun. What the system refuses now it gave
-  /// before, so it may give it again (Temporary). Only what an input holds stays wrong.
+  /// Returns the failure of work in a run that has begun. The system gave before what it
+  /// refuses now, so it may give it again: such a failure becomes Temporary. A failure
+  /// that comes from the contents of an input stays as it is.
   static Failure once_running(Failure failure);
   /// Returns a text of a failure; nothing becomes the empty text. Any bytes in the
   /// message survive.
@@ -36,11 +37,12 @@ struct Failure {
   static std::optional<Failure> from_text(const std::string& text);
   /// Returns the failure for people: "[AREA] MESSAGE".
   std::string in_words() const { return "[" + area + "] " + message; }
-  /// Throws the Error of the type that was thrown.
+  /// Throws the failure as an Error of the type that was thrown first.
   [[noreturn]] void raise() const;
 };
 
-/// Begins a reply of work that went well, where a failure's text has its kind.
+/// The first character of a reply of work that went well. In its place the text of a
+/// failure has the digit of its kind.
 inline constexpr char kAnswerMark = 'A';
 
 /// Runs `work`. Returns kAnswerMark and the result of `work`, or the text of its failure.

@@ -29,7 +29,7 @@ constexpr uint64_t kMostCopied = uint64_t{64} << 20;
 constexpr std::string_view kMakeDirectory = "mkdir";
 
 /// Returns whether an error may pass by itself, or once a person has freed space or
-/// mended the file system. That also holds for an error before a run's first step.
+/// mended the file system. The answer is the same before the first step of a run.
 bool is_temporary(int error) {
   constexpr std::array kPassing = {
       ENOSPC,    EDQUOT,       ESTALE,   EIO,         EREMOTEIO,    ETIMEDOUT,
@@ -48,7 +48,8 @@ std::string_view lacking(std::string_view call, int error) {
   return {};
 }
 
-/// Returns what a person can do about an error of a call; no call stands for any.
+/// Returns what a person can do about an error of a call; an empty `call` stands for any
+/// call.
 std::string advice(int error, std::string_view call = {}) {
   if (const auto cannot = lacking(call, error); !cannot.empty()) {
     return fmt::format("; its file system cannot {}; {}", cannot, kOtherFileSystem);
@@ -73,9 +74,8 @@ std::string advice(int error, std::string_view call = {}) {
   return "";
 }
 
-/// Returns the nearest directory above a path that is there where it lies in a file
-/// system of the kernel's own, in which nobody makes a directory; an empty path
-/// elsewhere.
+/// Returns the nearest directory above a path that exists, if it lies in a file system of
+/// the kernel (such as /proc), where nobody can make a directory; else an empty path.
 fs::path kernel_directory(const fs::path& path) {
   constexpr std::array kKernels = {
       PROC_SUPER_MAGIC, SYSFS_MAGIC,   CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
@@ -350,8 +350,8 @@ void make_directories_durable(const fs::path& dir) {
     path /= part;
     if (part.empty() || ::mkdir(path.c_str(), 0777) != 0) {
       const int error = errno;
-      // A read-only parent, or one of another user, gives its own error even if the
-      // directory exists.
+      // In a parent directory that is read-only or of another user, mkdir() fails with an
+      // error other than EEXIST even if the directory exists.
       if (part.empty() || error == EEXIST || fs::is_directory(path)) continue;
       fail(path, kMakeDirectory, error);
     }

@@ -35,7 +35,7 @@ std::vector<fs::path> paths_in(const fs::path& dir);
 void try_remove(const fs::path& path) noexcept;
 void try_remove_all(const fs::path& path);
 
-/// A file descriptor that is closed when its owner goes.
+/// A file descriptor that is closed when its owner is destroyed.
 class Descriptor {
  public:
   Descriptor() = default;

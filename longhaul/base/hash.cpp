@@ -1,7 +1,7 @@
 #include "longhaul/base/hash.h"
 
 #include <fmt/format.h>
-// Inlined it uses this build's instructions: 1.5x the packaged library's rate.
+// Inlined, xxHash uses this build's instructions: 1.5 times the packaged library's rate.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -70,7 +70,7 @@ class Builder final : public nlohmann::json_sax<Value> {
   /// An object or a list whose end was not seen yet.
   struct Open {
     Value* value;
-    std::set<std::string> keys = {};  ///< of an object that is a list of members
+    std::set<std::string> keys = {};  ///< keys of an object that is stored as a list
   };
 
   Value& place(Value&& value) {
@@ -127,7 +127,7 @@ Value parse(std::string_view given, std::string_view what, int max_depth) {
   return builder.take();
 }
 
-/// Returns whether one of parse's odd numbers is in a value.
+/// Returns whether a value holds one of the odd numbers (see parse_json).
 template <typename Value>
 bool has_odd_numbers(const Value& value) {
   if (!value.is_structured()) return value.is_binary();

@@ -16,10 +16,10 @@ using OrderedJson = nlohmann::ordered_json;
 /// byte offset. Duplicate keys in an object are refused.
 ///
 /// Python's json also writes numbers that JSON has no form for, or that fit no number
-/// here: NaN, Infinity, -Infinity, 1e999, whole numbers beyond 64 bits. Each becomes a
-/// binary value, which is of no type that a reader asks for. Whoever reads its key
-/// refuses it by name; where nobody reads it, it does no harm. json_text writes it as it
-/// was.
+/// type of this program: NaN, Infinity, -Infinity, 1e999, whole numbers beyond 64 bits.
+/// Each of these odd numbers becomes a binary value, which is of no type that a reader
+/// asks for. A reader that asks for its key refuses it by name; where nobody asks for it,
+/// it does no harm. json_text writes the number as it stood in the text.
 Json parse_json(std::string_view text, std::string_view what, int max_depth = 64);
 OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
                                int max_depth = 64);
@@ -27,7 +27,7 @@ OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
 /// Returns the text of a value, with `indent` spaces a level (-1: on one line). What JSON
 /// cannot hold never makes it throw: bytes that are no UTF-8 (of a path, for example)
 /// become U+FFFD, and a number that is not finite becomes null. Numbers of a file that no
-/// number here can hold are written as they stood there.
+/// number type here can hold are written as they stood in the file.
 std::string json_text(const Json& value, int indent = -1);
 std::string json_text(const OrderedJson& value, int indent = -1);
 

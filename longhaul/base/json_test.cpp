@@ -39,7 +39,7 @@ TEST(Json, BrokenTextIsRefusedWithFileAndByte) {
   }
 }
 
-// As Python's json writes them.
+// Python's json module writes such numbers, which parse_json has to keep as texts.
 constexpr const char* kOddNumbers =
     R"({"a":NaN,"b":[1,-Infinity,{"NaN":"NaN \" 1e999, "}],"c":Infinity,)"
     R"("d":123456789012345678901234567890,"e":-9223372036854775809,"f":[1e999,2.5],)"

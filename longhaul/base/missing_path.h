@@ -21,7 +21,7 @@ std::string as_address(const fs::path& path);
 /// Returns "PATH: no such file or directory", and what may be meant: what a shell would
 /// have made of it, or a neighbour whose name is nearly that. Where the path reads like
 /// an address or like a name on a model hub ("meta-llama/Llama-3.2-1B"), it says that
-/// nothing is fetched. A link to nothing is called that.
+/// nothing is fetched. Where the path is a link to nothing, the text says so.
 std::string missing_path(const fs::path& path);
 
 /// Returns "a link to TARGET, where nothing is" where the path is such a link, else

@@ -58,8 +58,8 @@ bool is_too_long(std::string_view integer) {
 
 /// Returns whether a number is larger than any double.
 bool is_too_large(std::string_view number) {
-  constexpr size_t kMostDigits = 300;    // a number with as many before its point fits
-  constexpr size_t kExponentDigits = 3;  // the smallest exponent in doubt has as many
+  constexpr size_t kMostDigits = 300;    // a number with this many digits fits
+  constexpr size_t kExponentDigits = 3;  // the smallest exponent in doubt has this many
   const size_t exponent = number.find_first_of("eE");
   const bool may_be = exponent == std::string_view::npos
                           ? number.size() > kMostDigits

@@ -7,8 +7,8 @@
 
 namespace longhaul {
 
-/// A number of a JSON text that no number here can hold (see parse_json), and which of
-/// the text's numbers it is.
+/// A number of a JSON text that no number type here can hold (see parse_json), and which
+/// of the text's numbers it is.
 struct OddNumber {
   size_t number;
   size_t at;

@@ -65,7 +65,7 @@ int64_t resident_bytes() {
 }
 
 ResidentParts resident_parts() {
-  // smaps_rollup says the same, but walks all mappings.
+  // /proc/self/smaps_rollup has the same numbers, but walks all mappings.
   const fs::path status = "/proc/self/status";
   return {number_behind(status, "RssAnon:"), number_behind(status, "RssFile:")};
 }

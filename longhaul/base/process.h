@@ -12,7 +12,8 @@ std::string host_name();
 /// process's name: the first field is the letter of the state, the second the parent's
 /// process id. Returns no fields for a process that is gone.
 std::vector<std::string> stat_fields(const std::string& directory);
-/// The place among these fields of the start, in clock ticks since the machine's.
+/// The index of the process's start among these fields, in clock ticks since the start of
+/// the machine.
 inline constexpr size_t kStatStart = 19;
 /// Reads the words of a process's command line from a directory such as /proc/4711.
 /// Returns no words for a process that is gone.
@@ -23,7 +24,7 @@ std::vector<std::string> command_words(const std::string& directory);
 int64_t process_start(int64_t process);
 /// Returns the absolute path of this program.
 std::string this_program();
-/// Returns SLURM_JOB_ID, or nothing.
+/// Returns SLURM_JOB_ID, or an empty text.
 std::string job_id();
 /// Returns how often Slurm has put this job back into its queue; 0 outside of Slurm. A
 /// job with another number has another allocation.

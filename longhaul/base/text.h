@@ -10,8 +10,9 @@
 
 namespace longhaul {
 
-/// Returns the candidate with the fewest edits, a swap being one, if there are at most
-/// two and a third of the name's length. A name that only ends earlier may lack a third.
+/// Returns the candidate that takes the fewest edits; to swap two letters is one edit. At
+/// most two edits are allowed, and at most a third of the name's length. If one of the
+/// names is the beginning of the other, there may be more than two.
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates);
 

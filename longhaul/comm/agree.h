@@ -9,8 +9,9 @@
 namespace longhaul::comm {
 
 /// Runs `work` on rank 0 and returns its result on every rank. An Error that `work`
-/// throws is thrown on every rank with the same kind and text, as every rank's own: what
-/// rank 0 does for all says nothing of its node. Collective.
+/// throws is thrown on every rank with the same kind and text. It counts as an error of
+/// each rank, since a failure of work for all ranks says nothing of rank 0's node.
+/// Collective.
 std::string on_rank_zero(Communicator& group, const std::function<std::string()>& work);
 /// Runs on rank 0 a `work` that returns nothing. Collective.
 template <typename Work>
@@ -20,9 +21,9 @@ void on_rank_zero(Communicator& group, const Work& work) {
 }
 
 /// Runs `work` on every rank. If `work` throws an Error on any rank, every rank throws
-/// the error of the lowest such rank, and notes where that is another rank's
-/// (Ledger::failed_elsewhere). Collectives within `work` must not depend on
-/// anything that can fail on one rank alone. Collective.
+/// the error of the lowest such rank. A rank on which `work` did not fail notes that the
+/// error is another rank's (Ledger::failed_elsewhere). Collectives within `work` must not
+/// depend on anything that can fail on one rank alone. Collective.
 void on_all_ranks(Communicator& group, const std::function<void()>& work);
 
 }  // namespace longhaul::comm

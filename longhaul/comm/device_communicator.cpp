@@ -20,8 +20,8 @@ using Api = DeviceApi;
 
 struct DeviceCommunicator::Flight {
   OperationEntry entry;
-  Api::Event ready = nullptr;  ///< the device has come to the operation
-  Api::Event end = nullptr;    ///< the device has ended it
+  Api::Event ready = nullptr;  ///< reached when the device comes to the operation
+  Api::Event end = nullptr;    ///< reached when the device has ended the operation
   bool done = false;
   /// When the host first saw that the device had come to the operation.
   std::optional<Ledger::Clock::time_point> since_ready = {};
@@ -73,7 +73,7 @@ struct DeviceCommunicator::Shared {
     spare_events.pop_back();
     return event;
   }
-  /// Returns an event behind everything that is in the stream now.
+  /// Returns an event behind everything that has been put into the stream so far.
   Api::Event mark(Api::Stream stream) {
     const Api::Event event = take_event();
     check_device(api->record(event, stream), "recording an event");
@@ -94,8 +94,8 @@ struct DeviceCommunicator::Shared {
       channel.flights.pop_front();
     }
   }
-  /// Throws where the first operation of the stream has failed or takes too long. Its
-  /// time counts from when the device has come to it.
+  /// Throws where the first operation of the stream has failed or takes too long. The
+  /// time of an operation counts from when the device has come to it.
   void check_first(Channel& channel) {
     if (channel.flights.empty()) return;
     Flight& first = *channel.flights.front();
@@ -113,7 +113,7 @@ struct DeviceCommunicator::Shared {
     }
   }
   /// Returns what the library says of the channel's calls: kSuccess, or kInProgress while
-  /// the library is still carrying out a call. Throws where one has failed.
+  /// the library is still carrying out a call. Throws where a call has failed.
   int state_of(const Channel& channel, const std::string& what) {
     int state = Api::kSuccess;
     check(api->async_error(channel.comm, state), what, channel.comm);
@@ -175,7 +175,7 @@ class DeviceWork : public Work {
 
  private:
   std::shared_ptr<Shared> shared_;
-  Channel& channel_;  ///< one of shared_
+  Channel& channel_;  ///< a channel of shared_
   std::shared_ptr<Flight> flight_;
 };
 
@@ -239,8 +239,8 @@ int64_t sent_by(const Request& request, GroupRank place) {
 }
 
 /// Starts sends and receives together: two ranks that send to each other one by one would
-/// wait for each other. Returns a result that is no success, where a call gave one, after
-/// the group was closed.
+/// wait for each other. Closes the group even where a call fails, and then returns the
+/// result of that call.
 int grouped(Api& api, const Channel& channel, const std::vector<Transfer>& transfers) {
   int worst = api.group_start();
   if (worst != Api::kSuccess) return worst;

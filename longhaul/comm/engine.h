@@ -33,7 +33,7 @@ class Operation {
 
 /// Operations that one communicator has started and that have not ended, and its counts.
 struct OperationQueue {
-  /// In the order of the calls; only the first is advanced.
+  /// The collectives stand in the order of the calls; only the first one is advanced.
   std::deque<std::shared_ptr<Operation>> collectives;
   std::vector<std::shared_ptr<Operation>> transfers;
   OperationNumbers numbers;

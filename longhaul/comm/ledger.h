@@ -33,8 +33,8 @@ class Ledger {
   /// Returns "step 12 phase backward: ", or an empty text before the first set().
   std::string where() const;
 
-  /// Notes that what this rank throws next has failed on another rank: whoever asks which
-  /// rank is at fault hears it of that one.
+  /// Notes that the error which this rank throws next comes from another rank, so that
+  /// this rank is not taken for the rank at fault.
   void failed_elsewhere() {
     if (record_) record_->told();
   }

@@ -21,8 +21,8 @@ class HostWork : public Work {
   HostWork(std::shared_ptr<const DeviceCopies> copies, std::unique_ptr<Stands> stands,
            WorkPtr work)
       : copies_(std::move(copies)), stands_(std::move(stands)), work_(std::move(work)) {}
-  /// Gives up memory that peers may still write to, where an error has left the
-  /// operation.
+  /// Does not free memory that peers may still write to, where an error has left the
+  /// operation under way.
   ~HostWork() override {
     if (stands_ != nullptr && !work_->test()) [[maybe_unused]]
       auto* left = stands_.release();

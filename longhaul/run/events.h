@@ -21,7 +21,7 @@ struct EventHead {
   double time = -1.0;    ///< seconds since 1970 by the clock of `boot`
   std::string boot;      ///< see ClockName (base/clock.h); empty in old runs
   double booted = 0.0;   ///< see ClockName; 0 in old runs
-  int64_t attempt = -1;  ///< the start of the run that tells it; -1: a supervisor, say
+  int64_t attempt = -1;  ///< number of the start that wrote it; -1: not by a start
   /// Reads the head of a line, which is an object and may come from anybody.
   static EventHead read(const Json& line, const TextFilter& text);
   /// Returns the attempt alone.
@@ -37,7 +37,7 @@ Json event_line(const char* kind, Json fields);
 inline constexpr const char* kSupervisorEndEvent = "supervisor_end";
 inline constexpr const char* kHangEvent = "hang";
 inline constexpr const char* kRestartEvent = "restart";
-inline constexpr const char* kResumedEvent = "resumed";  ///< after a PAUSE
+inline constexpr const char* kResumedEvent = "resumed";  ///< training goes on after PAUSE
 inline constexpr const char* kTrafficEvent = "traffic";
 inline constexpr const char* kPhaseMemoryEvent = "phase_memory";
 inline constexpr const char* kBadSaveEvent = "checkpoint_failed";
@@ -56,7 +56,7 @@ inline constexpr const char* kStorageSilentEvent = "storage_silent";
 inline constexpr const char* kStorageAnswersEvent = "storage_answers";
 inline constexpr const char* kStragglerEvent = "straggler";
 inline constexpr const char* kSettingsEvent =
-    "settings_changed";  ///< since the checkpoint
+    "settings_changed";  ///< settings differ from the checkpoint's
 inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond stop_above
 inline constexpr const char* kTooSlowEvent = "too_slow";          ///< below run.expect
 inline constexpr const char* kLossMissedEvent = "golden_missed";  ///< see run.golden
@@ -144,7 +144,7 @@ struct BadStepEvent {
   Json grad_norm;    ///< a text where it is not finite
   std::string why;
   std::string action;  ///< "stop", "skip" or "rollback"
-  Json bad_steps;      ///< the last ones
+  Json bad_steps;      ///< the newest of them
   LH_FIELDS(attempt, step, kind, loss, grad_norm, why, action, bad_steps);
 };
 
@@ -188,7 +188,7 @@ struct ExpertLoadsEvent {
     LH_FIELDS(layer, effective, entropy, counts);
   };
   int64_t step = 0;
-  std::vector<Layer> layers;  ///< those with experts
+  std::vector<Layer> layers;  ///< the layers with experts
   LH_FIELDS(step, layers);
 };
 
@@ -199,15 +199,16 @@ struct RouterCollapsedEvent {
   int64_t layer = 0;
   double effective = 0.0;  ///< number of experts in effective use
   int64_t experts = 0;     ///< number of experts of the layer
-  int64_t expert = 0;      ///< the busiest one
-  double busiest = 0.0;    ///< what the busiest one got, over an even share
+  int64_t expert = 0;      ///< the busiest expert
+  double busiest = 0.0;    ///< tokens of the busiest expert, over an even share
   static void each(auto& e, auto&& fields) {
     fields("step", e.step, "layer", e.layer, "effective", e.effective, "experts",
            e.experts, "busiest_expert", e.expert, "busiest", e.busiest);
   }
 };
 
-/// Somebody wants something of the run: by a signal, or by a file in its directory.
+/// A person or a program asks the run for something: by a signal, or by a file in the
+/// run's directory.
 struct SignalEvent {
   static constexpr const char* kKind = "signal";
   int64_t step = 0;

@@ -51,7 +51,7 @@ std::string step_directory_name(int64_t step) {
 std::optional<int64_t> step_of(const fs::path& step_dir) {
   const std::string name = step_dir.filename().string();
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  // A checkpoint that was set aside has more behind its number.
+  // The name of a checkpoint that was set aside has further characters behind its step.
   const auto step =
       whole_number<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
   // Other programs write step_5.

@@ -44,7 +44,7 @@ std::string stacks_file(double time);
 
 // Files of `submit`.
 inline constexpr const char* kBatchScriptFile = "submit.sbatch";
-inline constexpr const char* kSlurmLog = "slurm";  ///< and "-JOB.log"
+inline constexpr const char* kSlurmLog = "slurm";  ///< followed by "-JOB.log"
 
 // Files that a person makes to ask for something.
 inline constexpr const char* kStopFile = "STOP";

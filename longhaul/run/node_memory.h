@@ -21,8 +21,9 @@ std::string unsupervised_prefix();
 /// the bits `closed`.
 bool is_own_directory(const fs::path& path, unsigned closed = 0);
 
-/// A directory with a rank's state is kept for a next start for this long after the state
-/// was last renewed, and any other directory for the moments in which a start makes it.
+/// A directory with a rank's state is kept for a next start for kStateKeptSeconds after
+/// the state was last renewed. Any other directory is kept for kOthersKeptSeconds, within
+/// which a start makes what lies in it.
 inline constexpr double kStateKeptSeconds = 24.0 * 3600.0;
 inline constexpr double kOthersKeptSeconds = 600.0;
 
@@ -34,7 +35,7 @@ class DirectoryHold {
  public:
   /// Throws InputError or TemporaryError where the directory cannot be opened.
   explicit DirectoryHold(const fs::path& dir);
-  /// Says that what lies there was renewed now.
+  /// Notes that the contents of the directory were renewed now.
   void touch() const;
   /// Returns whether no other process holds the directory.
   bool alone() const;
@@ -49,9 +50,9 @@ bool has_living_ranks(const fs::path& dir);
 /// Returns the bytes of all states below `dir`.
 uint64_t state_bytes(const fs::path& dir);
 
-/// Removes the directories that this user's runs have left in `memory`: those that nobody
-/// holds, without a living rank, and older than they are kept, seen from `now` (seconds
-/// since 1970). Never throws; what cannot be removed stays.
+/// Removes directories that this user's runs have left in `memory`: those that no process
+/// holds, that have no living rank, and that were kept for long enough at the time `now`
+/// (seconds since 1970). Never throws; what cannot be removed stays.
 void remove_abandoned(const fs::path& memory, double now) noexcept;
 
 }  // namespace longhaul::run

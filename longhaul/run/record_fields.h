@@ -25,13 +25,13 @@ namespace longhaul::run {
   }
 #define LH_FIELD(member) fields(#member, record.member);
 
-/// Turns a text of outside into one that may be kept, of at most `longest` bytes.
+/// Turns a text from outside into one that may be kept, of at most `longest` bytes.
 using TextFilter = std::function<std::string(std::string_view text, size_t longest)>;
 
 /// Keeps the first `longest` bytes as they are: a TextFilter for texts that nobody shows.
 std::string first_bytes(std::string_view text, size_t longest);
 
-/// A member of text with a limit of its own; others have kLongestField.
+/// A text member with a limit of its own. Other texts have the limit kLongestField.
 template <typename Text>
 struct AtMost {
   size_t bytes;

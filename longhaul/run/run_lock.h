@@ -6,11 +6,11 @@ namespace longhaul::run {
 
 using RunLockOptions = system::OwnerLockOptions;
 
-/// What a supervisor sets for its workers: "NAME START", see
+/// The environment variable that a supervisor sets for its workers: "NAME START", see
 /// OwnerLockOptions::supervisor.
 inline constexpr const char* kSupervisorVariable = "LONGHAUL_SUPERVISOR";
-/// What a supervisor also sets, where it is known: the identity of the run that its
-/// workers must find.
+/// The variable that a supervisor also sets, where it is known: the identity of the run
+/// that its workers must find.
 inline constexpr const char* kRunToFindVariable = "LONGHAUL_RUN";
 /// Returns options with the supervisor that the environment names, if it names one.
 /// Throws InputError where the variable is no name and number.

@@ -175,15 +175,15 @@ TEST(RunLock, TheNextStartOfItsSupervisorTakesOverFromALostNodeAtOnce) {
                        {"supervisor", "job-123"},
                        {"start", 4}});
   RunLockOptions options;
-  EXPECT_THROW(RunLock::acquire(dir.path(), options), InputError);  // nobody's start
+  EXPECT_THROW(RunLock::acquire(dir.path(), options), InputError);  // no supervisor
   options.supervisor = "job-124";
   options.start = 5;
   EXPECT_THROW(RunLock::acquire(dir.path(), options),
-               InputError);  // another supervisor's
+               InputError);  // another supervisor
   options.supervisor = "job-123";
   options.start = 4;
   EXPECT_THROW(RunLock::acquire(dir.path(), options),
-               InputError);  // no later start comes in
+               InputError);  // the same start, not a later one
   options.start = 5;
   const RunLock lock = RunLock::acquire(dir.path(), options);
   EXPECT_EQ(lock.attempt(), 2);
@@ -289,7 +289,7 @@ TEST(RunLock, ATakeoverThatDoesNotEndIsNamedAndNotWaitedForForEver) {
     const RunLock lock = RunLock::acquire(dir.path());
   }
   const Json released = read_json(dir / "run.lock");
-  pretend(dir.path(), Json::object());  // by this process, which lives
+  pretend(dir.path(), Json::object());  // this process, which lives, is the holder
   const std::string claim = "run.lock.next." + released.at("token").get<std::string>();
   fs::rename(dir / "run.lock", dir / claim);
   write_file(dir / "run.lock", released.dump());

@@ -19,9 +19,9 @@ namespace {
 
 constexpr size_t kIdentityDigits = 32;
 constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
-/// Identities that were given up of which a record tells.
+/// The most identities of runs that were given up which a record keeps.
 constexpr size_t kMostGivenUp = 64;
-/// Names that a marker keeps.
+/// The most names that a marker keeps.
 constexpr size_t kMostNames = 1000;
 constexpr const char* kAdvice =
     "restore the file, or remove it where the run's checkpoints are in place";
@@ -35,7 +35,8 @@ bool is_there(const fs::path& path) {
   return true;
 }
 
-/// Throws where a text is no identity of a run, and no name.
+/// Returns a text that is an identity of a run or a name of a mirror. Throws for any
+/// other text.
 std::string proved_identity(const JsonFields& fields, const char* what,
                             std::string text) {
   if (!is_identity(text))
@@ -43,7 +44,7 @@ std::string proved_identity(const JsonFields& fields, const char* what,
   return text;
 }
 
-/// Returns the identities in a list, which may be absent: of an older release.
+/// Returns the identities in a list. A record of an older release lacks the list.
 std::vector<std::string> identities_in(const JsonFields& fields, const char* list,
                                        size_t most) {
   std::vector<std::string> found;
@@ -87,7 +88,7 @@ std::optional<int64_t> step_gone_back_to(const std::string& kind, const Json& li
   return std::nullopt;
 }
 
-/// Returns the step of the newest checkpoint that the events of a run leave.
+/// Returns the step of the newest checkpoint of a run, as the run's events tell it.
 std::optional<int64_t> newest_by_events(const fs::path& run_dir) {
   std::optional<int64_t> newest;
   for_each_event(run_dir, [&](const std::string& kind, const Json& line) {
@@ -122,7 +123,8 @@ RunPast RunPast::begin() {
 
 RunPast RunPast::begin_anew() const {
   RunPast record = begin();
-  // A supervisor counts the starts that have taken their state, whatever they are of.
+  // The count of starts goes on over the new run, because a supervisor compares it with
+  // the count before its own first start.
   record.loads = loads;
   record.given_up = given_up;
   record.given_up.push_back(run);
@@ -139,7 +141,8 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
     if (!is_there(run_dir / kEventsFile)) return std::nullopt;
     RunPast old = begin();
     old.newest = newest_by_events(run_dir);
-    // Where there is none, a supervisor may have begun the file.
+    // Where the events name no checkpoint, a supervisor may have begun the file of
+    // events.
     return old.newest ? std::optional(old) : std::nullopt;
   }
   const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);

@@ -14,7 +14,7 @@ namespace longhaul::run {
 /// lost. Rank 0 writes the file; each write survives a power cut whole or not at all.
 struct RunPast {
   std::string run;  ///< the identity: 32 hexadecimal digits, made when the run began
-  /// How many starts have taken their state, from wherever checkpoint.resume said.
+  /// How many starts have loaded their state, from wherever checkpoint.resume said.
   int64_t loads = 0;
   /// The step of the newest checkpoint that was committed and not set aside since.
   /// Absent: there is none that could be lost.
@@ -28,9 +28,9 @@ struct RunPast {
   static RunPast begin();
   /// Returns the record of a new run in the place of this one, which is given up.
   RunPast begin_anew() const;
-  /// Reads the record; nothing where there is no such file. For a run of a release that
-  /// wrote none it is what events.jsonl says of the checkpoints, under a new identity, if
-  /// it says anything of them.
+  /// Reads the record; nothing where there is no such file. A run of a release that wrote
+  /// no such file gets a record with a new identity, if its events.jsonl tells of a
+  /// checkpoint.
   /// Throws InputError where a file does not hold what it must, and TemporaryError where
   /// a file cannot be read now.
   static std::optional<RunPast> read(const fs::path& run_dir);
@@ -46,13 +46,14 @@ struct RunPast {
   /// `dir` nor where it was written, which is another place if checkpoint.dir has changed
   /// since. A place that cannot be looked at counts as one that has the checkpoint.
   bool misses_newest(const fs::path& dir) const;
-  /// Returns whether neither this record nor events.jsonl tells of a start that had its
-  /// state: then nobody knows which checkpoints were committed.
+  /// Returns whether neither this record nor events.jsonl tells of a start that loaded
+  /// its state: then nobody knows which checkpoints were committed.
   bool knows_no_start(const fs::path& run_dir) const;
 };
 
-/// Returns the steps of the checkpoints that events.jsonl tells of and that no start has
-/// gone back on: old ones of these were deleted since.
+/// Returns the steps of the checkpoints that events.jsonl tells of, without those beyond
+/// a step to which the run has gone back since. Old checkpoints among them may have been
+/// deleted.
 std::set<int64_t> committed_by_events(const fs::path& run_dir);
 
 /// Reads the identity in run_dir/run.json alone. Throws what RunPast::read throws.
@@ -61,7 +62,7 @@ std::optional<std::string> read_run_identity(const fs::path& run_dir);
 /// Returns a new identity of a run, or a new name for CheckpointsMarker::names: 32
 /// hexadecimal digits.
 std::string new_identity();
-/// Returns whether a text is one.
+/// Returns whether a text is such an identity or name.
 bool is_identity(const std::string& text);
 
 /// Who writes a mirror of checkpoints.
@@ -76,11 +77,13 @@ struct CheckpointsMarker {
   std::string run;  ///< the identity of the run that writes there
   /// The highest number of a start with a mirror that has written there; 0: none.
   int attempt = 0;
-  /// The mirror gets a new name before each checkpoint that is copied to it. These are
-  /// the names that the directory has given, or has found where it took a checkpoint of
-  /// the mirror, the newest last. A copy of the directory lacks the later ones.
+  /// The mirror gets a new name before each checkpoint that is copied to it. This list
+  /// has the names that the directory has given, and the names that it has found where it
+  /// took a checkpoint from the mirror. The newest name is the last one. A copy of the
+  /// directory lacks the names that were given after the copy was made.
   std::vector<std::string> names;
-  /// That run's directory, as RunPast::place_of() says it; empty: of an older release.
+  /// The directory of the run `run`, as RunPast::place_of() says it; empty: of an older
+  /// release.
   std::string run_dir = {};
 
   bool operator==(const CheckpointsMarker&) const = default;
@@ -96,12 +99,12 @@ void write_checkpoints_marker(const fs::path& checkpoints,
 /// Returns read_checkpoints_marker()'s run.
 std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
 /// Returns whether a directory is a checkpoint that another run than `run` saved, as its
-/// manifest says. One that names no run may be anybody's, and so may any where `run` is
+/// manifest says. Returns false where the manifest names no run, and where `run` is
 /// empty.
 bool is_strangers(const fs::path& step_dir, const std::string& run);
-/// Adds to the marker of a directory of checkpoints, where it lacks them: the run, the
-/// number of a start, and names. Empty names are left out. A directory of the run takes
-/// the place of the former one. Returns the marker.
+/// Adds to the marker of a directory of checkpoints what it lacks of `more`: the run, the
+/// number of a start, and names. Empty names are left out. A `run_dir` that is not empty
+/// replaces the one of the marker. Returns the marker.
 CheckpointsMarker mark_checkpoints(const fs::path& checkpoints,
                                    const CheckpointsMarker& more);
 

@@ -20,8 +20,8 @@ struct RunStatus {
   static constexpr const char* kDone = "done";
   static constexpr const char* kStopped = "stopped";
   static constexpr const char* kFailed = "failed";
-  // States that only a reader tells, of a run whose processes are gone, or that a file
-  // holds.
+  // States that no supervisor writes. A reader gives them to a run whose processes are
+  // gone, or which the file PAUSE holds.
   static constexpr const char* kKilled = "killed";
   static constexpr const char* kPaused = "paused";
 

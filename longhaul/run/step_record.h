@@ -38,18 +38,18 @@ struct StepRecord {
   double lr = 0.0;
   double seqs_per_s = 0.0;
   double tokens_per_s = 0.0;
-  double mfu = 0.0;  ///< full attention
+  double mfu = 0.0;  ///< counts full attention
   double mfu_causal = 0.0;
-  double tflops_per_device = 0.0;       ///< full attention
+  double tflops_per_device = 0.0;       ///< counts full attention
   double peak_tflops_per_device = 0.0;  ///< what mfu and mfu_causal relate to
   double memory_peak = 0.0;             ///< bytes, the largest of the ranks
-  double host_memory = 0.0;             ///< bytes, of rank 0: what is resident
-  double host_anonymous = kNoFigure;    ///< bytes, the part of no file
+  double host_memory = 0.0;             ///< bytes, resident memory of rank 0
+  double host_anonymous = kNoFigure;    ///< bytes, the part that belongs to no file
   double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
   // Only lines of a model with experts have these figures.
   double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
-  double expert_busiest = kNoFigure;  ///< the most that an expert got, over an even share
+  double expert_busiest = kNoFigure;  ///< most tokens of an expert, over an even share
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
 };
 
@@ -71,7 +71,8 @@ struct ValidationRecord {
   double perplexity() const;
 };
 
-/// `memory` is what a step's line has of it besides; most lines have nothing.
+/// `memory` has the bytes in use at points of a start, for the line of a step; most lines
+/// have none.
 Json to_json(const StepRecord& record, const SourceTokens& sources,
              const PhaseMemory& memory = {});
 Json to_json(const ValidationRecord& record);

@@ -117,15 +117,15 @@ void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value)
 }
 
 void TensorBoardWriter::text(std::string_view tag, int64_t step, std::string_view lines) {
-  // The plugin shows Markdown, in which an indented line stands as it is. No line can end
-  // that.
+  // The plugin shows Markdown, in which an indented line stands as it is, whatever it
+  // holds.
   if (lines.ends_with('\n')) lines.remove_suffix(1);
   std::string shown = "    ";
   for (const char c : lines) {
     shown += c;
     if (c == '\n') shown += "    ";
   }
-  // The plugin fails for other bytes, such as those of a variable's value.
+  // The plugin fails for bytes that are no UTF-8, such as those of a variable's value.
   while (const auto wrong = find_invalid_utf8(shown)) shown[*wrong] = '?';
   // Value { metadata = 9 { plugin_data = 1 { plugin_name = 1 } },
   //         tensor = 8 { dtype = 1: STRING = 7, tensor_shape = 2 { dim = 2 { size = 1 }
@@ -149,8 +149,8 @@ void TensorBoardWriter::summary(std::string_view tag, int64_t step,
 void TensorBoardWriter::flush() {
   flushed_ = std::chrono::steady_clock::now();
   if (buffer_.empty()) return;
-  // Somebody may have removed the directory. The directory of the run itself is not made
-  // again here.
+  // Somebody may have removed the directory of the event files. The run's directory above
+  // it is not made again here.
   std::error_code ignored;
   fs::create_directory(file_.path().parent_path(), ignored);
   file_.append(std::exchange(buffer_, {}));

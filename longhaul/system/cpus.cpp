@@ -13,7 +13,7 @@ namespace longhaul::system {
 namespace {
 
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-/// More than any machine has, and a bound for what a mask may need.
+/// The most CPUs for which a mask is tried, which is more than any machine has.
 constexpr int kMostCpus = 1 << 16;
 
 /// Reads cpu.max of cgroup v2: "QUOTA PERIOD" or "max PERIOD", in microseconds.

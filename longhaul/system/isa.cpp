@@ -22,8 +22,9 @@ bool linux_grants_tiles() {
          ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// Multiplies one block of small integers, whose sums are exact in every order: a machine
-/// whose tiles are broken, or an emulator's, shows it before the first step.
+/// Multiplies one block of small integers, whose sums are exact in every order. So a
+/// machine whose tiles are broken, or an emulator with wrong tiles, is found before the
+/// first step.
 __attribute__((target("amx-tile,amx-bf16"))) bool tiles_multiply() {
   constexpr int kRows = 16;
   constexpr int kPairs = 16;

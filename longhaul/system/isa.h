@@ -3,7 +3,8 @@
 #include <cstdint>
 
 // Files that are compiled for one instruction set include this header. It must not
-// include parts of the standard library that could be instantiated there.
+// include parts of the standard library whose templates could be instantiated in these
+// files.
 namespace longhaul::system {
 
 /// Instruction sets, weakest first. A CPU that has a set has all sets before it.
@@ -21,8 +22,8 @@ bool cpu_has_amx();
 /// or where the CPU has none.
 const char* amx_refusal();
 
-/// Returns the bytes of a core's second cache. Where the operating system does not tell,
-/// it is 2 MiB, as on all processors with AMX so far.
+/// Returns the bytes of a core's second-level cache. Where the operating system does not
+/// tell, it is 2 MiB, as on all processors with AMX so far.
 int64_t second_cache_bytes();
 
 }  // namespace longhaul::system

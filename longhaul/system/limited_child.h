@@ -14,7 +14,7 @@ struct ChildLimits {
 };
 
 /// Runs `work` in a forked child and returns its answer, for reading files that may be
-/// hostile. Should a reader have a hole after all, what gets through is confined to a
+/// hostile. If a hostile file takes over its reader after all, it is confined to a
 /// process:
 /// - that holds no other file than its answer's pipe and what `work` opens itself;
 /// - that cannot gain privileges or write a file (size limit 0);

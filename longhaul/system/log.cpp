@@ -18,7 +18,7 @@ struct Logger::Sink {
   std::mutex mutex;
   bool on_terminal = is_terminal(STDOUT_FILENO);
   AppendFile file;
-  int64_t told_lost = 0;  ///< of its lines, in the file itself
+  int64_t told_lost = 0;  ///< lost lines of which the file itself tells
   bool status_drawn = false;
   Clock::time_point status_time = Clock::now();
 

@@ -13,11 +13,11 @@
 namespace longhaul::system {
 namespace {
 
-/// Files for what else a process does meanwhile.
+/// Further files that the process may open at the same time.
 constexpr size_t kOthers = 16;
 
-/// Returns how many files are open; where that cannot be told, those that every process
-/// has.
+/// Returns how many files are open. Where that cannot be told, it is 3, as every process
+/// has its standard streams.
 size_t open_now() {
   std::error_code error;
   const std::filesystem::directory_iterator all("/proc/self/fd", error);

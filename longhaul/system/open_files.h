@@ -11,12 +11,13 @@ namespace longhaul::system {
 /// be had is often many times that.
 void allow_open_files(size_t more);
 
-/// Raises the limit likewise, for files that are all open at once. Throws InputError of
-/// this area with the numbers where the system allows too few.
+/// Raises the limit as allow_open_files() does, for files that are all open at once.
+/// Throws InputError of this area with the numbers where the system allows too few.
 void need_open_files(size_t more, const std::string& area, const std::string& what);
 
-/// Raises the limit of the size of a file (`ulimit -f`) likewise. Throws InputError of
-/// this area with the numbers where the system allows no file of `bytes` bytes.
+/// Raises the limit of the size of a file (`ulimit -f`) as far as the system allows.
+/// Throws InputError of this area with the numbers where the system allows no file of
+/// `bytes` bytes.
 void need_file_size(uint64_t bytes, const std::string& area, const std::string& what);
 
 }  // namespace longhaul::system

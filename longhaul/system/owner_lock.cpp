@@ -112,7 +112,7 @@ double lease_age(const fs::path& lock, bool with_probe) {
 struct Verdict {
   bool alive = false;
   std::string reason;
-  bool by_lease = false;  ///< nothing else is known of it
+  bool by_lease = false;  ///< only the lease tells of the holder
 };
 
 /// Tells a holder that renews its lease from a holder that was lost before the lease ran
@@ -191,7 +191,7 @@ class Heart {
 struct OwnerLock::Lease {
   std::shared_ptr<Heart> heart = std::make_shared<Heart>();
   Descriptor fd;
-  std::optional<RepeatedWork> renewal;  ///< the last member, so that it goes first
+  std::optional<RepeatedWork> renewal;  ///< last, so that it is destroyed first
 };
 
 OwnerLock::OwnerLock(OwnerLock&& other) noexcept = default;

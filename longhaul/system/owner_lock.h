@@ -24,7 +24,7 @@ struct LockHolder {
   int64_t process_start = 0;  ///< clock ticks since boot (/proc/PID/stat field 22)
   std::string started_at;
   bool released = false;
-  // The number of the supervisor and that of its start (see OwnerLockOptions).
+  // The name of the supervisor and the number of its start (see OwnerLockOptions).
   std::string supervisor;
   int64_t start = 0;
 };
@@ -34,22 +34,24 @@ struct OwnerLockOptions {
   double lease_seconds = 60.0;
   double renew_seconds = 10.0;
   /// Within how many seconds the holder must show that it is at work (check(), heart())
-  /// for its lease to be renewed: the thread that renews it says nothing about one that
-  /// hangs.
+  /// for its lease to be renewed. The thread that renews the lease goes on even when the
+  /// holder's other threads hang.
   double idle_seconds = std::numeric_limits<double>::infinity();
-  /// Whether the file system's clock tells the age of a lease, for which a file is made
-  /// and removed. Without it this machine's clock does, and look() writes nothing.
+  /// Whether the age of a lease is taken by the file system's clock, for which a file is
+  /// made and removed. Otherwise it is taken by this machine's clock, and look() writes
+  /// nothing.
   bool probe = true;
   /// The supervisor that makes this start, empty for none. It makes its starts one after
   /// the other, each when it has ended or given up the one before, so the next takes over
   /// at once, on whatever host.
   std::string supervisor = {};
   int64_t start = 0;
-  /// The attempt's number is at least this: whoever counted before is not known here.
+  /// The attempt's number is at least this, for callers that know of attempts which no
+  /// lock file tells of.
   int least_attempt = 1;
   /// Where this is given, acquire() watches a holder that can be judged by its lease
   /// alone, at most until the lease has run out. Only a holder that renews the lease
-  /// meanwhile keeps the lock. The function is called once, before the watch.
+  /// during the watch keeps the lock. The function is called once, before the watch.
   std::function<void(const std::string& line)> on_watch = {};
   /// Whether a living holder of the same Slurm job is waited for on this machine too, not
   /// only on another one.
@@ -92,11 +94,12 @@ class OwnerLock {
   int attempt() const { return holder_.attempt; }
   const LockHolder& holder() const { return holder_; }
   /// Says whether the attempt counts, as it does at first. An attempt that does not count
-  /// leaves its number to the next one, and the lock tells of the holder before it.
+  /// leaves its number to the next one, and its release writes the holder before it into
+  /// the lock.
   void set_counts(bool counts) { counts_ = counts; }
   const std::vector<std::string>& notes() const { return notes_; }
-  /// Throws Error (Internal: no retry by this process) when another attempt has it, or
-  /// when it is not there.
+  /// Throws Error (Internal: no retry by this process) when another attempt has the lock,
+  /// or when the lock's file is not there.
   void check() const;
   /// Returns whether the lock's file is not there: the directory was removed or renamed,
   /// or this machine does not see it any more. Another attempt leaves a file. Throws

@@ -74,7 +74,8 @@ TEST_F(LockOfAnotherMachine, IsRefusedAtOnceWhereNobodyAskedToWatch) {
   EXPECT_LT(watch.seconds(), 1.0);
 }
 
-/// This process lives, whether it renews or not.
+/// A holder on this machine keeps the lock while its process lives, whether the lease is
+/// renewed or not.
 TEST_F(LockOfAnotherMachine, OfAProcessHereThatLivesIsRefusedAtOnce) {
   const OwnerLock held = OwnerLock::acquire(dir_ / "b.lock", options_);
   EXPECT_THROW(OwnerLock::acquire(dir_ / "b.lock", options_), InputError);
@@ -103,7 +104,7 @@ TEST(LockOfAHolder, OfTheSameJobHereIsWaitedForWhereThatIsAsked) {
   ::unsetenv("SLURM_JOB_ID");
 }
 
-/// A thread that renews says nothing of the one that hangs.
+/// The thread that renews the lease goes on even when the thread at work hangs.
 TEST(LockOfAHolder, IsRenewedOnlyWhileTheHolderIsAtWork) {
   const TestDirectory dir;
   const fs::path file = dir / "a.lock";

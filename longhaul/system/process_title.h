@@ -6,7 +6,7 @@ namespace longhaul::system {
 
 /// Copies the arguments away from where the kernel shows them, so that
 /// set_process_title() may write there, and returns the copies, which live as long as the
-/// process. First thing in main; argv itself must not be used afterwards.
+/// process. It must be the first call in main. Afterwards argv must not be used.
 char** keep_arguments(int argc, char** argv);
 
 /// Sets what ps shows of this process. The title is cut to the room of arguments and

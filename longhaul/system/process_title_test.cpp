@@ -33,7 +33,8 @@ TEST(ProcessTitle, WithoutKeptArgumentsNothingHappens) {
   EXPECT_EQ(shown(), before);
 }
 
-/// Run by the test below: a title is for ever.
+/// The test below runs this one in a process of its own, because a title cannot be taken
+/// back.
 TEST(ProcessTitle, DISABLED_InAProcessOfItsOwn) {
   int argc = 0;
   char** argv = own_arguments(argc);
@@ -52,7 +53,8 @@ TEST(ProcessTitle, DISABLED_InAProcessOfItsOwn) {
   EXPECT_STREQ(::getenv("LONGHAUL_TITLE_TEST"), "kept");
 }
 
-/// Settings by environment: googletest takes its own arguments out of argv.
+/// The child gets googletest's settings by the environment, because googletest takes its
+/// own arguments out of argv.
 TEST(ProcessTitle, IsWhatTheKernelShowsAlsoWhereArgumentsWereShorter) {
   const pid_t child = ::fork();
   if (child == 0) {

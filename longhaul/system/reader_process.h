@@ -25,8 +25,8 @@ class ReaderProcess {
 
   /// Returns the answer to one request. An Error that the work throws comes out as the
   /// same kind; for a child that dies it throws an InputError that begins with `what`,
-  /// and TemporaryError where the process itself is gone. Any thread may call it; they
-  /// take turns.
+  /// and TemporaryError where the process itself is gone. Any thread may call it; calls
+  /// wait for each other.
   std::string ask(const std::string& what, const std::string& request);
 
  private:

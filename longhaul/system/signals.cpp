@@ -25,8 +25,8 @@ std::atomic<int> newest_sender = 0;
 std::atomic<int> answered = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> most_interrupts = 1;
-// The last words have two buffers. The signal handler reads one while set_last_words()
-// writes the other.
+// The text of set_last_words() has two buffers. The signal handler reads one while
+// set_last_words() writes the other.
 constexpr size_t kWords = 400;
 std::array<std::array<char, kWords>, 2> words;
 std::atomic<int> words_in_use = 0;

@@ -44,8 +44,8 @@ void answer_signal();
 void set_last_words(const std::string& line);
 std::string last_words();
 
-/// Ignores those signals from now on, also after the watch, since how this process
-/// ends is settled. A launcher that ends the others as soon as one has left would
+/// Ignores the signals of SignalWatch from now on, also after the watch, since how this
+/// process ends is settled. A launcher that ends the others as soon as one has left would
 /// otherwise turn their exit codes into "killed by SIGTERM".
 void ignore_signals_until_exit();
 

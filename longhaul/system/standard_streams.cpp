@@ -16,12 +16,12 @@
 namespace longhaul::system {
 namespace {
 
-/// The patience with a reader that is there and takes nothing. A run that is told to end
-/// may have no more than this before it is killed.
+/// Seconds for which a write waits for a reader that takes nothing. They are few, since a
+/// run that is told to end may soon be killed.
 constexpr double kReaderSeconds = 1.0;
 
-/// One of the two streams that are written. The C library's streams point here for as
-/// long as the process lives.
+/// One of the two streams that are written, stdout and stderr. The C library's streams
+/// point here for as long as the process lives.
 struct Written {
   int fd;
   std::atomic<bool> drops;     ///< what cannot be written is dropped
@@ -30,7 +30,8 @@ struct Written {
 };
 Written output{STDOUT_FILENO, false, {STDOUT_FILENO, kReaderSeconds}};
 Written errors{STDERR_FILENO, true, {STDERR_FILENO, kReaderSeconds}};
-/// Both may lead into the same pipe, whose room is asked for before each write.
+/// The two streams may lead into the same pipe, whose room is asked for before each
+/// write.
 std::mutex one_at_a_time;
 
 void note_error(Written& stream, int error) {
@@ -65,13 +66,13 @@ ssize_t write_all(void* cookie, const char* bytes, size_t size) {
   return static_cast<ssize_t>(written);
 }
 
-/// Replaces a stream of the C library, which lets its `stdout` and `stderr` be set.
+/// Replaces a stream of the C library, which allows assignments to `stdout` and `stderr`.
 void replace(FILE*& stream, Written& by) {
   cookie_io_functions_t functions{};
   functions.write = write_all;
   FILE* const made = ::fopencookie(&by, "w", functions);
   if (made == nullptr) return;  // without memory the stream stays as it was
-  // Libraries ask for the number and write there (Open MPI).
+  // Libraries such as Open MPI ask for the stream's descriptor and write there.
   made->_fileno = by.fd;
   const int mode = by.fd == STDERR_FILENO ? _IONBF : ::isatty(by.fd) ? _IOLBF : _IOFBF;
   std::setvbuf(made, nullptr, mode, BUFSIZ);
@@ -83,7 +84,7 @@ void replace(FILE*& stream, Written& by) {
 
 void guard_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    // The lowest free number is given, which is this one.
+    // open() returns the lowest free number, which is `fd`.
     if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
   }
   std::signal(SIGPIPE, SIG_IGN);

@@ -12,8 +12,8 @@ namespace longhaul::system {
 /// machine has none.
 bool is_terminal(int fd);
 
-/// Returns whether to colour what is written there: on a terminal, unless NO_COLOR is
-/// set.
+/// Returns whether to colour what is written to this descriptor (1 or 2): where
+/// is_terminal(fd), unless NO_COLOR is set.
 bool wants_colour(int fd);
 
 /// Returns one line that a terminal shows and does not obey: control characters are

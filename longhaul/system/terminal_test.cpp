@@ -9,7 +9,7 @@
 namespace longhaul::system {
 namespace {
 
-/// Runs a function in a child whose streams 1 and 2 are these; its answer.
+/// Runs a function in a child whose standard output is `output`, and returns its result.
 template <typename Function>
 bool in_child(int output, Function function) {
   const pid_t child = ::fork();

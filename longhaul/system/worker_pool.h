@@ -66,7 +66,7 @@ class WorkerPool {
   std::mutex mutex_;
   std::condition_variable_any ready_;
   std::deque<std::function<void()>> queue_;
-  std::vector<std::jthread> threads_;  ///< the last member, so that it goes first
+  std::vector<std::jthread> threads_;  ///< the last member, so that it is destroyed first
 };
 
 }  // namespace longhaul::system

@@ -19,12 +19,14 @@ class JsonFields {
   /// do and may be empty. Throws InputError where `object` is no object.
   JsonFields(const Json& object, std::string area, std::string what,
              std::string advice = {});
-  /// Returns an object inside this one, with the names of this one in messages.
+  /// Returns an object inside this one. Messages about it have the same `what` and
+  /// `advice`.
   JsonFields inside(const Json& object) const;
 
   bool has(const char* name) const { return object_.contains(name); }
   const Json& field(const char* name) const;
-  /// Returns a field of exactly that type; an integer is also of that type's range.
+  /// Returns a field, which must have exactly this type; an integer must also fit into
+  /// it.
   template <typename Value>
   Value get(const char* name) const {
     const Json& value = field(name);
@@ -46,7 +48,7 @@ class JsonFields {
   /// Returns a list of at most 16 numbers, each from 0 to 2^63 - 1.
   std::vector<int64_t> shape(const char* name) const;
 
-  /// Throws InputError with the file in front and the advice behind.
+  /// Throws InputError with `what` before the problem and `advice` behind it.
   [[noreturn]] void fail(const std::string& problem) const;
 
  private:

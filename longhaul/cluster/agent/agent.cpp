@@ -33,8 +33,8 @@ constexpr double kOrphanWaitSeconds = 0.5;
 constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
 constexpr double kUnansweredLookSeconds = 10.0;
-/// Storage that gives no answer within this time counts as silent. Shorter than
-/// kAgentPauseSeconds, so that a look at the storage is no pause.
+/// Storage that gives no answer within this time counts as silent. The time is shorter
+/// than kAgentPauseSeconds, so that a look at the storage does not count as a pause.
 constexpr double kStorageSeconds = 3.0;
 /// Limit of a look at the paths that the run needs; shorter than kAgentPauseSeconds.
 constexpr double kOwnLookSeconds = 4.0;
@@ -72,7 +72,8 @@ class Agent {
     reported_ = -1.0;
   }
 
-  /// Opens the door on the way to this supervisor; without one nobody tries the way here.
+  /// Opens the port at which other nodes test whether they reach this one. Where that
+  /// fails, no node tests its connection to this one.
   const std::optional<PeerDoor>& open_door() {
     try {
       if (!door_) door_.emplace(options_.host);
@@ -146,7 +147,8 @@ class Agent {
     return reported_ < 0.0 || clock_.seconds() - reported_ >= report_seconds_;
   }
 
-  /// Reads the workers' records, which takes time from the workers: called rarely.
+  /// Reads the workers' records and sends a report. That takes time from the workers, so
+  /// it is done only when a report is due or there is news.
   void report() {
     instance_.look();
     const NodeReport now = watch_.report();
@@ -252,7 +254,8 @@ class Agent {
     StandInOptions stand_in = stand_in_options();
     stand_in.words.insert(stand_in.words.end(), {"--replaces", std::to_string(lease)});
     const int status = stand_in_for_script(stand_in, slurm_);
-    // Another agent was first. It may be lost as well, so this one watches on.
+    // Another agent has taken the lease first. It may be lost as well, so this agent
+    // watches on.
     if (status != kExitSuperseded) return end(status);
     heard_ = lease_since_ = system::Stopwatch();
   }
@@ -294,7 +297,7 @@ class Agent {
   double reported_ = -1.0;
   double report_seconds_ = kLeastReportSeconds;
   int64_t start_ = 0;
-  // The state of the succession.
+  // The members below belong to the succession (succession.h).
   std::vector<std::string> words_;  ///< command line of a stand-in; empty: none
   int turn_ = -1;
   int served_ = 0;

@@ -29,18 +29,19 @@ constexpr double kSilentSeconds = 8.0;
 constexpr double kStackSeconds = 10.0;
 /// Longer than an agent takes to look at the paths that the run needs.
 constexpr double kPathsSeconds = 6.0;
-/// Where an agent's step ends within this time, the agent died alone and its node is
-/// there.
+/// Where an agent's step ends within this time after its connection broke, the agent died
+/// alone and its node is there.
 constexpr double kStepEndSeconds = 2.0;
 constexpr int kAgentStarts = 5;
 /// An agent that was started again connects within this time, or its node is lost.
 constexpr double kReturnSeconds = 20.0;
-/// How often agents hear that their supervisor lives, and in which order they follow it.
+/// Seconds between messages that tell the agents that their supervisor lives, and their
+/// places in the order of succession.
 constexpr double kBeatSeconds = 1.0;
 /// A supervisor that did not listen for this long blames no agent for the silence.
 constexpr double kFleetPauseSeconds = 2.0;
-/// All agents behind this place have this place, so that the loss of one node is not a
-/// message to thousands of agents.
+/// All agents behind this place are told this place. Otherwise the loss of one node would
+/// mean a message to thousands of agents.
 constexpr int kLastTurn = 8;
 constexpr int kNotTold = -1;
 constexpr double kReportsPerSecond = 2048.0;
@@ -57,7 +58,7 @@ struct AgentState {
   uint64_t peer = 0;  ///< 0: not connected
   system::Stopwatch started;
   bool left = false;  ///< the agent said goodbye
-  /// Since the connection broke, until settle_broken() has decided.
+  /// Runs from the loss of the connection until settle_broken() has decided.
   std::optional<system::Stopwatch> broken;
   std::string reason;  ///< why the connection broke
   bool lost = false;
@@ -259,7 +260,7 @@ void AgentFleet::State::take(const ChannelEvent& event) {
   AgentState& agent = agents[node];
   agent.peer = 0;
   if (event.goodbye) {
-    agent.left = true;  // the job ends
+    agent.left = true;  // the agent says goodbye at the job's end
   } else {
     agent.broken.emplace();
     agent.reason = event.reason;
@@ -345,7 +346,7 @@ void AgentFleet::State::tell_turns() {
   tell(options.here, kLastTurn);
 }
 
-/// Forgives all silence after a pause of this process, which may have missed messages.
+/// Counts all silence anew after a pause of this process, which may have missed messages.
 void AgentFleet::State::look_at_pauses() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
@@ -499,8 +500,9 @@ std::vector<NodePaths> AgentFleet::view_paths(const std::vector<NeededPath>& nee
   return found;
 }
 
-/// Returns the nodes to which this one tries its way: those that follow it, round and
-/// round. With few nodes these are all, so that each pair is tried from both ends.
+/// Returns the nodes to which this node tests its connections: those that follow it by
+/// name, with the first node behind the last one. Where there are few nodes these are all
+/// others, so that each pair is tested from both ends.
 std::vector<PeerNode> AgentFleet::State::peers_of(const std::string& node) const {
   std::vector<PeerNode> peers;
   const auto own = agents.find(node);
@@ -540,7 +542,7 @@ void AgentFleet::await_agents(double seconds, const std::vector<std::string>& as
              agent.second.step && !agent.second.step->poll();
     });
   };
-  // A request to end is obeyed before the agents are there.
+  // A signal that asks this process to end also ends the wait for the agents.
   while (waiting() && watch.seconds() < seconds && system::raised_signal().number == 0) {
     wait(0.1);
   }

@@ -90,9 +90,9 @@ Json order_message(const Order& order) {
 
 // Fields of the answers.
 inline constexpr const char* kHelloField = "hello";    ///< first message: the node's name
-inline constexpr const char* kDoorField = "door";      ///< beside it: the node's PeerNode
+inline constexpr const char* kDoorField = "door";      ///< the PeerNode of that node
 inline constexpr const char* kHealthField = "health";  ///< HealthReport::to_json()
-inline constexpr const char* kPathsField = "paths";    ///< views, in the order's order
+inline constexpr const char* kPathsField = "paths";    ///< PathViews, as PathsOrder lists
 inline constexpr const char* kStacksField = "stacks";  ///< stack traces by rank
 inline constexpr const char* kReportField = "report";  ///< NodeReport::to_json()
 /// Beside a report: the `start` of the newest ForgetOrder, and lines for people.

@@ -7,9 +7,9 @@ struct SuccessionRules {
   /// After this silence a supervisor, which says something every second, counts as
   /// frozen.
   double silence = 12.0;
-  /// More patience with a supervisor whose connection stands: the agent on its machine
-  /// can end it, and its batch script then starts another, which is cheaper than a
-  /// stand-in.
+  /// Further seconds for a supervisor whose connection stands. The agent on its machine
+  /// can end it, and its batch script then starts another supervisor, which costs less
+  /// than a stand-in.
   double frozen = 10.0;
   /// Seconds between the turns of two successors.
   double turn = 5.0;
@@ -29,7 +29,7 @@ enum class LeaseState {
   Unknown,   ///< the storage does not answer
   Released,  ///< the supervisor ended in order, or there was no supervisor
   Held,
-  Expired,  ///< its holder is dead, or has not renewed it for too long
+  Expired,  ///< the holder of the lease is dead, or has not renewed it for too long
 };
 
 /// What one agent sees. Its own pauses are taken out of all seconds.

@@ -162,12 +162,12 @@ struct Choice {
   int deaf = 0;  // bits: agents that get no message in this tick
 };
 
-/// Runs one process's part of a tick. Adds the number of its lease to `acted` where it
-/// acts.
+/// Runs one process's part of a tick. If the process acts as the supervisor, adds the
+/// number of its lease to `acted`.
 void act(World& world, int index, std::vector<int>& acted, int deaf) {
   Process& self = world.processes[static_cast<size_t>(index)];
   if (self.number != 0) {
-    if (world.lease != self.number) {  // the fence
+    if (world.lease != self.number) {  // the lease is another process's: it must not act
       self.number = 0;
       self.connected = false;
       self.unheard = self.since = 0;

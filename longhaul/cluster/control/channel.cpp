@@ -189,8 +189,8 @@ void Channel::close(double timeout_seconds) {
     state_->session.say_goodbye();
     const Deadline deadline(timeout_seconds);
     state_->write_all(deadline);
-    // Unread messages would turn the end into a reset, which can overtake the last words.
-    // So the other side ends first.
+    // If this side closed the socket with unread messages, the kernel would send a reset,
+    // which can overtake the goodbye. So this side waits until the other side has closed.
     ::shutdown(fd(), SHUT_WR);
     std::array<std::byte, kControlReadBytes> dropped;
     std::string why;

@@ -20,11 +20,11 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Limits of one turn, so that a loud peer does not keep the others waiting.
+/// Limits of one turn, so that a peer that sends much does not keep the others waiting.
 constexpr int kReadsPerTurn = 16;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEventsPerTurn = 256;
-/// When all places are taken, an unproved connection older than this is dropped.
+/// When max_pending connections are unproved, those that are older than this are dropped.
 constexpr double kMakesRoomSeconds = 1.0;
 /// Seconds between two looks at the deadlines.
 constexpr double kSweepSeconds = 0.1;

@@ -13,7 +13,7 @@ namespace longhaul::cluster {
 
 /// What a hostile or broken peer can cost.
 struct ChannelLimits {
-  /// A peer that has not proved itself by then is dropped, whatever it sends.
+  /// A peer that has not proved itself within this time is dropped, whatever it sends.
   double handshake_seconds = 5.0;
   /// The most connections that have not proved themselves yet. At this number new ones
   /// wait in the kernel's queue, and connections older than a second are dropped to make
@@ -68,13 +68,13 @@ class ChannelServer {
   /// Returns the seconds since the last bytes of a peer; infinity for a peer that is
   /// gone.
   double silent_seconds(uint64_t peer) const;
-  /// Lets every peer's silence begin anew: this process may have slept meanwhile.
+  /// Counts every peer's silence anew, after this process itself may have slept.
   void forgive_silence();
   std::vector<uint64_t> peers() const;
   /// Returns how many connections were dropped before they proved themselves. Such
   /// connections are signs of an intruder.
   uint64_t refused() const;
-  /// Returns why the last of these connections was dropped.
+  /// Returns why the last refused connection was dropped.
   const std::string& last_refusal() const;
 
  private:

@@ -121,7 +121,8 @@ TEST(ControlSession, RefusesARecordedSession) {
   far.feed(bytes_of(proof));
   ASSERT_TRUE(far.established());
 
-  // The recorded bytes go to a new server, and the server's to a new client.
+  // The recorded bytes of the connecting side go to a new server, and those of the
+  // accepting side to a new client.
   ControlSession new_far(ControlRole::Accepts, secret);
   new_far.feed(bytes_of(hello));
   EXPECT_THROW(new_far.feed(bytes_of(proof)), InputError);

@@ -22,13 +22,13 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr const char* kEc2 = "EC2";
-/// The service answers from the machine itself, within milliseconds or never.
+/// The metadata service answers from the machine itself, within milliseconds or never.
 constexpr double kMetadataSeconds = 1.0;
 constexpr const char* kMetadataService = "http://169.254.169.254";
 constexpr int kHttpPort = 80;
-/// A longer answer is none of the service's.
+/// A longer answer does not come from the metadata service.
 constexpr size_t kMostAnswer = 4096;
-/// The service's tokens have 56 characters.
+/// The metadata service's tokens have 56 characters.
 constexpr size_t kMostToken = 256;
 constexpr size_t kMostPart = 64;
 constexpr uint64_t kMostFirmware = 256;
@@ -98,8 +98,8 @@ std::optional<Endpoint> read_endpoint(std::string_view url) {
   return endpoint;
 }
 
-/// Speaks to the metadata service, one connection for each request, until all of its
-/// seconds are used.
+/// Speaks to the metadata service, one connection for each request, until
+/// kMetadataSeconds have passed.
 class MetadataService {
  public:
   explicit MetadataService(const Endpoint& endpoint)
@@ -177,7 +177,7 @@ std::optional<CloudInstance> read_firmware(const fs::path& dir) {
   CloudInstance instance{.cloud = sign->cloud};
   if (instance.cloud != kEc2) return instance;
   instance.id = id_of(firmware_text(dir / "board_asset_tag"));
-  // If the board tells no instance, the product's name belongs to the hypervisor.
+  // If the firmware gives no instance id, its product_name is that of the hypervisor.
   if (!instance.id.empty()) instance.type = part_of(firmware_text(dir / "product_name"));
   return instance;
 }
@@ -216,7 +216,7 @@ void ask_metadata(CloudInstance& instance,
     ask(instance.type, "instance-type", part_of);
     ask(instance.zone, "placement/availability-zone", part_of);
   } catch (const Error&) {
-    // The line lacks a fact that no service tells.
+    // The parts that the metadata service does not tell stay empty.
   }
 }
 

@@ -36,12 +36,12 @@ void ask_metadata(CloudInstance& instance,
                   const std::function<const char*(const char*)>& variable = std::getenv);
 
 /// Prints once, in a process of its own that nobody waits for, which instance of a cloud
-/// this machine is. Prints nothing on a machine that is none.
+/// this machine is. Prints nothing on a machine that is no instance of a cloud.
 class InstanceLine {
  public:
   /// `speaker` begins the line.
   explicit InstanceLine(const std::string& speaker);
-  /// Lets go of the process where that has ended.
+  /// Collects the process's exit status, if the process has ended.
   void look() { child_.poll(); }
 
  private:

@@ -68,7 +68,7 @@ class Service {
   Texts answers_;
   Descriptor door_ = listen_at(resolve("127.0.0.1", 0).at(0));
   std::vector<std::string> asked_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // the last member, because it uses the others
 };
 
 std::string answer(const std::string& body) {

@@ -29,7 +29,7 @@ void make_own(const fs::path& dir) {
   }
 }
 
-/// Makes the root, and returns it.
+/// Makes the root of the directories, and returns its path.
 const fs::path& made_root(const NodeDirectories& directories) {
   make_own(directories.root);
   return directories.root;
@@ -69,7 +69,7 @@ void HeldDirectories::clean_up() const noexcept {
   remove_segments();
   for (const fs::path& dir : {directories_.records(), directories_.segments(),
                               directories_.memory(), directories_.root}) {
-    ::rmdir(dir.c_str());  // stays where a state lies in it
+    ::rmdir(dir.c_str());  // the directory stays where a state lies in it
   }
 }
 

@@ -42,13 +42,14 @@ class Fleet {
   virtual std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
                                                  const HealthOptions& options,
                                                  double seconds) = 0;
-  /// Returns how the nodes see these paths; lacks nodes that do not answer, and all where
-  /// there is no other node to compare with. Workers may run.
+  /// Returns how the nodes see these paths. The result lacks nodes that do not answer,
+  /// and is empty where there is no other node to compare with. Workers may run
+  /// during the call.
   virtual std::vector<NodePaths> view_paths(const std::vector<NeededPath>&) { return {}; }
   /// Returns the least seconds for which any node has stood still, SIGSTOP included,
   /// since its agent began; 0 where nobody tells.
   virtual double stood_seconds() const { return 0.0; }
-  /// Leaves the nodes' agents to another supervisor when this object goes.
+  /// Leaves the nodes' agents to another supervisor when this object is destroyed.
   virtual void abandon() {}
   /// Returns the lines for people since the last call.
   virtual std::vector<std::string> take_notes() = 0;
@@ -77,7 +78,7 @@ class HeldDirectories {
 
   /// Removes the segments that killed workers have left.
   void remove_segments() const noexcept;
-  /// Leaves nothing, at the end of the run, but a state for a next start
+  /// Removes, at the end of the run, everything but a rank's state for a next start
   /// (run/node_memory.h). Does nothing where another agent or a living worker uses the
   /// directories.
   void clean_up() const noexcept;

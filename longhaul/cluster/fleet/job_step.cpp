@@ -20,10 +20,12 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr size_t kLongestLine = 4096;
-/// How long a reader of the output may take nothing of what an ended command has left.
+/// Seconds for which a reader may take nothing of the output that an ended command has
+/// left.
 constexpr double kReaderSeconds = 2.0;
 
-/// The descriptors that become the standard streams of a command; -1: this process's.
+/// The descriptors that become the standard streams of a command; -1: this process's own
+/// stream.
 struct Streams {
   int input = -1;
   int output = -1;
@@ -74,7 +76,7 @@ Descriptor holding(const std::string& text) {
   Pipe pipe = make_pipe("launch");
   const int end = pipe.write.get();
   ::fcntl(end, F_SETFL, O_NONBLOCK);
-  // A pipe holds a page for sure, and 64 KiB where a user has few pipes.
+  // A pipe holds at least a page, and 64 KiB as long as the user has few pipes.
   constexpr size_t kPage = 4096;
   if (text.size() > kPage) ::fcntl(end, F_SETPIPE_SZ, text.size() + kPage);
   const ssize_t put = ::write(end, text.data(), text.size());

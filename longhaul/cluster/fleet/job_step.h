@@ -35,7 +35,7 @@ class JobStep {
   ~JobStep();
 
   int64_t pid() const { return pid_; }
-  /// Copies what was written. Returns how the command ended, once it has.
+  /// Copies what the command has written. Returns how the command ended, once it has.
   std::optional<LauncherEnd> poll();
   void signal(int number) const;
 

@@ -15,8 +15,9 @@ std::vector<std::string> read_hosts(const std::string& hosts);
 
 /// Starts an agent, on this host directly, on another host by ssh without asking for a
 /// password. The secret is the first line of the agent's input, so that it stands on no
-/// command line and in no environment of sshd. On another host the variables of these
-/// names follow it (process/passed_environment.h), and the word --environment says so.
+/// command line and in no environment of sshd. On another host the named variables follow
+/// the secret (process/passed_environment.h), and the word --environment tells the agent
+/// to read them.
 JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
                            std::vector<std::string> words, const Secret& secret,
                            const std::vector<std::string>& variables);

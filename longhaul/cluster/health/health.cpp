@@ -98,8 +98,8 @@ HealthCheck check_command(const HealthOptions& options) {
   return check;
 }
 
-/// Fails where the file marks the node as unfit. HyperPod's file may hold a 0, which does
-/// not; any other file marks the node by being there.
+/// Fails where the file marks the node as unfit. HyperPod's file does not mark the node
+/// while its last line is 0. Any other file marks the node by being there.
 HealthCheck check_mark(const fs::path& file) {
   HealthCheck check;
   check.text = fmt::format("no {}", file.string());

@@ -169,7 +169,8 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
   uint64_t count = words.size();
   const system::Stopwatch watch;
   for (int pass = 0; pass < kPasses; ++pass) {
-    // Later passes are faster, since the first pass has made their pages.
+    // Later passes are faster, because the kernel has provided the pages in the first
+    // pass.
     count = fill(words.first(count), pass, (pass == 0 ? 0.4 : 0.1) * seconds);
     if (damage) damage(pass, std::as_writable_bytes(words.first(count)));
     for (uint64_t word = 0; word < count; ++word) {

@@ -33,7 +33,7 @@ AlignedBytes aligned_bytes(uint64_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
 }
 
-/// Removes its file when it goes, also when the check fails.
+/// Removes its file when it is destroyed, also when the check fails.
 struct TemporaryFile {
   explicit TemporaryFile(fs::path path_) : path(std::move(path_)) {}
   ~TemporaryFile() { try_remove(path); }

@@ -28,7 +28,8 @@ namespace {
 constexpr NamesOf<PathRole, 4> kRoleNames{{"run", "checkpoints", "input", "room"}};
 /// What workers need in a directory of the node's own for their records.
 constexpr size_t kRoomBytes = size_t{256} << 10;
-/// What a look writes where all nodes write: little, since all of them do it at once.
+/// Bytes that a node writes to test a shared directory: few, since all nodes do it at
+/// once.
 constexpr size_t kWrittenBytes = 4096;
 
 /// Opens the directory and looks for a first entry. A network file system then asks its
@@ -41,12 +42,13 @@ std::string see_owner(const char* what, const std::optional<std::string>& run) {
   return run ? what + *run : std::string();
 }
 
-/// More bytes of a program's notes are not read, and more of its build are not told.
+/// The most bytes of a program's ELF notes that are read, and of its build id that are
+/// shown.
 constexpr uint64_t kMostNoteBytes = 4096;
 constexpr size_t kBuildBytes = 6;
 
-/// Returns what a file is: a program by the build that the linker has noted in it, so
-/// that no node runs another one; anything else is a file.
+/// Returns what a file is. A program is named by the build id that the linker has noted
+/// in it, so that nodes with different programs differ; anything else is "a file".
 std::string what_is(const fs::path& program) {
   std::ifstream file(program, std::ios::binary);
   const auto read = [&](uint64_t place, auto* values, uint64_t count) {
@@ -105,7 +107,7 @@ std::string what_stands_at(const NeededPath& needed) {
 std::string system_words(int error) { return std::strerror(error); }
 
 /// Makes a file in the directory, has `fill` fill it and removes it. Returns why that
-/// cannot be done; empty: it can. `fill` returns an errno or 0.
+/// cannot be done, or an empty text. `fill` returns an errno or 0.
 template <typename Fill>
 std::string no_file_in(const fs::path& dir, Fill fill) {
   // The name has the node and the process, because all nodes may test the same directory
@@ -120,13 +122,13 @@ std::string no_file_in(const fs::path& dir, Fill fill) {
   return error == 0 ? std::string() : system_words(error);
 }
 
-/// Returns why no files can be made in a directory of the node's own; empty: they can.
+/// Returns why no files can be made in a directory of the node's own, or an empty text.
 std::string no_room_in(const fs::path& dir) {
   return no_file_in(dir, [](int fd) { return ::posix_fallocate(fd, 0, kRoomBytes); });
 }
 
-/// Returns why the run cannot write where it has to; nothing is said of what is not
-/// there.
+/// Returns why the run cannot write where it has to; empty where it can, or where the
+/// path is absent.
 std::string trouble_of(const NeededPath& needed) {
   if (needed.role == PathRole::Room) return no_room_in(needed.path);
   if (needed.role == PathRole::Input) return {};
@@ -135,7 +137,7 @@ std::string trouble_of(const NeededPath& needed) {
 }
 
 /// Writes as a save does: a quota or a mount may let files be opened and refuse their
-/// bytes, at the write or when they are to be durable.
+/// bytes, at the write or at the sync.
 int write_durably(int fd) {
   const std::string bytes(kWrittenBytes, '?');
   const ssize_t written = ::write(fd, bytes.data(), bytes.size());
@@ -143,8 +145,8 @@ int write_durably(int fd) {
   return written == ssize_t(bytes.size()) ? 0 : ENOSPC;
 }
 
-/// Returns why a directory in which the run writes takes no bytes; nothing is said of
-/// what is not there.
+/// Returns why a directory in which the run writes takes no bytes; empty where it takes
+/// them, or is absent.
 std::string takes_no_bytes(const NeededPath& needed) {
   const bool written =
       needed.role == PathRole::Run || needed.role == PathRole::Checkpoints;
@@ -177,7 +179,7 @@ class PathJudge {
     }
   }
 
-  /// Adds the causes of nodes at fault, by node, and what is of the job.
+  /// Adds the causes of nodes at fault, by node, and the problems of the whole job.
   void judge(std::map<std::string, SickNode>& causes, Findings& found) const {
     if (views_.empty()) return;
     const std::optional<std::string> right = what_most_see();
@@ -207,8 +209,8 @@ class PathJudge {
   }
 
  private:
-  /// Returns what more than half of the nodes see; of two halves, the one that sees
-  /// something where the other sees nothing.
+  /// Returns what more than half of the nodes see. Where all the others see nothing,
+  /// returns what is seen at all.
   std::optional<std::string> what_most_see() const {
     std::map<std::string, size_t> counts;
     for (const auto& [node, view] : views_) ++counts[view->seen];

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kUnreached = "unreached";
 constexpr size_t kNamedPeers = 8;
-/// How often a wait for connections looks at its limit.
+/// The longest wait of one poll() for connections, in milliseconds.
 constexpr int kLookMilliseconds = 50;
 
 /// One try to reach a node.
@@ -42,7 +42,8 @@ Try begin_try(const PeerNode& peer) {
   return one;
 }
 
-/// Ends the tries that have come to an end within the next moment.
+/// Waits for at most kLookMilliseconds, and ends the tries that have then succeeded or
+/// failed.
 void settle(std::vector<Try>& tries) {
   std::vector<pollfd> waits;
   std::vector<Try*> of;
@@ -91,7 +92,7 @@ std::string told(const Pair& pair, const std::set<std::string>& by) {
                      pair.second, listed(ways, ways.size()));
 }
 
-/// Returns the nodes without which no lost pair is left, each with its pairs.
+/// Returns nodes such that each lost pair has one of them, each node with its lost pairs.
 std::map<std::string, std::vector<Pair>> nodes_at_fault(
     std::set<Pair> lost, const std::set<std::string>& left_out, const std::string& here) {
   std::map<std::string, std::vector<Pair>> at_fault;

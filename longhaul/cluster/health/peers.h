@@ -9,9 +9,10 @@
 
 namespace longhaul::cluster {
 
-/// The name of the health check in which a node tries its ways to other nodes.
+/// The name of the health check in which a node tests its connections to other nodes.
 inline constexpr const char* kPeersCheck = "peers";
-/// A node tries its ways to no more nodes than this, which are those that follow it.
+/// A node tests its connections to at most this many nodes, which are those that follow
+/// it.
 inline constexpr size_t kMostPeers = 64;
 
 /// A port at which other nodes of the job find out whether they reach this one. Nothing
@@ -24,8 +25,8 @@ class PeerDoor {
 
   /// Returns where the door is, as the other nodes need to know it.
   PeerNode at(const std::string& node) const;
-  /// Closes what has come. The kernel lets others in meanwhile, so it is called now and
-  /// then.
+  /// Closes the connections that have come. The kernel accepts connections by itself, so
+  /// it suffices to call this now and then.
   void turn_away() const;
 
  private:
@@ -33,17 +34,17 @@ class PeerDoor {
   SocketAddress address_;
 };
 
-/// Tries to connect to all these nodes at once, for `seconds` at most. A connection needs
-/// both directions of the way, and a refused one has had both. The check fails where a
-/// node is not reached; its value "unreached" lists those nodes.
+/// Tries to connect to all these nodes at once, for `seconds` at most. Both a connection
+/// and a refusal show that packets pass in both directions. The check fails where a node
+/// is not reached; its value "unreached" lists those nodes.
 HealthCheck check_peers(const std::vector<PeerNode>& peers, double seconds);
 
-/// Judges what the nodes say of the ways between them, and leaves the check as failed
-/// only in the report of a node that is at fault, which is added where there is none. At
-/// fault is the node that has lost its ways to most others. Where two nodes have lost
-/// each other, it is one of `left_out`, else one that is not `here`, else the later name.
-/// Where half of the nodes or more would be at fault, none is: something between them
-/// refuses such connections. The result then says so.
+/// Judges what the nodes say of the connections between them. Leaves the check as failed
+/// only in the reports of nodes at fault, and adds a report where such a node has none.
+/// At fault is the node that has lost its connections to most others. Where two nodes
+/// have lost each other, it is one of `left_out`, else one that is not `here`, else the
+/// later name. Where half of the nodes or more would be at fault, none is, and the result
+/// says so: then something between the nodes refuses such connections.
 std::vector<std::string> judge_peers(std::vector<HealthReport>& reports,
                                      const std::set<std::string>& left_out,
                                      const std::string& here);

@@ -76,7 +76,8 @@ BoundedAnswer run_in_bounded_child(
   pipe.write.reset();
   BoundedAnswer answer;
   collect(pipe.read.get(), deadline_seconds, max_bytes, answer);
-  // After its last word the child may still die of a signal of its own.
+  // A child that has closed the pipe in time may still be ended by a signal, such as that
+  // of a crash.
   if (!answer.in_time) ::kill(child, SIGKILL);
   int status = wait_for_death(child);
   if (answer.in_time && WIFSIGNALED(status)) answer.signal = WTERMSIG(status);

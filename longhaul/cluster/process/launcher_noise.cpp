@@ -16,8 +16,8 @@ constexpr std::array<std::string_view, 6> kOfBanners = {
     "terminated normally, but",
     "MPI_ABORT was invoked on rank",
     "This will cause Open MPI to kill all MPI processes"};
-/// The last phrase comes from srun when its child, which agents' steps do without, is
-/// gone.
+/// The last phrase comes from srun when its child process is gone, which is killed for
+/// the steps of agents (let_step_outlive_srun).
 constexpr std::array<std::string_view, 3> kOfLines = {
     "sent help message help-mpi-api.txt / mpi-abort", "orte_base_help_aggregate",
     "srun: error: write(shepherd): Broken pipe"};
@@ -55,7 +55,8 @@ constexpr std::array<KnownCause, 8> kKnownCauses = {{
      "a directory of mpirun has no room; make room, or set TMPDIR to another directory"},
 }};
 
-/// Returns what stands behind a word in a line, "Directory: /x"; nothing in others.
+/// Returns what follows a word at the start of a line ("Directory: /x"), or an empty
+/// text.
 std::string value_of(const std::string& line, std::string_view word) {
   const size_t at = line.find(word);
   if (at == std::string::npos || line.find_first_not_of(' ') != at) return {};

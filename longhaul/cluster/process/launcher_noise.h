@@ -24,9 +24,9 @@ class LauncherNoise {
   void look_at(const std::string& line);
 
   std::vector<std::string> banner_;  ///< begins with the line of dashes
-  std::string first_banner_;         ///< its words in one line, cut where it is long
+  std::string first_banner_;         ///< words of the first banner, cut if they are long
   std::string known_;                ///< a known cause
-  std::string directory_;            ///< that mpirun could not make
+  std::string directory_;            ///< the directory that mpirun could not make
 };
 
 }  // namespace longhaul::cluster

@@ -12,11 +12,13 @@
 namespace longhaul::cluster {
 namespace {
 
-/// A supervisor that stands still for a while does not make the ranks wait.
+/// Size of the pipe, so that ranks do not wait while a supervisor stands still for a
+/// while.
 constexpr int kPipeBytes = 1 << 20;
-/// Pieces of PIPE_BUF that one call copies: a launcher may write without end.
+/// The most pieces of PIPE_BUF bytes that one call copies: a launcher may write without
+/// end.
 constexpr int kPieces = 256;
-/// The patience with a reader that takes nothing.
+/// Seconds for which a reader may take nothing before output for it is dropped.
 constexpr double kStuckSeconds = 1.0;
 
 bool output_has_a_reader() {
@@ -35,7 +37,7 @@ OutputRelay::OutputRelay() : output_(STDOUT_FILENO, 0.0) {
   ::fcntl(pipe_.read.get(), F_SETPIPE_SZ, kPipeBytes);
 }
 
-/// Reads once; returns whether something came.
+/// Reads once from the launcher's pipe; returns whether something came.
 bool OutputRelay::fill() {
   std::array<char, PIPE_BUF> buffer{};
   const ssize_t got = ::read(pipe_.read.get(), buffer.data(), buffer.size());
@@ -67,8 +69,8 @@ void OutputRelay::copy() {
 
 void OutputRelay::finish(double patience_seconds) {
   if (!pipe_.read.is_open()) return;
-  // A process that the launcher has left may go on writing. The relay does not wait for
-  // its output.
+  // A process that the launcher has left behind may go on writing. The relay does not
+  // wait for its output.
   for (int piece = 0; piece < kPipeBytes / PIPE_BUF; ++piece) {
     for (const system::Stopwatch waited; !put();) {
       if (waited.seconds() > patience_seconds) return;

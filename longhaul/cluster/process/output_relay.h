@@ -20,8 +20,8 @@ class OutputRelay {
   /// Throws TemporaryError where a pipe is needed and cannot be had.
   OutputRelay();
 
-  /// Returns the descriptor that becomes the launcher's output; -1: it takes this
-  /// process's.
+  /// Returns the descriptor that becomes the launcher's output; -1: the launcher shares
+  /// this process's output.
   int launcher_end() const { return pipe_.write.get(); }
   /// Closes this process's copy of launcher_end(), once the launcher has its own.
   void started() { pipe_.write.reset(); }
@@ -38,7 +38,7 @@ class OutputRelay {
   Pipe pipe_;
   std::string rest_;  ///< what was read and not yet written
   system::LossyWriter output_;
-  std::optional<system::Stopwatch> stuck_;  ///< since the reader takes nothing
+  std::optional<system::Stopwatch> stuck_;  ///< since when the reader takes nothing
   bool unread_ = false;                     ///< the reader has gone
 };
 

@@ -78,7 +78,7 @@ TEST(OutputRelay, AReaderGetsEverythingInOrder) {
 TEST(OutputRelay, AReaderThatTakesNothingHoldsNeitherTheLauncherNorThisProcess) {
   const Pipe pipe = make_pipe("test");
   const OtherOutput output(pipe.write.get());
-  // More than all pipes on the way hold.
+  // The output is larger than what all pipes on the way hold.
   EXPECT_EQ(run_to_end("seq 1 400000"), 0);
 }
 

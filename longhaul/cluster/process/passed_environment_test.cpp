@@ -14,7 +14,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// Begins without a variable. The other tests of the program have theirs back afterwards.
+/// Begins each test with an empty environment, and restores the environment afterwards.
 class PassedEnvironmentTest : public testing::Test {
  protected:
   void SetUp() override {

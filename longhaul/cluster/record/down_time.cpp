@@ -14,7 +14,7 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Holds more than the steps of some seconds write.
+/// Bytes that are read at the end of a file: more than the steps of some seconds write.
 constexpr uint64_t kTailBytes = uint64_t{256} << 10;
 constexpr int kMostDepth = 16;
 
@@ -59,7 +59,7 @@ std::vector<Json> events_at_end(const fs::path& run_dir) {
       if (event.is_object() && run::EventHead::attempt_of(event) >= 0)
         events.push_back(std::move(event));
     } catch (const InputError&) {
-      // A torn line says nothing.
+      // A torn line is left out.
     }
   });
   return events;

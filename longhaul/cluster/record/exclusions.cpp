@@ -134,7 +134,8 @@ std::vector<ExcludedNode> Exclusions::readmit(const std::vector<HealthReport>& r
     for (const ExcludedNode& node : back) {
       all.emplace(node.node, exclusion_name(node.kind));
     }
-    // This file comes first, so that no node comes and goes without a trace.
+    // The file of readmitted nodes is written first, so that no node is readmitted
+    // without a record of it.
     readmitted_file_.replace(all);
     write_excluded(path_, left);
   });

@@ -53,7 +53,7 @@ TEST_F(ExclusionsOfARun, ANodeThatIsLeftOutASecondTimeStaysOutUntilTheVerdictExp
   readmit(report_of("n2", true), kNow);
   out_.add("n2", ExclusionKind::Health, "sick", kNow + 1, log_);
   EXPECT_EQ(readmit(report_of("n2", true), kNow + 2), Names{});
-  // The node stays out also for the next life of the supervisor.
+  // The node also stays out for the next supervisor.
   Exclusions later(dir_.path());
   const double after = kNow + 1 + kExclusionSeconds;
   EXPECT_TRUE(later.testable(after - 1).empty());

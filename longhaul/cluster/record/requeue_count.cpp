@@ -20,7 +20,7 @@ constexpr int kMostInVain = 20;
 constexpr int kAtOnce = 2;
 constexpr double kFirstWait = 30.0;
 constexpr double kLongestWait = 1800.0;
-/// Most requeues for reasons that a place in the queue hardly mends.
+/// The most requeues for reasons that another place in the queue hardly mends.
 constexpr int kMostUnmended = 5;
 constexpr double kFirstUnmendedWait = 60.0;
 
@@ -115,8 +115,8 @@ void note_requeue_reason(const fs::path& run_dir, const std::string& job,
     record.note = reason_name(reason);
     requeues_file(run_dir).replace(record);
   } catch (const std::exception&) {
-    // The count of the requeue will fail for the same reason, and count_requeue() handles
-    // that.
+    // The requeue itself will fail to be counted for the same reason. count_requeue()
+    // handles that.
   }
 }
 

@@ -11,11 +11,11 @@ namespace longhaul::cluster {
 /// Why a job goes back to the queue. From Storage on, another place in the queue hardly
 /// mends the reason.
 enum class RequeueReason {
-  Nodes,   ///< this job has too few nodes left
-  Signal,  ///< the time limit is near, or the run was asked to stop; it has saved if it
-           ///< could
-  Host,    ///< the batch script's machine is lost
-  Done,    ///< that machine is lost, and the run is done: the next life ends the job well
+  Nodes,    ///< this job has too few nodes left
+  Signal,   ///< the time limit is near, or the run was asked to stop; it has saved if it
+            ///< could
+  Host,     ///< the batch script's machine is lost
+  Done,     ///< as Host, but the run is done: the next life of the job ends it well
   Storage,  ///< the run's file system refuses what a start needs
   Crash,    ///< the supervisor itself ended again and again
   Unknown,

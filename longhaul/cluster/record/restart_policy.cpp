@@ -53,8 +53,8 @@ Decision RestartPolicy::decide(const Fault& fault) {
     decision.reason = "the platform replaces nodes and starts the job's step again";
     return decision;
   }
-  // A launcher that has worked before is tried again as patiently, since Slurm may not
-  // know at once which nodes are free.
+  // A launcher that has worked before is tried again as often as after a temporary error,
+  // since Slurm may not know at once which nodes are free.
   const bool patient =
       fault.temporary || (fault.kind == FaultKind::Launcher && counts_.furthest > 0);
   if (counts_.same >=

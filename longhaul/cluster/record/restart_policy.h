@@ -40,8 +40,9 @@ struct RestartCounts {
   int without_progress = 0;     ///< faults in a row without a step beyond `furthest`
   int64_t furthest = 0;         ///< the furthest step of any fault
   int on_node = 0;              ///< faults in a row on the newest fault's node
-  /// A node was left out for temporary errors, and no step came since. What then fails on
-  /// another node too is of what the nodes share, and costs no second node.
+  /// A node was left out for temporary errors, and no step came since. A temporary error
+  /// that then comes on another node too has its cause in what the nodes share, so that
+  /// no second node is left out.
   bool left_out = false;
 };
 

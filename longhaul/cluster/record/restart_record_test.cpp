@@ -16,7 +16,7 @@ Fault crash_at(int64_t step) {
   return fault;
 }
 
-/// Another supervisor of the job meets each fault.
+/// Each fault is judged by another supervisor of the job.
 class RestartsOfAJob : public testing::Test {
  protected:
   Decision fault(const Fault& fault, const std::string& job = "7") {

@@ -54,7 +54,8 @@ fs::path nearest_existing(fs::path path) {
   return path;
 }
 
-/// Adds what a link leads to; nothing where the path is no link, also above it.
+/// Adds what a path leads to through links; adds nothing where neither it nor a directory
+/// above it is a link.
 void add_target(const fs::path& path, std::vector<fs::path>& found) {
   std::error_code error;
   const fs::path real = fs::canonical(path, error);

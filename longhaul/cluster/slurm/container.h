@@ -27,7 +27,8 @@ std::vector<std::string> container_words(const Container& container);
 std::vector<fs::path> paths_of_run(const RunConfig& config);
 
 /// Returns what the words of a command line name: absolute paths, also behind a "=", and
-/// relative paths to something that is there. Patterns are treated as above.
+/// relative paths to something that is there. A pattern stands for a directory as in
+/// paths_of_run().
 std::vector<fs::path> paths_of_words(const std::vector<std::string>& words);
 
 /// Returns the directory that a program needs as a whole: with PREFIX/bin/longhaul it is

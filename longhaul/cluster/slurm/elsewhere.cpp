@@ -16,10 +16,10 @@
 namespace longhaul::cluster {
 namespace {
 
-/// What so many nodes do not show is most probably not there.
+/// The most nodes that are asked. A run that so many nodes do not show is probably gone.
 constexpr size_t kMostAsked = 8;
-/// How a batch script takes the end of a supervisor of which nothing is known: it starts
-/// another one a few times.
+/// The exit code for a supervisor of whose end nothing is known. A batch script then
+/// starts another supervisor, a few times.
 constexpr int kLost = 128;
 
 int run_on(const std::string& node, const std::vector<std::string>& words,

@@ -87,7 +87,7 @@ std::string last_words(const CommandResult& result) {
 }
 
 /// Returns whether the controller is down, or so new that it does not know its jobs yet.
-/// A refusal is something else.
+/// The controller is not away when it refuses a command.
 bool is_away(const CommandResult& result) {
   if (result.ok()) return false;
   if (result.timed_out) return true;
@@ -295,7 +295,8 @@ std::vector<NodeStatus> SlurmClient::query_nodes(
       state.pop_back();
     }
     node.state = state;
-    // Slurm asks for a node that is off ("~") in the second after a job has got it.
+    // After a job has got a node that is off ("~"), a second may pass until Slurm powers
+    // it up.
     node.boots = marked && (state == "allocated" || state == "mixed");
     // sinfo names a node once for each of its partitions.
     const auto same = [&](const NodeStatus& other) { return other.name == node.name; };

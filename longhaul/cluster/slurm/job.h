@@ -77,7 +77,7 @@ class SlurmClient {
                                              const CommandOptions& options)>;
   explicit SlurmClient(double deadline_seconds = 20, Runner runner = {});
   /// Returns a client that waits for a controller that does not answer. The allocation
-  /// stays unchanged meanwhile.
+  /// stays unchanged during the wait.
   SlurmClient waiting(SlurmPatience patience) const;
 
   /// Returns nothing when Slurm does not, or no longer, know the job.

@@ -20,8 +20,8 @@ namespace {
 
 using Names = std::set<std::string>;
 
-/// Holds the nodes of which Slurm was told for this job. The rest of Slurm's list is a
-/// person's.
+/// Returns the file with the nodes that Slurm was told to leave out for this job. The
+/// other nodes of Slurm's list were excluded by a person.
 RecordFile handed_file(const RequeueOptions& options) {
   return {options.run_dir / run::handed_nodes_file(options.job), "list of names"};
 }
@@ -29,7 +29,8 @@ RecordFile handed_file(const RequeueOptions& options) {
 Names excluded_of_run(const fs::path& run_dir) {
   Names names;
   for (const ExcludedNode& node : read_excluded(run_dir / run::kExcludedNodesFile)) {
-    // A node can only be tested again when Slurm gives it.
+    // An expired exclusion is not handed over: the node can be tested again only when
+    // Slurm gives it.
     if (!has_expired(node, unix_time())) names.insert(node.node);
   }
   return names;

@@ -23,7 +23,7 @@ struct RequeueOptions {
 /// Where the job's partitions have too few other nodes, nothing is excluded: such a job
 /// would never start. Slurm then ends the caller, which must ignore the signals that ask
 /// for it. Throws TemporaryError when the job was not requeued. Returns one line about
-/// the rest.
+/// the nodes that Slurm leaves out, or an empty text.
 std::string requeue_without_excluded(const RequeueOptions& options,
                                      const SlurmClient& slurm);
 

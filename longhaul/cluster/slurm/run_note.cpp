@@ -20,7 +20,8 @@ std::string mark_of(const fs::path& run_dir) {
   return fmt::format("longhaul:{}=", hash_hex(place).substr(0, 16));
 }
 
-/// Returns the identity behind the mark; empty where there is none.
+/// Returns the identity behind the last such mark in a comment; empty where there is
+/// none.
 std::string run_in(const std::string& comment, const std::string& mark) {
   const size_t place = comment.rfind(mark);
   if (place == std::string::npos) return {};

@@ -27,7 +27,8 @@ namespace {
 
 constexpr double kStandInLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
-/// The look for a lost machine comes after this many retry_seconds.
+/// Slurm is asked again whether it has lost the batch script's machine after this many
+/// retry_seconds.
 constexpr double kDesertedLooks = 6.0;
 /// Limit of `supervise --requeue`, which itself waits for a controller that does not
 /// answer.
@@ -134,15 +135,16 @@ std::optional<std::string> lost_host(const JobStatus& job, const SlurmClient& sl
   return job.batch_host;
 }
 
-/// Returns whether a run that has ended so is not to be trained on.
+/// Returns whether the run must not go on after its supervisor has ended with this exit
+/// code.
 bool has_failed(int status) {
   return status == 1 || status == kExitSettings || status == kExitStopped;
 }
 
-/// Ends a job without a script whose supervisor has ended.
+/// Ends a job that has lost its batch script, after the supervisor has ended.
 void end_job(const StandInOptions& options, const SlurmClient& slurm, int status) {
-  // The job is cancelled, since a requeued job would train on. It must not do so after
-  // STOP either.
+  // The job is cancelled, since a requeued job would train on. Training must not go on
+  // after the file STOP either.
   if (has_failed(status)) {
     say(fmt::format("the supervisor ended with {}; the job is cancelled", status));
     insist(options, [&] { slurm.cancel(options.job); });
@@ -207,7 +209,7 @@ void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm) {
         return requeue(options, slurm, RequeueReason::Host);
       }
     } catch (const TemporaryError&) {
-      // The controller is away as well.
+      // The controller does not answer now. It is asked again.
     }
     sleep_for(kDesertedLooks * options.retry_seconds);
   }

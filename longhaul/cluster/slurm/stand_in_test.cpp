@@ -142,8 +142,8 @@ struct Answers {
   }
 };
 
-/// Returns what is asked of such a Slurm by `work`, in a child process, whose streams go
-/// to the log.
+/// Returns what `work` asks of a Slurm with these answers. Runs `work` in a child
+/// process, whose streams go to the log.
 std::string asked_by(
     Answers answers,
     const std::function<void(const StandInOptions&, const SlurmClient&)>& work) {

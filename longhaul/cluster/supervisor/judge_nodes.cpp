@@ -59,9 +59,9 @@ Findings Supervisor::compare_paths() {
   return found;
 }
 
-/// Blames the node that lacks what the others have, or that some of them do not reach:
-/// whoever tells of it first need not be on that node. Returns whether the health of all
-/// nodes was checked on the way.
+/// Blames the node that lacks what the others have, or that some of them do not reach.
+/// The rank that tells of it first need not be on that node. Returns whether the health
+/// of all nodes was checked on the way.
 bool Supervisor::blame_lacking_node(Fault& fault) {
   if (fault.kind == FaultKind::Node) return false;
   std::set<std::string> known;
@@ -106,9 +106,9 @@ void Supervisor::tell_findings(const Findings& found) {
   }
 }
 
-/// Returns the health of these nodes, or of all, with the ways between nodes judged
-/// (judge_peers). A way is lost where a second look, some seconds later, finds it lost
-/// too. `shared` receives what is of the network.
+/// Returns the health of these nodes, or of all, with the connections between nodes
+/// judged (judge_peers). A connection is lost where a second look, some seconds later,
+/// finds it lost too. `shared` receives the problems of the network.
 std::vector<HealthReport> Supervisor::take_health(const std::vector<std::string>& nodes,
                                                   std::vector<std::string>& shared) {
   std::set<std::string> out;

@@ -33,7 +33,7 @@ constexpr double kStatusShare = 0.05;
 /// Where Open MPI 4 and 5 put the memory that ranks of a machine share.
 constexpr const char* kSegmentVariables[] = {"OMPI_MCA_btl_vader_backing_directory",
                                              "OMPI_MCA_btl_sm_backing_directory"};
-/// More than resilience.max_restarts can be.
+/// A number larger than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
 /// Returns how many starts of the run have loaded their state; nothing where the run's
@@ -69,7 +69,8 @@ struct RunGone : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A lock that is not there for so long is lost: a mount may be away for a moment.
+/// A lock whose file is absent for this many seconds is lost. A mount may be away for
+/// less.
 constexpr double kLockGoneSeconds = 3.0;
 constexpr double kLockLookSeconds = 0.1;
 
@@ -217,7 +218,7 @@ bool Supervisor::replace_lost_node(AttemptEnd& end) {
   };
   if (std::ranges::any_of(fleet.reports(), answers)) {
     fault.kind = FaultKind::Killed;
-    fault.temporary = true;  // the supervisor's fault; the ranks may be well
+    fault.temporary = true;  // only the supervisor failed; its ranks may be well
     fault.text = fmt::format(
         "the supervisor on {} did not answer any more and was replaced; its node answers",
         options.lost_node);
@@ -399,8 +400,8 @@ AttemptEnd Supervisor::attempt(int64_t restart) {
   return watch(step);
 }
 
-/// Waits until a lock that is not there is back, or lost: ranks that start meanwhile
-/// would begin the run anew in a directory that they make.
+/// Waits until the supervisor's absent lock file is back, or counts as lost: ranks that
+/// start before would begin the run anew in a directory that they make.
 void Supervisor::settle_lock() {
   check_lock();
   while (lock_gone) {

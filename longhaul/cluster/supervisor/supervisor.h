@@ -70,8 +70,8 @@ struct SupervisorOptions {
   /// Seconds that a launcher has, after a signal, to bring a first worker that can be
   /// asked to end; then the launcher is ended. Longer than agents take to report.
   double start_patience_seconds = 3.0;
-  /// Seconds after which a way between two nodes that was lost is tried again: one that
-  /// has only stumbled is there by then.
+  /// Seconds after which a connection between two nodes that was lost is tried again. A
+  /// connection that failed only for a moment is there again by then.
   double second_look_seconds = 5.0;
   /// A rank whose step takes longer than this many times the median is reported.
   double straggler_ratio = 1.3;

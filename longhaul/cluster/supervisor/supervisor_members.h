@@ -141,7 +141,7 @@ struct Supervisor {
   };
   std::optional<Pause> newest_pause;
   double stood = 0.0;  ///< Fleet::stood_seconds() at the last turn of the loop
-  mutable std::optional<system::Stopwatch> lock_gone;  ///< since the lock is not there
+  mutable std::optional<system::Stopwatch> lock_gone;  ///< since the lock's file is gone
   system::SignalWatch signals;
   NodeReports reports;
   RankList ranks;                    ///< the ranks of `reports`

@@ -286,7 +286,8 @@ TEST_F(SupervisorOfNodes, AWayThatIsLostBeforeTheFirstStartCostsNoStart) {
   fleet_.unreached = kLostEachOther;
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(started_without_, Names{"n3"});
-  // The next supervisor finds it still lost, and the node stays out.
+  // The next supervisor finds the connection to the node still lost, so the node stays
+  // out.
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(started_without_, Names{"n3"});
   EXPECT_TRUE(events("node_readmitted").empty());
@@ -358,7 +359,7 @@ TEST_F(SupervisorOfNodes, WorkersAreToldWhichRunTheyMustFind) {
   EXPECT_EQ(run(options), 0);
   EXPECT_EQ(read_text(dir_ / "told"), "of the job");
   run::RunPast record = run::RunPast::begin();
-  record.write(dir_.path());  // by a start that never had its state
+  record.write(dir_.path());  // by a start that never loaded its state
   EXPECT_EQ(run(options), 0);
   EXPECT_EQ(read_text(dir_ / "told"), "of the job");
   record.loads = 1;

@@ -104,8 +104,8 @@ AttemptEnd Supervisor::watch(JobStep& step) {
       const bool of_ranks =
           fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
       if (of_ranks && !end) wait_for_last_words(step, fault->kind);
-      // This is the state before the other ranks are killed. The list points into these
-      // reports.
+      // The verdict uses the state before the other ranks are killed. The list points
+      // into these reports.
       const NodeReports kept = reports;
       const RankList seen = ranks;
       const std::optional<LauncherEnd> last =
@@ -320,7 +320,7 @@ std::optional<Fault> Supervisor::look_for_hang() {
 }
 
 std::optional<LauncherEnd> Supervisor::end_workers(JobStep& step, bool at_once) {
-  // If a node is lost, its launcher would wait in vain.
+  // If a node is lost, the launcher would wait for it in vain, so it is ended sooner.
   check_lock();
   const double ask = at_once ? 0.0 : kLauncherAskSeconds;
   const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
@@ -335,8 +335,8 @@ std::optional<LauncherEnd> Supervisor::end_workers(JobStep& step, bool at_once) 
       asked = true;
     }
     fleet.wait(0.01);
-    // A rank may have begun meanwhile. The signal is not repeated in every turn, because
-    // thousands of agents get a message each time.
+    // A rank may have begun since the last SIGKILL. The signal is not repeated in every
+    // turn, because thousands of agents get a message each time.
     if (watch.seconds() - killed < kKillAgainSeconds) continue;
     killed = watch.seconds();
     fleet.signal(SIGKILL, {});

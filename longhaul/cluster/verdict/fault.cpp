@@ -49,8 +49,8 @@ std::string how_killed(const ObservedRank& rank, const LauncherEnd& launcher) {
   return fmt::format("killed by signal {}", said->second);
 }
 
-/// Returns that the kernel has killed processes of the rank's cgroup for want of memory,
-/// and what to do; empty where it has not.
+/// Returns a text that says that the kernel has killed processes of the rank's cgroup for
+/// want of memory, and what to do; empty where the kernel has not.
 std::string why_killed(const ObservedRank& rank) {
   if (rank.memory_kills == 0) return {};
   const std::string limit =

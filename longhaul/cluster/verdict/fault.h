@@ -34,7 +34,7 @@ struct Fault {
   /// program.
   bool temporary = false;
   /// A temporary error came from ranks of some nodes alone, so that it may be the node's
-  /// after all. What most nodes have is of what they share.
+  /// after all. An error of most nodes has its cause in something that they share.
   bool of_node = false;
   /// One line for people: "rank 17 on n2 (...) killed by signal 9 in step 12 phase
   /// update".

@@ -10,8 +10,8 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr double kPatience = 5.0;
-/// The patience with starts. Starts read gigabytes from a cold disk, so that one start
-/// says less of the next.
+/// This factor takes the place of kPatience for starts. Starts read gigabytes from a cold
+/// disk, so that one start says less of the next.
 constexpr double kStartPatience = 20.0;
 
 size_t index(WorkKind kind) { return static_cast<size_t>(kind); }
@@ -86,14 +86,16 @@ std::optional<double> HangWatch::look(const RankList& ranks, double started_seco
   quiet = std::min(quiet, awake_seconds);
   learn_phases(ranks);
   const WorkKind kind = work_of(ranks);
-  // The pause is shorter than it was before. So the former pause has ended by itself.
+  // The ranks are quiet for less time than before, so the former pause has ended by
+  // itself.
   if (quiet < quiet_before_) {
     double& longest = longest_[index(kind_before_)];
     longest = std::max(longest, quiet_before_);
   }
   quiet_before_ = quiet;
   kind_before_ = kind;
-  // Steps of milliseconds never show an age, but their number shows that steps end.
+  // Steps of milliseconds end before their age is seen, but their number shows that they
+  // end.
   const int64_t steps = least_steps(ranks);
   saw_steps_ = saw_steps_ || (steps_before_ > 0 && steps > steps_before_);
   steps_before_ = steps;

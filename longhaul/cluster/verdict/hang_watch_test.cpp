@@ -48,7 +48,7 @@ TEST(HangWatch, StepsTooShortToHaveAnAgeTeachToo) {
   watch.look(two(0.0, "gradients", 5));
   EXPECT_EQ(watch.limit(WorkKind::Step), 10.0);
   EXPECT_EQ(watch.look(two(11.0, "update", 5)), 11.0);
-  // A start again is no step, and what was learned stays.
+  // The first look after a restart teaches nothing, and what was learned before stays.
   HangWatch other({});
   other.look(two(0.0, "gradients", 3));
   other.restart();

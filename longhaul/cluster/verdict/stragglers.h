@@ -12,7 +12,7 @@ namespace longhaul::cluster {
 struct Straggler {
   int rank = 0;
   std::string node;
-  double seconds = 0.0;  ///< busy seconds of a step, median of the last
+  double seconds = 0.0;  ///< busy seconds of a step, median of the last steps
   double ratio = 0.0;    ///< to the median over the ranks of its pipeline stage
   std::string text;      ///< for people
 };

@@ -8,14 +8,14 @@
 
 namespace longhaul::cluster {
 
-/// How many processes the kernel has killed in a process's cgroup for want of memory, and
-/// the limit that it has there. Both forms of cgroups are read (v1 and v2).
+/// How many processes the kernel has killed in the cgroup of a process for want of
+/// memory, and the limit of that cgroup. Both forms of cgroups are read (v1 and v2).
 class MemoryLimit {
  public:
   /// Finds the cgroup of a living process. `root` is where /proc and /sys are, for tests.
   explicit MemoryLimit(int64_t pid, const fs::path& root = "/");
 
-  /// Returns the kills since the process was looked at; 0 where nothing can be read.
+  /// Returns the kills since this object was made; 0 where nothing can be read.
   int64_t kills() const;
   /// Returns the lowest limit of the cgroup and those above it, in bytes; nothing where
   /// there is none.

@@ -187,7 +187,7 @@ void NodeWatch::measure() {
   double value = 0.0;
   for (int field = 0; field < 8 && cpu >> value; ++field) {
     all += value;
-    if (field == 3 || field == 4) idle += value;  // idle, waiting for a disk
+    if (field == 3 || field == 4) idle += value;  // the fields idle and iowait
   }
   const double busy = all - idle;
   if (all > all_before_ && all_before_ > 0.0) {
