@@ -130,7 +130,7 @@ struct ObjectStore::State {
     Service(const Address& address, Priority priority) {
       int ends[2];
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-        throw refused("objects", "a pair of sockets", errno);
+        throw refused("objects", "pair of sockets", errno);
       }
       socket = Descriptor(ends[0]);
       const Descriptor of_child(ends[1]);
