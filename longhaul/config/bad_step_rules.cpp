@@ -7,8 +7,8 @@
 namespace longhaul::config {
 namespace {
 
-/// Throws ConfigError if a rollback may go back further than the kept checkpoints surely
-/// reach.
+/// Throws ConfigError if a rollback may go back further than the oldest checkpoint that
+/// is certainly kept.
 void check_rollback(const RunConfig& c) {
   const CheckpointSection& saves = c.checkpoint;
   const bool by_the_clock = saves.every_minutes > 0.0;

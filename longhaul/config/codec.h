@@ -23,7 +23,8 @@ std::string quoted(const std::vector<std::string>& names, std::string_view betwe
 /// Returns the whole number that a value says: 16000, 1e6, or a text such as "16k"
 /// (config::read_count). Throws ConfigError for any other value.
 int64_t read_whole(const Value& value, const std::string& name);
-/// Throws ConfigError if a path holds what only a shell replaces.
+/// Throws ConfigError if a path holds text that only a shell replaces, such as "~" or
+/// "$".
 void check_expanded(const Value& value, const std::string& name, const std::string& path);
 
 template <class T>

@@ -116,7 +116,8 @@ std::string reading(const Decimal& number, std::string_view written,
   return value ? fmt::format("{} ({})", name, grouped(*value)) : name;
 }
 
-/// Returns what is wrong with an end that has two readings, or an empty text.
+/// Returns what is wrong with a number whose ending has two readings, such as "16m", or
+/// an empty text.
 std::string two_readings(std::string_view text, std::string_view written,
                          std::string_view end, const Decimal& number, bool of_length) {
   const auto read = [&](const Multiple& multiple) {

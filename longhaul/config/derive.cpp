@@ -51,13 +51,13 @@ std::string DataPaths::text() const {
 namespace config {
 namespace {
 
-// Positions in a micro batch have 32 bits, and the bytes of a step are counted in 64
+// Positions in a micro batch are 32-bit numbers, and the bytes of a step must fit 64
 // bits.
 constexpr int64_t kMostTokensOfPass = INT32_MAX;
 constexpr int64_t kMostTokensOfStep = 10'000'000'000;
 
-/// Returns the largest micro batch up to the one given that keeps the global batch on
-/// `dp` replicas; 0 where none does.
+/// Returns the largest micro batch, up to the given one, with which `dp` replicas can
+/// have the global batch; 0 where there is none.
 int64_t largest_micro_size(const BatchSection& batch, int64_t dp) {
   if (batch.global_size % dp != 0) return 0;
   int64_t micro = std::min(batch.micro_size, batch.global_size / dp);

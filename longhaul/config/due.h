@@ -2,12 +2,12 @@
 
 #include "longhaul/config/run_config.h"
 
-// When a checkpoint is due.
+// These functions say when a checkpoint is due.
 
 namespace longhaul::config {
 
-/// Returns whether what comes every `every` steps comes after this step; 0: it never
-/// does.
+/// Returns whether an event that comes every `every` steps comes after this step. With 0
+/// the event never comes.
 constexpr bool is_due(int64_t every, int64_t step) {
   return every > 0 && step % every == 0;
 }

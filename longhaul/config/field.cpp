@@ -125,7 +125,8 @@ std::string as_toml(const Value& value, const std::string& name,
   return "";
 }
 
-/// Returns where the share that a text or a number says belongs: "10%" or 0.1.
+/// Returns which key or which number expresses a share such as "10%" or 0.1, as the end
+/// of a message, or an empty text.
 std::string share_hint(const Value& value, const std::string& name) {
   const std::string* text = std::get_if<std::string>(&value.data);
   const double* number = std::get_if<double>(&value.data);
@@ -145,7 +146,8 @@ std::string share_hint(const Value& value, const std::string& name) {
              : "";
 }
 
-/// Returns what a duration as a text is for a key that has another unit.
+/// Returns the unit of a key for which a text such as "30 min" is given, as the end of a
+/// message, or an empty text.
 std::string duration_hint(const std::string& text, const std::string& name) {
   const size_t unit = text.find_first_not_of("0123456789. ");
   if (unit == 0 || unit == std::string::npos) return "";
@@ -159,7 +161,8 @@ std::string duration_hint(const std::string& text, const std::string& name) {
   return name.ends_with("_s") ? "; it is a number of seconds" : "";
 }
 
-/// Returns how a list of sources or sets is written for which something else is given.
+/// Returns how TOML writes a list of sources, or of validation sets, where the file has
+/// another value. This is the end of a message, or an empty text.
 std::string list_hint(const Value& value, const std::string& name,
                       std::string_view expected) {
   const bool list = expected.starts_with("an array of {");
@@ -181,8 +184,8 @@ std::string list_hint(const Value& value, const std::string& name,
   return fmt::format("; write {}", list ? "[" + one + "]" : one);
 }
 
-/// Returns what is meant by a value of another type than the key's, as the end of a
-/// message, or an empty text.
+/// Returns what the user may have meant by a value of another type than the key's, as the
+/// end of a message, or an empty text.
 std::string type_hint(const Value& value, const std::string& name,
                       std::string_view expected) {
   const std::string* text = std::get_if<std::string>(&value.data);

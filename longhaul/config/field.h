@@ -22,7 +22,7 @@ struct Field {
   ResumeClass resume = ResumeClass::Free;
   bool required = false;
   std::string absent;  ///< what an optional key means if it is not given
-  /// The values that are built, as TOML text; empty if all are.
+  /// The values that this version implements, as TOML text; empty if it implements all.
   std::vector<std::string> built;
   bool takes_objects = false;  ///< a path that may be the address of objects
   std::string rule;            ///< the range in words, for messages and the reference
@@ -42,14 +42,15 @@ struct Field {
   Field& within(double low, double high);
   /// Sets the range [low, high).
   Field& below(double low, double high);
-  /// Makes `get` return nothing if `hidden` returns true.
+  /// Makes `get` return nothing, so that the setting is not written, if `hidden` returns
+  /// true.
   Field& written_unless(std::function<bool()> hidden);
   /// Lets a path be the address of objects, "s3://BUCKET/KEY", which a path refuses
   /// without this.
   Field& may_be_address();
   /// Refuses other texts than these.
   Field& one_of(std::vector<std::string> texts);
-  /// Refuses other values than these as not available yet.
+  /// Refuses all values but these, with a message that they are not available yet.
   Field& only_built(std::vector<std::string> values);
 };
 

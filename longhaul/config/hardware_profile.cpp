@@ -121,7 +121,7 @@ void check_machine(const HardwareProfile& profile, std::string_view name,
   check("device", profile.device, device);
   if (device != "cpu") return;  // the processor feeds it, and no more
   check("processor", profile.cpu, cpu);
-  // The run's threads may be others than a measurement takes by itself.
+  // The run may use another number of threads than a measurement uses by default.
   check("threads", std::to_string(profile.threads), std::to_string(threads),
         fmt::format("OMP_NUM_THREADS={} ", threads));
 }

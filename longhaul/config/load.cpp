@@ -101,7 +101,8 @@ void apply_set(Table& root, const std::string& argument,
                const std::vector<std::string>& names) {
   const size_t equals = argument.find('=');
   if (const std::string problem = objects::secret_problem(argument); !problem.empty()) {
-    // The text before the first = is the key, or a part of the address.
+    // The text before the first = is the key, which the message names. Without a key it
+    // is a part of an address, which may hold the secret.
     const std::string key = argument.substr(0, equals);
     fail_at(key.find(":/") == std::string::npos ? "--set " + key : "--set", problem);
   }

@@ -22,8 +22,9 @@ struct LoadedConfig {
 LoadedConfig load_run_config(const fs::path& file,
                              std::span<const std::string> sets = {});
 
-/// Does the same for text; `name` stands for the file in messages. Also reads what
-/// to_toml wrote (a checkpoint's saved configuration).
+/// Reads settings from a text as load_run_config() reads them from a file; `name` stands
+/// for the file in messages. Also reads what to_toml wrote (a checkpoint's saved
+/// configuration).
 LoadedConfig parse_run_config(std::string_view text, std::string_view name,
                               std::span<const std::string> sets = {});
 

@@ -433,7 +433,8 @@ TEST(LoadRefuses, AValueOutsideItsRange) {
             "[config] run.toml:13:8: optimizer.clip must be a finite number");
 }
 
-/// Returns every key of a section and of its inline tables.
+/// Expects that each key of a section for a number refuses values that are not finite.
+/// Adds the count of these keys to `numbers`.
 void refuse_every_number(config::Fields fields, const std::string& prefix, int& numbers) {
   for (config::Field& field : fields) {
     if (field.type.find("number") == std::string::npos && field.type != "integer") {
@@ -479,7 +480,7 @@ TEST(LoadRefuses, EveryNumberThatIsNotFiniteByTheNameOfItsKey) {
 }
 
 TEST(LoadRefuses, AnOverrideThatIsNotFinite) {
-  // JSON would hold null there, which means the family's default.
+  // JSON has no NaN. It would hold null, which means the default of the model's family.
   EXPECT_EQ(refused("", {"model.override={ rope_theta = nan }"}),
             "[config] --set model.override={ rope_theta = nan }: "
             "model.override.rope_theta must be a finite number");

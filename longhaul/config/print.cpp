@@ -24,8 +24,8 @@ std::string print_setting(const std::string& key, const Value& value) {
   return out + "]\n";
 }
 
-/// Returns whether a setting is written. A setting with one built value belongs to a
-/// feature that does not exist yet.
+/// Returns whether a setting is written. A setting of which this version implements one
+/// value only belongs to a feature that does not exist yet.
 bool is_written(const Field& field) { return field.built.size() != 1; }
 
 std::string print(const RunConfig& config, bool comments) {

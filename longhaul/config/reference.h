@@ -8,8 +8,8 @@ namespace longhaul {
 /// may do with the key, as aligned text grouped by section.
 std::string config_reference_text();
 
-/// Returns the same as a JSON array of objects: key, type, default, required, meaning,
-/// rule, available, resume.
+/// Returns every key as a JSON array of objects with the members key, type, default,
+/// required, meaning, rule, available and resume.
 std::string config_reference_json();
 
 }  // namespace longhaul

@@ -64,7 +64,8 @@ void check_pass_environment(const RunConfig& c) {
     if (!name.empty() && !is_digit(name[0]) && std::ranges::all_of(name, belongs)) {
       continue;
     }
-    // A value may be a secret, and a --set has it too.
+    // The message must not repeat a value, which may be a secret. The place of a --set
+    // holds the value too.
     const std::string where = origin(c, "run.pass_environment");
     const size_t end = std::min(name.find('='), name.size());
     fail_at(where.starts_with("--set") ? where.substr(0, where.find('=')) : where,
@@ -233,7 +234,8 @@ void resolve_optimizer(RunConfig& config) {
 }
 
 void check_run_length(const RunConfig& config, int64_t steps, const std::string& key) {
-  // Positions in the order of the data are multiplied with shares once more.
+  // The limit leaves room in 64 bits for products of positions in the data and shares of
+  // sources.
   constexpr int64_t kMostSequences = int64_t{1} << 60;
   const BatchSection& batch = config.batch;
   const auto sequences = checked_product(steps, batch.global_size);

@@ -55,8 +55,8 @@ struct WarnUnused {
                   const std::string& reason) const;
 };
 
-/// The rules of a layout. Each has a number and its limit: what the number is no multiple
-/// of, is above or otherwise does not fit.
+/// The rules of a layout. Each rule has a number and a limit: the number is no multiple
+/// of the limit, is above the limit, or does not fit the limit in another way.
 enum class LayoutRule {
   // Here a setting does not fit another setting.
   PassTokens,     ///< tokens of a forward pass; the most there may be
@@ -109,7 +109,7 @@ std::vector<BrokenRule> broken_settings(const RunConfig& config);
 /// Returns the rules between settings and `ranks`, at least 1, that are broken.
 std::vector<BrokenRule> broken_by_ranks(const RunConfig& config, int64_t ranks);
 
-/// What is said of a broken rule.
+/// The message about a broken rule, and the key that the message is about.
 struct Refusal {
   /// The key that is wrong, "parallel.tp". A part of the program, "pipeline", where the
   /// message names no place of the file.
@@ -119,13 +119,13 @@ struct Refusal {
   /// Throws ConfigError, at the place of the key.
   [[noreturn]] void fail(const RunConfig& config) const;
 };
-/// Makes what is said of `of`. The message is formatted as by fmt::format.
+/// Makes a Refusal of the key `of`. The message is formatted as by fmt::format.
 template <class... Args>
 Refusal say(std::string of, fmt::format_string<Args...> message, Args&&... args) {
   return {std::move(of), fmt::format(message, std::forward<Args>(args)...)};
 }
 
-/// Returns what is said of a rule that needs no model.
+/// Returns the Refusal of a broken rule that needs no model.
 Refusal refusal_of(const BrokenRule& broken, const RunConfig& config);
 
 }  // namespace longhaul::config

@@ -255,7 +255,8 @@ TEST(Rules, RefuseBadDataLists) {
                 ": data.validation has two sets named \"w\"; names must differ");
 }
 
-/// Returns settings of two sources with these changes of their weights.
+/// Returns the error message about these changes of the weights of two sources, without
+/// the place of the setting.
 std::string refused_changes(const std::string& changes) {
   const std::string message =
       refused("", {"data.train=[{ path = \"a\" }, { path = \"b\", weight = 0 }]",
@@ -378,16 +379,19 @@ TEST(Rules, EndARunOfEpochsWhereItsDataEndsWhateverTheBatchWasBefore) {
         per_epoch, past);
   };
   EXPECT_EQ(total(8, 49, {}), 18);  // 147 sequences
-  // Eight steps of 8, four of 6, and on with 8.
+  // After eight steps of 8 sequences the batch is 6 sequences, and after four of those
+  // steps it is 8 again.
   EXPECT_EQ(total(6, 49, {8, 64.0}), 8 + 13);
   EXPECT_EQ(total(8, 49, {12, 88.0}), 12 + 7);
-  // The settings that a run does not change are the same at each of its starts.
+  // Without a change of settings the number of steps is the same at each start of the
+  // run.
   for (int64_t step = 0; step <= 18; ++step) {
     EXPECT_EQ(total(8, 49, {step, 8.0 * static_cast<double>(step)}), 18) << step;
   }
-  // At another length 2.2 epochs are done, and 0.8 are left.
+  // At another sequence length an epoch has 100 sequences. 2.2 epochs are done, and 0.8
+  // are left.
   EXPECT_EQ(total(8, 100, {14, 220.0}), 14 + 10);
-  // All is done, and more than all where the epochs were lowered since.
+  // All epochs are done, or more than all where the number of epochs was lowered since.
   EXPECT_EQ(total(8, 49, {18, 144.0}), 18);
   EXPECT_EQ(total(8, 20, {18, 144.0}), 18);
 }

@@ -18,7 +18,7 @@ namespace longhaul {
 // `longhaul config` prints that. Names that C++ uses have a trailing underscore. An empty
 // optional or path means "not given".
 
-/// What follows where a run is not what run.expect or run.golden says.
+/// What a run does if it misses what run.expect or run.golden demands.
 enum class MissPolicy { Stop, Warn };
 
 /// The throughput that a run is to have at least.
@@ -130,8 +130,8 @@ struct BatchSection {
 
 enum class PipelineKind { GPipe, OneFOneB, Interleaved, ZeroBubbleH1 };
 
-/// How keys and values reach the queries of other ranks: in a ring, while the ones before
-/// are worked on, or gathered all at once.
+/// How keys and values reach the queries of other ranks. In a ring they come part by
+/// part, while the parts that came before are used. With Gather they come all at once.
 enum class ContextKind { Ring, Gather };
 
 struct ShardGroup {
@@ -351,7 +351,7 @@ struct ResilienceSection {
   int64_t max_restarts = 100;
   double hang_timeout_s = 0.0;  ///< 0: learned
   std::string health_command;
-  /// The default is HyperPod's file.
+  /// The default is the file by which SageMaker HyperPod learns that a node is unhealthy.
   fs::path unhealthy_file = "/var/run/sagemaker_healthcheck_status";
   int64_t peer_memory_every = 0;
   double node_boot_s = 1800.0;  ///< for a node that Slurm shows as powering up

@@ -6,7 +6,7 @@
 
 namespace longhaul::config {
 
-/// "world" | "node" | a number of ranks.
+/// Reads and writes "world", "node" or a number of ranks.
 template <>
 struct Codec<ShardGroup> {
   static std::string type() { return "\"world\" | \"node\" | integer"; }
@@ -14,7 +14,7 @@ struct Codec<ShardGroup> {
   static Value write(const ShardGroup& value);
 };
 
-/// "latest" | "never" | a step | a path.
+/// Reads and writes "latest", "never", a step or a path.
 template <>
 struct Codec<ResumeFrom> {
   static std::string type() { return "\"latest\" | \"never\" | integer | path"; }
@@ -22,7 +22,7 @@ struct Codec<ResumeFrom> {
   static Value write(const ResumeFrom& value);
 };
 
-/// A path, or an array of them.
+/// Reads and writes a path or an array of paths.
 template <>
 struct Codec<DataPaths> {
   static std::string type() { return "path | array of paths"; }
@@ -30,7 +30,7 @@ struct Codec<DataPaths> {
   static Value write(const DataPaths& value);
 };
 
-/// A table of config.json's fields.
+/// Reads and writes a table of fields of config.json.
 template <>
 struct Codec<std::vector<ModelOverride>> {
   static std::string type() { return "table"; }

@@ -21,7 +21,8 @@ std::string what_bytes_are(std::string_view text, std::string_view name);
 /// text for any other line. Lines are counted from 1.
 std::string what_line_is(std::string_view text, size_t line);
 
-/// Does the same for the value of `--set section.key=value`.
+/// Returns what a value of `--set section.key=value` that is no TOML is instead, and how
+/// TOML writes it. Returns an empty text for any other value.
 std::string what_value_is(std::string_view value);
 
 /// Returns whether a number in TOML begins in this column of a line and has an exponent

@@ -88,7 +88,7 @@ TEST(TomlMistakes, AFileThatIsNoTextIsCalledWhatItIs) {
 }
 
 TEST(TomlMistakes, ALineThatIsTomlIsLeftToTheParser) {
-  // The second key of a name is at fault, not its form.
+  // The message must be about the repeated key, since the form of the line is right.
   const std::string message = read_file("[run]\nseed = 2e3\nseed = 2e3\n");
   expect_says(message, "run.toml:3:");
   EXPECT_EQ(message.find("whole number"), std::string::npos) << message;
@@ -98,7 +98,7 @@ TEST(TomlMistakes, ALineWithNothingButACommentOrBlanksIsNoMistakeOfItsOwn) {
   for (const char* line : {"# \x1b[31m", "", "  \t", "  # a"}) {
     EXPECT_EQ(what_line_is(line, 1), "") << line;
   }
-  // A comment must not hold this character.
+  // TOML allows no control character such as this one in a comment.
   expect_says(read_file("[run]\n# \x1b[31m\n"), "run.toml:2:3: ");
 }
 

@@ -112,7 +112,8 @@ Value convert(const toml::node& node, const Places& places, int depth) {
   return out;
 }
 
-/// Returns whether a line is TOML by itself, so that something else is at fault.
+/// Returns whether a line is TOML by itself. The mistake is then not in the form of the
+/// line.
 bool is_toml_line(std::string_view text, size_t line) {
   const std::vector<std::string_view> lines = lines_of(text);
   if (line == 0 || line > lines.size()) return false;

@@ -23,7 +23,8 @@ struct Value {
   };
   std::variant<bool, int64_t, double, std::string, Date, Array, Table> data;
   std::string where;
-  /// A number that is written with an exponent ("1e6"), which may be meant as a count.
+  /// True for a number that is written with an exponent ("1e6"), which may be meant as a
+  /// count.
   bool exponent = false;
 
   /// Returns the kind for messages: "an integer", "a string" ...

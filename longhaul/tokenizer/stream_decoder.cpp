@@ -9,7 +9,8 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 /// A character has at most four bytes. The last three of a text can be the beginning of
 /// one, which reads as three U+FFFD if each byte is a token.
 constexpr size_t kMostOpen = 3;
-/// After so many ids, bytes that are no text never become text again.
+/// A text that no longer begins with the returned text is held back for fewer than this
+/// number of ids. After so many ids no other id makes it begin with that text again.
 constexpr int kLongestBroken = 8;
 /// Earlier ids that can matter for the text of an id.
 constexpr size_t kContext = 8;
@@ -31,8 +32,8 @@ size_t open_bytes(std::string_view text) {
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens,
                              const std::vector<TokenId>& before)
     : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {
-  // The first token of a text can read differently, so that the ids before must have a
-  // text.
+  // The first token of a text can be decoded in another way than a later token. The ids
+  // in the window must therefore already have a text.
   for (size_t count = kContext; given_.empty(); count *= 2) {
     count = std::min(count, before.size());
     window_.assign(before.end() - static_cast<std::ptrdiff_t>(count), before.end());
@@ -79,8 +80,8 @@ std::string StreamDecoder::take(std::string text, size_t open) {
   return fresh;
 }
 
-/// Handles bytes that were characters and no longer are. Returned text cannot be taken
-/// back.
+/// Returns the text of the ids since the mark, where the decoded text no longer begins
+/// with the text that was returned. Returned text cannot be taken back.
 std::string StreamDecoder::take_broken() {
   std::string fresh = text_from(mark_);
   forget(mark_, 0);

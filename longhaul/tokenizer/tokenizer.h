@@ -36,8 +36,8 @@ class Tokenizer {
   /// Returns the text of Hugging Face's decode; invalid UTF-8 becomes U+FFFD.
   virtual std::string decode(const std::vector<TokenId>& ids,
                              bool skip_special_tokens) const = 0;
-  /// Returns the bytes that one token adds behind others; for an added token its text.
-  /// Use StreamDecoder to show text token by token.
+  /// Returns the bytes that a token adds to the text when it follows other tokens. For an
+  /// added token these are its text. Use StreamDecoder to show text token by token.
   virtual std::string token_bytes(TokenId id) const = 0;
 
   /// Returns the bound of all ids, those of the model and of added tokens.

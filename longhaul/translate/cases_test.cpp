@@ -46,8 +46,8 @@ void read_options(const std::string& line, Case& one) {
   }
 }
 
-/// "=== NAME", the input, "--- with" and a file's content, "--- OPTIONS", what is
-/// expected.
+/// Reads the cases of a file. A case is "=== NAME", the input, "--- with" and a file's
+/// content, "--- OPTIONS", and the expected text.
 std::vector<Case> read_cases(const std::string& file) {
   std::istringstream text(read_text(source_path("tests/fixtures/other_systems/" + file)));
   std::vector<Case> cases;
@@ -68,8 +68,8 @@ std::vector<Case> read_cases(const std::string& file) {
   return cases;
 }
 
-/// Returns each value of the file, then what stays another training, what is unknown and
-/// what `train` would refuse.
+/// Returns each value of the run file, then the settings without which the run is another
+/// training, the unknown settings, and what `train` would refuse.
 std::string described(const Translation& made) {
   std::string out;
   for (const config::Entry& section : config::parse_toml(made.text, "made.toml")) {

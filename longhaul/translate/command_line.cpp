@@ -46,8 +46,9 @@ bool stands_for_flags(const ShellWord& word) {
       [&](const char* part) { return name.find(part) != std::string::npos; });
 }
 
-/// Returns whether a word behind a flag may stand for more flags: the flag already has a
-/// value, or takes none.
+/// Returns whether a word behind a flag may stand for more flags. A word such as
+/// "${ARGS[@]}" may. Any other unknown word may if the flag already has a value, or takes
+/// none.
 bool hides_flags(const ShellWord& word, const Said& flag, bool megatron) {
   if (stands_for_flags(word)) return true;
   if (!word.variable || word.text.find_first_of("$`") != 0) return false;
@@ -273,8 +274,8 @@ Launch launch_of_job(std::string_view text) {
   return reading.launch;
 }
 
-/// Returns whether a flag is Megatron's. In a script with an unknown name these are flags
-/// with dashes.
+/// Returns whether a flag is Megatron-LM's. In a script with an unknown name, every flag
+/// that is written without _ counts as Megatron-LM's.
 bool is_megatron(std::optional<OtherSystem> system, const Said& flag) {
   return system ? *system == OtherSystem::Megatron
                 : flag.shown.find('_') == std::string::npos;
@@ -395,7 +396,7 @@ void take_variables_of_script(Source& source, std::string& config_file) {
                 [](const Said& said) { return said.name == "config_file"; });
 }
 
-/// Removes the flag that names the command's settings file, and returns the file.
+/// Removes the flag that names the settings file of the command, and sets `config_file`.
 void take_config_file(Source& source, std::vector<std::string>& loose,
                       std::string& config_file) {
   for (const char* name : {"job.config_file", "config_file", "config"}) {
@@ -423,7 +424,8 @@ struct Found {
   std::string config_file;
 };
 
-/// Notes what the shell's part of a command leaves open.
+/// Adds remarks about the words of a command whose meaning only a shell knows, about
+/// words that belong to no flag, and about variables that count as unset.
 void note_words(const Reading& reading, std::vector<std::string>& loose,
                 const ShellCommand& command, Source& source) {
   std::erase_if(loose,
@@ -504,7 +506,8 @@ void set_machines(std::string_view text, const std::string& name,
     tasks = checked_product(*machines, *job.tasks_per_node);
   }
   if (ranks) {
-    // The processes of a machine are those that the script starts on one alone.
+    // The number of processes of a machine is the number that the script starts where it
+    // asks the scheduler for no machines.
     ShellSettings alone = settings;
     alone.scheduler["SLURM_NTASKS"] = std::nullopt;
     for (const char* const variable : kMachines) alone.scheduler[variable] = std::nullopt;

@@ -28,7 +28,7 @@ class Draft {
   /// The last call for a key counts.
   void put(const std::string& key, config::Value value, const std::string& comment);
   /// Puts a default of the other system if the key has no value yet and longhaul's own
-  /// default differs. Asks for the value if something hidden may give it.
+  /// default differs. Asks the user for the value if the hidden words may give it.
   void put_default(const std::string& key, config::Value value,
                    const std::string& comment = "their default");
   /// Puts, for an unknown value, a text that says what belongs there and that a start
@@ -46,7 +46,7 @@ class Draft {
 
   /// Adds a text to the comments that name a flag.
   void annotate(const std::string& flag, const std::string& text);
-  /// Asks for the key even if it has a value.
+  /// Asks the user for the value of a key even if the key has a value.
   void demand(const std::string& key, const std::string& what);
   const std::string& hidden() const { return hidden_; }
 

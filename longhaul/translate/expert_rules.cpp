@@ -11,7 +11,7 @@
 namespace longhaul::translate {
 namespace {
 
-/// Settings with which experts or a router are not as they are here.
+/// Settings of the other systems with which experts or a router differ from longhaul's.
 struct OtherMixture {
   std::string_view names;  ///< with spaces between them
   std::string_view same;   ///< values that change nothing
@@ -40,9 +40,9 @@ void ask_for_balance(const Job& job, const Said& said) {
                    said.as_written());
 }
 
-/// Puts a term's weight. Megatron-LM adds a term up over the layers that have experts,
-/// and here the layers are averaged. `layers` are those, and `over` divides the weight,
-/// if they are known.
+/// Puts a term's weight. Megatron-LM adds the term up over the layers that have experts,
+/// and longhaul takes the average of these layers. `layers` is their number. The weight
+/// is divided by `over`. Asks the user for the weight if a number is not known.
 void put_megatron_weight(const Job& job, const std::string& key,
                          const Known<double>& coefficient, const Known<int64_t>& layers,
                          const Known<int64_t>& over, const std::string& over_what) {
@@ -61,7 +61,7 @@ void put_megatron_weight(const Job& job, const std::string& key,
           over_what.empty() ? "" : fmt::format(" / {} {}", *over.value, over_what)));
 }
 
-/// Returns the number of Megatron-LM's layers, where each of them has experts.
+/// Returns the number of Megatron-LM's layers if each of them has experts, else nothing.
 Known<int64_t> megatron_layers(const Job& job) {
   const Said* const some = job.find("moe_layer_freq");
   if (some != nullptr && some->text() != "1") return {};
@@ -94,7 +94,8 @@ void put_megatron_term(const Job& job, const MegatronTerm& term) {
         "the same with one sequence in a micro batch",
         term.from);
   }
-  // Even loads make their term 1, and ours the number of a token's experts.
+  // With even loads Megatron-LM's term is 1, and longhaul's term is the number of experts
+  // of a token.
   put_megatron_weight(job, "experts.balance_weight", term.weight, term.layers,
                       term.experts_of_token, "experts of a token");
 }

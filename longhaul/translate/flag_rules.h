@@ -21,19 +21,22 @@ void translate_torchtitan(const Job& job);
 void translate_nanotron(const Job& job);
 void translate_axolotl(const Job& job);
 
-/// Puts parallel.ep if the setting `ranks` is given. An expert lies there on as many
-/// ranks as the setting `tensor` says: `otherwise` where that is not given, or as many as
-/// parallel.tp. Here an expert lies on the ranks of parallel.tp.
+/// Puts parallel.ep if the setting `ranks` is given. In the other system an expert lies
+/// on as many ranks as the setting `tensor` says. Where that is not given, an expert lies
+/// on `otherwise` ranks, or else on as many ranks as parallel.tp says. In longhaul an
+/// expert always lies on the ranks of parallel.tp.
 void put_expert_ranks(const Job& job, const std::string& ranks, const std::string& tensor,
                       std::optional<int64_t> otherwise);
 
-/// Cautions of settings of experts and routers that no family here has, or that change
-/// the training otherwise. Their names begin with `prefix` ("debug.").
+/// Adds a caution for each setting of experts or routers that no family of longhaul has,
+/// or that would change the training in another way. The names of these settings begin
+/// with `prefix` ("debug.").
 void note_other_mixtures(const Job& job, const std::string& prefix);
 
 /// Puts how Megatron-LM's experts lie on ranks, and how their loads are balanced.
 void put_megatron_experts(const Job& job);
-/// Does the same for SageMaker Model Parallel's experts.
+/// Puts how the experts of SageMaker Model Parallel lie on ranks, and how their loads are
+/// balanced.
 void put_smp_experts(const Job& job);
 
 }  // namespace longhaul::translate

@@ -34,7 +34,7 @@ struct OtherScript {
   std::string_view answer;
 };
 
-/// Scripts that do not train, with what does their work in longhaul.
+/// Scripts that do not train, each with the part of longhaul that does the script's work.
 constexpr OtherScript kNoTraining[] = {
     {"convert_checkpoints.py",
      "every layout reads a Hugging Face directory, so nothing is sharded first; "

@@ -14,7 +14,8 @@ namespace longhaul::translate {
 /// Returns the system of a script, by its name without folders.
 std::optional<dictionary::OtherSystem> system_of_script(std::string_view script);
 
-/// Returns what does the work of a script that does not train.
+/// Returns what longhaul has in place of a script that does not train, as a sentence;
+/// nothing for any other script.
 std::optional<std::string_view> answer_for_script(std::string_view script);
 
 /// Returns the known scripts for messages.

@@ -33,7 +33,8 @@ class Job {
   bool was_read(const std::string& name) const { return read_.contains(name); }
   /// Notes a setting, if it was given, as not carried over.
   void leave(const std::string& name, const std::string& why) const;
-  /// Does the same for a setting without which the run is another training.
+  /// Notes a setting, if it was given, as not carried over, with the mark CAUTION:
+  /// without the setting the run is another training.
   void caution(const std::string& name, const std::string& why) const {
     leave_marked(name, why, "CAUTION ");
   }
@@ -79,8 +80,9 @@ class Job {
   /// Puts `per_replica` sequences times the replicas as batch.global_size, or asks for
   /// the value if one of the two is unknown.
   void put_global_size(const Known<int64_t>& per_replica) const;
-  /// Does the same for `steps` micro batches of `micro` sequences. The words are the
-  /// names of the two settings; without `steps_word` the first word names their product.
+  /// Puts batch.global_size for replicas that run `steps` micro batches of `micro`
+  /// sequences. The words are the names of the two settings; without `steps_word` the
+  /// first word names their product.
   void put_global_size(const Known<int64_t>& micro, std::string_view micro_word,
                        const Known<int64_t>& steps, std::string_view steps_word) const;
   /// Puts optimizer.betas: the other system's defaults, or the settings of two names with

@@ -1,5 +1,4 @@
-// These rules translate axolotl's full training of all weights. Adapters have no form
-// here.
+// These rules translate axolotl's full training of all weights. Longhaul has no adapters.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +15,7 @@ namespace {
 
 using config::Value;
 
-/// Puts the lowest rate: a number, or a share of learning_rate.
+/// Puts schedule.min_lr, which axolotl gives as a number or as a share of learning_rate.
 void put_axolotl_floor(const Job& job, const std::string& kind) {
   Draft& draft = job.draft();
   const Known<double> floor = job.real("lr_scheduler_kwargs.min_lr");

@@ -1,4 +1,4 @@
-// System E of docs/migrating.md, and Megatron-LM.
+// These rules translate system E of docs/migrating.md, and Megatron-LM.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -81,7 +81,8 @@ void put_smp_schedule(const Job& job) {
   if (plateau.value.value_or(1.0) != 0.0) job.put("schedule.plateau_fraction", plateau);
 }
 
-/// Puts the flags that only some kinds of models obey, whatever the others are told.
+/// Puts the flags that only models of some types have. For models of other types the
+/// flags are noted as not carried over.
 void put_smp_fields_of_types(const Job& job, const std::string& type) {
   if (type == "gpt_neox") {
     job.override_real("rotary_pct", "rotary_pct");
@@ -234,7 +235,7 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
   }
 }
 
-/// Puts the widths that Megatron derives if they are not given: of heads, of groups of
+/// Puts the widths that Megatron-LM derives if they are not given: of heads, of groups of
 /// heads, and of the MLP.
 void put_megatron_widths(const Job& job, bool shape) {
   Draft& draft = job.draft();
@@ -278,7 +279,8 @@ void put_megatron_model(const Job& job) {
       {"vocab_size", "vocab_size"},
       {"max_position_embeddings", "max_position_embeddings"}};
   for (const auto& [name, field] : kWhole) job.override_whole(name, field);
-  // Without shape flags all of config.json counts.
+  // Without flags of the model's shape the values of config.json are kept, so that no
+  // default of Megatron-LM is put.
   const bool shape = draft.has("model.override");
   put_megatron_widths(job, shape);
   const auto theirs = [&](double value) {
@@ -294,7 +296,7 @@ void put_megatron_model(const Job& job) {
     draft.override_field("tie_word_embeddings", {!*untied.value, ""},
                          untied.given ? untied.from : "tied, their default");
   }
-  // If the flag is given, the line of the flag says this.
+  // If attention_dropout is given, the line about this flag says the same.
   if (job.find("attention_dropout") == nullptr) {
     draft.leave(
         "attention_dropout 0.1, their default: set model.override's "

@@ -1,4 +1,4 @@
-// nanotron.
+// These rules translate nanotron.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

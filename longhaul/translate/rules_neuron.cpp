@@ -1,4 +1,4 @@
-// Systems A to D of docs/migrating.md.
+// These rules translate systems A to D of docs/migrating.md.
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
@@ -271,8 +271,8 @@ void translate_nxd_zero(const Job& job) {
   }
 }
 
-/// Puts the throughput below which their script fails, at 95 % of it and in sequences a
-/// second.
+/// Puts the throughput below which the other system's script fails, which is 95 % of the
+/// flag's value, in sequences a second.
 void put_expected_rate(const Job& job) {
   constexpr const char* kName = "expected_average_throughput";
   const Known<double> rate = job.real(kName);

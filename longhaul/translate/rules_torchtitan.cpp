@@ -1,4 +1,4 @@
-// torchtitan.
+// These rules translate torchtitan.
 #include <fmt/format.h>
 
 #include <algorithm>

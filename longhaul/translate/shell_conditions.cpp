@@ -38,7 +38,8 @@ Truth compared(const ShellWord& left, const std::string& sign, const ShellWord& 
   return sign == "-gt" ? truth(*a > *b) : truth(*a >= *b);
 }
 
-/// Returns whether a word is empty. Text beside an unknown part makes it none.
+/// Returns whether a word is empty. A word with text beside its unknown part is not
+/// empty.
 Truth empty(const ShellWord& word) {
   if (!word.variable) return truth(word.text.empty());
   return word.text.find_first_of("$`") == 0 ? Truth::Unknown : Truth::No;

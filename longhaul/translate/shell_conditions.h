@@ -16,11 +16,11 @@ Truth opposite(Truth truth);
 /// Returns whether a variable is set. May add names that count as unset.
 using IsSet = std::function<Truth(const std::string& name)>;
 
-/// Returns what `[ ... ]`, `[[ ... ]]` or `test ...` says, whose words begin with that
-/// name. A test of a file is Unknown. A test that a shell refuses does not hold.
+/// Returns whether a condition holds. The words are `[ ... ]`, `[[ ... ]]` or `test ...`.
+/// A test of a file is Unknown. A test that a shell refuses does not hold.
 Truth shell_condition(const ShellWords& words, const IsSet& is_set);
 
-/// Returns whether a word is one that the pattern of `case` or `[[ = ]]` stands for.
+/// Returns whether a word matches a pattern of `case` or `[[ = ]]`.
 Truth shell_match(const ShellWord& word, const ShellWord& pattern);
 
 }  // namespace longhaul::translate

@@ -24,7 +24,7 @@ struct Operator {
   int rank;  ///< a higher rank binds closer
 };
 
-// A sign stands before those that it begins with.
+// An operator stands before the operators that it begins with, such as "<=" before "<".
 constexpr Operator kOperators[] = {{"||", 1}, {"&&", 2}, {"==", 3}, {"!=", 3},
                                    {"<=", 4}, {">=", 4}, {"<<", 0}, {">>", 0},
                                    {"<", 4},  {">", 4},  {"**", 0}, {"+", 5},
@@ -135,7 +135,7 @@ class ArithmeticReader {
     const std::string_view word = text_.substr(0, size);
     text_.remove_prefix(size);
     if (!is_digit(word[0])) return number_(std::string(word));
-    // A leading 0 is of octal numbers, and "0x" of hexadecimal ones.
+    // A leading 0 begins an octal number, and "0x" a hexadecimal one; neither is read.
     if (word.size() > 1 && word[0] == '0') return fail();
     return whole_number<int64_t>(word);
   }
@@ -145,9 +145,9 @@ class ArithmeticReader {
   bool wrong_ = false;
 };
 
-/// Returns the value of the text between "$((" and "))", whose variables are known by
-/// `number`. Returns nothing for an unknown operand, a division by 0, a number of more
-/// than 64 bits, and for signs that set variables or move bits.
+/// Returns the value of the text between "$((" and "))". `number` returns the values of
+/// variables. Returns nothing for an unknown operand, a division by 0, a number of more
+/// than 64 bits, and for operators that set variables or shift bits.
 Number shell_arithmetic(std::string_view text, const ShellNumber& number) {
   return ArithmeticReader(text, number).read();
 }
@@ -182,11 +182,12 @@ size_t closing(std::string_view text, size_t at, bool quotes) {
   return std::string_view::npos;
 }
 
-/// Returns the words of a value as a name that stands for them shows them.
+/// Returns the words of a variable's value. A word that is one unknown command, such as
+/// "$(date)", becomes the variable's name.
 ShellWords named(const std::string& name, const ShellWords& words) {
   ShellWords out = words;
   for (ShellWord& word : out) {
-    // The name says more than a command.
+    // The name of a variable tells a person more than a command.
     if (!word.variable || !begins_with_command(word.text) ||
         shell_piece_end(word.text, 0) != word.text.size()) {
       continue;
@@ -197,7 +198,7 @@ ShellWords named(const std::string& name, const ShellWords& words) {
   return out;
 }
 
-/// Returns the text without the part that a pattern takes at its front or end.
+/// Returns the text without the part at its front or end that a pattern matches.
 std::string cut(const std::string& text, const std::string& pattern, bool front,
                 bool longest) {
   for (size_t i = 0; i <= text.size(); ++i) {
@@ -322,7 +323,7 @@ ShellWords ShellExpansion::parameter(std::string_view body, std::string_view pie
   }
   if (!all && value.words.size() > 1) value.words.resize(1);
   if (!form.empty()) return with_form(name, value, form, piece, whole);
-  // The elements of an array have no names of their own.
+  // The elements of an array have no names of their own, so that they stay as they are.
   ShellWords words = all ? value.words : named(name, value.words);
   const bool own = words.size() == 1 && words[0].text == "$" + name;
   if (own && words[0].variable) words[0].text = piece;

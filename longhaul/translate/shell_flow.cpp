@@ -50,7 +50,8 @@ void ShellFlow::end_part() {
     }
   }
   frame.undecided = false;
-  // The condition of the next part is asked only where none counts already.
+  // The next part is read, and its condition is asked, only if no part before it
+  // certainly counts.
   frame.dead = frame.outer_dead || frame.taken == Truth::Yes;
 }
 

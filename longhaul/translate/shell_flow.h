@@ -36,17 +36,20 @@ class ShellFlow {
   bool around(Kind kind) const;
   /// Returns whether the commands that follow are not run.
   bool dead() const { return !frames_.empty() && frames_.back().dead; }
-  /// Returns whether a loop, or a condition that the text does not decide, is around.
+  /// Returns whether the commands that follow stand in a loop, or depend on a condition
+  /// that the text does not decide.
   bool in_loop() const { return inside(true); }
   bool uncertain() const { return inside(false); }
 
-  /// Notes an end of the script: the condition of this part does not hold in a training.
+  /// Notes that the script ends in this part. A script that trains therefore does not
+  /// take the part, and the part's condition does not hold.
   void exits();
   /// Notes a variable that a part which is not run would set.
   void touch(const std::string& name);
-  /// Notes what the conditions of the innermost construct take as unset.
+  /// Notes the variables that the conditions of the innermost construct take as unset.
   void depend(const std::set<std::string>& unset);
-  /// Returns what the conditions around take as unset.
+  /// Returns the variables that the conditions around the commands that follow take as
+  /// unset.
   std::set<std::string> unset() const;
 
  private:

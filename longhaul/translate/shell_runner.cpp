@@ -334,7 +334,7 @@ void ShellRunner::assign(const std::string& target, ShellWords words, bool array
   const bool append = target.ends_with("+=");
   const std::string name = target.substr(0, target.size() - (append ? 2 : 1));
   if (flow_.dead()) return flow_.touch(name);
-  // A later turn of a loop sets another value.
+  // The value changes from turn to turn of a loop, so that it is unknown.
   if (flow_.in_loop() && (expanded || append)) return variables_.forget(name);
   if (append) return variables_.append(name, std::move(words), array);
   variables_.set(name, {std::move(words)});
@@ -396,7 +396,8 @@ Truth ShellRunner::test(const std::vector<ShellItem>& items) {
 }
 
 void ShellRunner::sourced(const std::string& command, const ShellWord& file) {
-  // A Python environment sets no flags.
+  // The script that activates a Python environment sets no variables of the training's
+  // flags.
   if (command != "eval" && file.text.ends_with("activate")) return;
   const std::string what = fmt::format("`{} {}`", command, file.text);
   if (command != "eval" && flow_.uncertain()) {

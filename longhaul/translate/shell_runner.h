@@ -40,7 +40,8 @@ class ShellRunner {
   void assign_array(const std::string& target, ShellWords words, bool expanded);
   /// Takes "(( ... ))".
   void arithmetic(std::string_view text);
-  /// Ends a command. Returns the function that the command calls; end_call ends that.
+  /// Ends a command. Returns the body of the function that the command calls, if there is
+  /// one. end_call() ends this call.
   std::optional<ShellBody> end_command(std::string_view written);
   void end_call(const ShellBody& body);
   /// Takes && or ||.
@@ -65,7 +66,8 @@ class ShellRunner {
   bool open_subshell();
   void close_subshell();
 
-  /// Returns whether the word in front of "()" names a function, and begins it.
+  /// Returns whether the word in front of "()" names a function, and begins the
+  /// definition of the function if so.
   bool names_function(const ShellItem& item) const;
   void define(std::string name);
   bool define_last();

@@ -153,7 +153,8 @@ void ShellVariables::set(const std::string& name, ShellValue value) {
 void ShellVariables::append(const std::string& name, ShellWords words, bool array) {
   ShellValue value = get(name);
   if (!value.set) {
-    // Nothing is there to add to; the value depends on that.
+    // The variable has no value to which the words are added. The new value depends on
+    // the variables that count as unset.
     if (words.empty()) words.emplace_back();
     for (const ShellWord& word : value.words) add_unset(words[0].unset, word.unset);
     return set(name, {std::move(words)});
@@ -247,7 +248,8 @@ ShellValue ShellVariables::joined(
       choices += fmt::format("{}{} {}", choices.empty() ? "" : ", ", shown(value), when);
     }
   }
-  // An array that a condition extends keeps what stands in front.
+  // If a condition extends an array, the elements that all branches have in front are
+  // kept.
   const bool arrays = std::ranges::all_of(values, [](const auto& one) {
     return one.second.set && !one.second.words.empty();
   });

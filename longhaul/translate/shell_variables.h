@@ -38,7 +38,7 @@ class ShellVariables {
   /// Makes a value unknown.
   void forget(const std::string& name, std::string choices = "");
   void forget_all();
-  /// Lets a value depend on variables that count as unset.
+  /// Notes that a value depends on variables that count as unset.
   void depend(const std::string& name, const std::set<std::string>& unset);
 
   /// Returns a variable's value. ShellValue says how the value shows that the variable is
@@ -51,8 +51,9 @@ class ShellVariables {
   /// alone: end_branch() returns them, and gives the variables their former values back.
   void begin_branch() { before_.emplace_back(); }
   Changes end_branch();
-  /// Sets what several branches leave, one of which is taken. Where the branches differ
-  /// the value is unknown, and offers theirs.
+  /// Sets the variables that several branches set, where a shell takes one of the
+  /// branches. Where the branches differ, the value is unknown, and its choices name the
+  /// values of the branches.
   void merge(const std::vector<Branch>& branches);
 
   /// Counts bytes that are copied. Throws InputError above 64 MiB.
@@ -77,7 +78,7 @@ class ShellVariables {
 /// Returns a word that names an unknown value: "$STEPS".
 ShellWord unknown_word(const std::string& name, std::string choices = "");
 
-/// Adds variables that count as unset, up to as many as a person reads.
+/// Adds variables that count as unset, up to the number that a message may name.
 void add_unset(std::set<std::string>& names, const std::set<std::string>& more);
 
 /// Adds the parts of a word to another one that stands in front of it.

@@ -148,10 +148,11 @@ TEST(ShellWords, AVariableThatAWholeScriptNeverSetsCountsAsUnset) {
       "x|2");
   EXPECT_EQ(split(": ${A:=4}; x $A; while [ $# -gt 0 ]; do x 5; shift; done", true),
             "x|4");
-  // The scheduler, the login and the shell set these.
+  // The scheduler, the login and the shell set these variables, so that they are not
+  // unset.
   EXPECT_EQ(split("x $SLURM_NTASKS $HOME $WORLD_SIZE", true),
             "x|$SLURM_NTASKS[$]|$HOME[$]|$WORLD_SIZE[$]");
-  // A flag still says what it lacks.
+  // A flag whose variable is unset keeps the variable's name as its value.
   EXPECT_EQ(split("x --lr $LR --b $MORE_ARGS", true), "x|--lr|$LR[$]|--b|$MORE_ARGS[$]");
   const ShellText text =
       read_shell_text("[ -v A ] && B=1\nB=${B:-2}\nx $B $C", "t", {.whole = true});

@@ -40,7 +40,7 @@ void check_text(const std::string& text, const std::string& name) {
                "{}: is no text (byte {}); expected a command line or a training file",
                name, std::min(zero, bad.value_or(zero)));
   }
-  // The run file and the warnings repeat what is carried over, and what is not.
+  // A secret is refused, since the run file and the warnings repeat the settings.
   size_t number = 0;
   for (const std::string_view line : lines_of(text)) {
     ++number;
@@ -293,8 +293,8 @@ class Translator {
     }
   }
 
-  /// Counts a setting as carried over if a rule asked for the setting and did not leave
-  /// it out.
+  /// Counts a setting as carried over if a rule asked for the setting and did not note it
+  /// as not carried over.
   void count_rule(const Job& job, const Said& said) {
     if (job.was_left(said.name)) {
       ++without_key_;
@@ -399,7 +399,7 @@ class Translator {
     }
   }
 
-  /// Asks for weights where a flag that is not known may name some.
+  /// Asks the user for the weights where an unknown flag may name weights.
   void ask_for_weights() {
     if (unknown_weights_ == nullptr) return;
     draft_.fill("init.weights",
@@ -429,7 +429,8 @@ class Translator {
     if (!draft_.hidden().empty()) ask_for_hidden();
   }
 
-  /// Asks for the numbers that hidden flags may give.
+  /// Asks the user for the numbers that the flags in hidden words ("${ARGS[@]}") may
+  /// give.
   void ask_for_hidden() {
     for (const OtherWord& word : dictionary::words_of(source_.system)) {
       if (word.carry != Carry::Copy) continue;
@@ -500,8 +501,8 @@ class Translator {
     return "";
   }
 
-  /// Judges the file by the rules in which no provisional value takes part. One takes
-  /// part where another one in its place changes what a rule says.
+  /// Judges the file by the rules in which no provisional value takes part. A provisional
+  /// value takes part in a rule if another value in its place changes what the rule says.
   void check(Translation& out) const {
     constexpr int kMostRounds = 8;
     const Provisional first = draft_.provisional(false);
@@ -561,7 +562,7 @@ Translation translate(const std::string& given, std::optional<int64_t> ranks) {
   }
   if (ranks) source.world = {ranks, "--ranks"};
   if (!source.world.ranks && source.system == OtherSystem::Nanotron) {
-    // A nanotron file gives every degree of parallelism.
+    // The product of a nanotron file's degrees of parallelism is the number of ranks.
     Draft none;
     const Job job(source, none);
     int64_t product = 1;

@@ -18,10 +18,11 @@ struct Translation {
   std::string refused;  ///< why `train` would refuse the file; empty: it would not
 };
 
-/// `given` is a command line, or the path of a file with one, of a torchtitan TOML, or of
-/// a nanotron or axolotl YAML; the kind follows from what is in it. `ranks` beats the
-/// number that the command line starts. Throws InputError with file and line where
-/// `given` cannot be read, or where its system is not known.
+/// Translates `given` into a run file. `given` is a command line, or the path of a file
+/// with a command line, a torchtitan TOML, or a nanotron or axolotl YAML; the kind
+/// follows from the content. `ranks` beats the number of ranks that the command line
+/// starts. Throws InputError with file and line where `given` cannot be read, or where
+/// its system is not known.
 Translation translate(const std::string& given, std::optional<int64_t> ranks);
 
 }  // namespace longhaul::translate

@@ -98,14 +98,15 @@ TEST(Translate, WeightsThatAFlagNamesAreNeverLeftOut) {
 }
 
 TEST(Translate, NoRuleIsJudgedInWhichAStandInTakesPart) {
-  // The warm-up is not known. The run is shorter than any warm-up that would stand there.
+  // The warm-up is not known. A provisional warm-up would be longer than the run, but no
+  // rule may refuse the file for that.
   const Translation made = translate(
       "python train_external.py --max_steps 100 --lr_decay_iters 1000 --warmup $W "
       "--train_batch_size 4 --training_dir /d",
       8);
   EXPECT_EQ(made.refused, "");
   EXPECT_TRUE(holds(made.text, "warmup_fraction = \"FILL IN: --warmup $W"));
-  // A rule between known values is judged beside it.
+  // A rule in which only known values take part is still judged.
   const Translation wrong = translate(
       "python train_external.py --max_steps 100 --lr_decay_iters 1000 --warmup $W "
       "--train_batch_size 4 --training_dir /d --lr 1e-6",
@@ -177,7 +178,7 @@ TEST(Translate, AFileWithSomethingToFillInIsRefusedByAStartWithItsLine) {
 TEST(Translate, WhatTrainWouldRefuseIsSaid) {
   const Translation made = translate(kNxd + "--seq_len 4097", {});
   EXPECT_TRUE(holds(made.refused, "parallel.sequence")) << made.refused;
-  // 5 micro batches of a replica do not divide over the 3 ranks that are said.
+  // 6 ranks with tp 4 make no whole number of replicas.
   EXPECT_TRUE(holds(refusal("torchrun --nproc_per_node 6 run_llama_nxd.py --lr 1 "
                             "--tensor_parallel_size 4 --warmup_steps 1"),
                     "6 ranks (torchrun) do not divide into model replicas"));
@@ -325,7 +326,7 @@ std::string unread(dictionary::OtherSystem system, const std::string& command) {
         const std::string text = translate(command + " " + flag + " 1", 8).text;
         if (holds(text, "CAUTION: " + flag + " ")) out += flag + " ";
       } catch (const InputError& error) {
-        // A value that is refused was read.
+        // A value that a rule refuses was read by the rule.
         EXPECT_TRUE(holds(error.message(), name)) << error.message();
       }
     }
@@ -358,7 +359,7 @@ TEST(Translate, FlagsThatMayBeHiddenLeaveNoDefaultCertain) {
         << made.text;
     EXPECT_EQ(made.warnings.size(), 1U);
   }
-  // A value of a flag hides nothing.
+  // An unknown value of a known flag hides no other flags.
   EXPECT_TRUE(holds(translate(given + "--min-lr $MIN", {}).text, "# their default"));
 }
 

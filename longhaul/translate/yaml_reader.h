@@ -15,7 +15,8 @@ namespace longhaul::translate {
 /// InputError with file, line and column.
 std::vector<Said> read_yaml(std::string_view text, const std::string& name);
 
-/// Returns the settings of a parsed TOML file in the same form.
+/// Returns the settings of a parsed TOML file in the form in which read_yaml() returns
+/// settings.
 std::vector<Said> said_of(const config::Table& table);
 
 }  // namespace longhaul::translate

@@ -77,7 +77,7 @@ void ExampleRows::add(const std::vector<int32_t>& tokens, int64_t first_tokens,
     positions_.push_back(token.position);
     masked_ids_.push_back(token.id);
   }
-  // The rest of each row is padding.
+  // The positions of the row that its tokens and masks do not fill are padding.
   const auto rows = static_cast<size_t>(size() + 1);
   const size_t places = rows * static_cast<size_t>(seq_len_);
   ids_.resize(places, pad);

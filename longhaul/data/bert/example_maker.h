@@ -16,8 +16,8 @@ inline constexpr int64_t kAroundPair = 3;
 struct ExampleOptions {
   int64_t seq_len = 128;
   MaskOptions mask;
-  /// Share of the documents whose examples are made for a random length instead of the
-  /// full length.
+  /// Share of the documents whose examples are made for a random length. The examples of
+  /// the other documents are made for the full length.
   double short_share = 0.1;
   uint64_t seed = 12345;
 };

@@ -167,7 +167,8 @@ class Collector {
       records_[range.range.file] += range.records;
     }
   }
-  /// Throws InputError for a file of which nothing was used, after the last part.
+  /// Throws InputError for a file of which no record was used. Must be called after the
+  /// last part.
   void check_files() const {
     for (const auto& [file, records] : records_) files_.check(file, records);
   }

@@ -32,7 +32,7 @@ size_t match_any(std::string_view text, size_t at,
   return 0;
 }
 
-/// Returns true when the point at `at` belongs to the word before it.
+/// Returns true when the full stop at `at` belongs to the word before it, as in "Dr.".
 bool belongs_to_word(std::string_view text, size_t at) {
   size_t begin = at;
   while (begin > 0 && (is_letter(text[begin - 1]) || text[begin - 1] == '.')) --begin;

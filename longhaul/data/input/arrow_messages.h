@@ -45,8 +45,9 @@ class ArrowMessages {
     int64_t length = 0;
     int64_t nulls = 0;
   };
-  /// Returns a node of a record batch: they are the columns, each followed by what lies
-  /// inside of it. Returns one of length 0 where the batch has no such node.
+  /// Returns node `number` of a record batch. The nodes are the columns, and the nodes of
+  /// the values inside a column follow the column. Returns a node of length 0 where the
+  /// batch has no such node.
   static Node node(const Header& header, uint64_t number);
   /// Returns whether the body of a record batch is compressed.
   static bool is_compressed(const Header& header);

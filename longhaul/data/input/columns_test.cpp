@@ -451,7 +451,7 @@ TEST(Columns, ReadersThatHoldTooMuchTogetherAreRefused) {
   options.reader_memory = make_reader_memory(uint64_t{25} << 20);
   EXPECT_EQ(read_records(options), (Records{big, big, big, big}));
   options.reader_memory = make_reader_memory(uint64_t{25} << 19);
-  // The readers take turns.
+  // Here the readers are open one after the other, so that each of them fits the limit.
   EXPECT_EQ(read_records(options), (Records{big, big, big, big}));
   const InputSet inputs(options);
   const auto first = inputs.open({{{0, 0, InputRange::kToEnd}}, 0});

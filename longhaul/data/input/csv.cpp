@@ -185,12 +185,12 @@ class CsvReader final : public TextStream {
     return any;
   }
 
-  /// Removes the first half of \r\n.
+  /// Removes the \r of a line end \r\n.
   void drop_return(RawRecord& record) const {
     if (end_ == '\n' && record.bytes.ends_with('\r')) record.bytes.pop_back();
   }
 
-  /// Walks to the end of the row or of the piece, and returns the place.
+  /// Walks to the end of the row or of the piece of text, and returns this place.
   const char* scan(const char* p, const char* end, State& state) {
     const char* const begin = p;
     while (p < end) {

@@ -118,7 +118,7 @@ TEST_F(Directories, AreWhatAPatternForEverythingReadsOfThem) {
               "2 files or directories passed over as no corpus: "
               "README.md, LICENSE");
   }
-  // A file that the argument names itself is a document.
+  // README.md is read where a pattern with more than * or ** as its last part names it.
   EXPECT_EQ(InputSet(inputs_of({dir_ / "in/*.md"})).files().size(), 1U);
 }
 

@@ -32,7 +32,8 @@ struct SavedFiles {
 SavedFiles read_saved_files(const fs::path& directory,
                             const FileTree& tree = local_tree());
 
-/// Returns true for a directory of the tree as is_saved_dataset() does.
+/// Returns true for a directory of `tree` that save_to_disk wrote and that datasets can
+/// open again.
 bool is_saved_dataset(const fs::path& directory, const FileTree& tree);
 
 }  // namespace longhaul::data

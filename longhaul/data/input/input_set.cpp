@@ -85,14 +85,15 @@ void check_options_have_a_use(const InputOptions& options,
   }
 }
 
-/// What a reader asks for before it needs it: the first piece of the next object, or some
-/// small objects.
+/// A reader of a part requests bytes of later objects before it needs them: the first
+/// piece of the next object, or some small objects.
 constexpr uint64_t kBytesAhead = kLargestPiece;
 constexpr size_t kReadersAhead = 4;
 constexpr int kProvers = 2;
 
-/// Does work on a file. Where an object was replaced since it was found, that is the
-/// error, and not what the new bytes look like.
+/// Runs `work` on a file. Where the work fails and the object was replaced since it was
+/// found, the error says that the object was replaced, and not what is wrong with its new
+/// bytes.
 template <typename Work>
 auto do_on(const InputFile& file, Work work) {
   try {
@@ -139,7 +140,8 @@ class PartReader final : public RecordReader {
       reader_.reset();
       finished_.push_back(std::move(finished));
     }
-    // Nothing of a part counts before all its objects are proved.
+    // The ranges of a part count only when all objects of the part are proved to be
+    // unchanged.
     try {
       for (std::future<void>& proof : std::exchange(proofs_, {})) proof.get();
     } catch (...) {
@@ -154,8 +156,8 @@ class PartReader final : public RecordReader {
   const std::vector<FinishedRange>& finished() const override { return finished_; }
 
  private:
-  /// Opens the reader of the next range, and some behind it, so that their first bytes
-  /// come while this one is read.
+  /// Opens the reader of the next range, and readers of some later ranges, whose first
+  /// bytes are requested while the next range is read.
   void open_ahead() {
     const auto bytes = [this](size_t range) {
       return std::min(files_[range].stored_bytes, kLargestPiece);
@@ -176,7 +178,7 @@ class PartReader final : public RecordReader {
     }
   }
 
-  /// Begins to prove that an object is the one that was found.
+  /// Begins to check that an object has not been replaced since it was found.
   void prove_object(const InputFile& file) {
     if (!file.object) return;
     if (!provers_) provers_.emplace(kProvers);
@@ -194,7 +196,8 @@ class PartReader final : public RecordReader {
   std::vector<std::future<void>> proofs_;
   int64_t records_ = 0;
   uint64_t done_ = 0;
-  /// The last member: its threads end before what they use.
+  /// This member is the last one, so that its threads end before the members that they
+  /// use are destroyed.
   std::optional<system::WorkerPool> provers_;
 };
 

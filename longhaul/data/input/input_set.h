@@ -53,7 +53,8 @@ struct InputOptions {
   /// The memory that the readers of one build share; null: no limit for all readers
   /// together.
   std::shared_ptr<ReaderMemory> reader_memory;
-  /// Where addresses are read; may be null where none is named.
+  /// The object store from which addresses are read; may be null where no argument is an
+  /// address.
   std::shared_ptr<InputObjects> objects;
 };
 

@@ -34,7 +34,7 @@ std::string field_names(const dom::object& object) {
   return names.empty() ? "none" : names;
 }
 
-/// Returns whether a list may be one of ids.
+/// Returns whether a value may be a list of token ids.
 bool may_be_ids(const dom::element& value) {
   dom::array array;
   if (value.get(array) != simdjson::SUCCESS) return false;

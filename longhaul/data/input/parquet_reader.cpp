@@ -186,8 +186,8 @@ std::shared_ptr<arrow::io::RandomAccessFile> open_stored(
                  "the file", options);
 }
 
-/// Runs `act`. Turns any exception of the library into an error that names the file.
-/// What reading `object` met comes before the library's words about it.
+/// Runs `act`. Turns any exception of the library into an error that names the file. An
+/// error in reading `object` is thrown in place of the library's own error about it.
 template <typename Act>
 auto guarded(const fs::path& file, const std::shared_ptr<ObjectBytes>& object,
              std::string_view where, const Act& act) {

@@ -26,7 +26,8 @@ inline bool wants_ids(std::string_view field) { return field == "input_ids"; }
 /// is the only one, or "text", or nearly the wanted one. The text is empty without names.
 std::string name_another(std::vector<std::string> names, std::string_view wanted);
 
-/// Returns what to say of a field that holds a list of messages.
+/// Returns the text for messages about a field that holds a list of chat messages, and
+/// what the user can do.
 std::string chat_advice(std::string_view field);
 
 /// Returns the document in a JSON line. May write to `line`.

@@ -25,8 +25,8 @@ bool means_everything(const fs::path& pattern);
 /// no store.
 std::vector<fs::path> expand_pattern(const fs::path& pattern);
 
-/// Does the same for the names of a tree, which may be a listing of an object store. The
-/// pattern of a listing is an address.
+/// Expands a pattern as expand_pattern(pattern) does, but over the names of a tree, which
+/// may be a listing of an object store. The pattern of a listing is an address.
 std::vector<fs::path> expand_pattern(const fs::path& pattern, const FileTree& tree);
 
 /// Throws InputError for a path that is not UTF-8, since JSON and TOML files cannot hold

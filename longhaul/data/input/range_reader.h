@@ -46,16 +46,16 @@ std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
                                         const InputOptions& options);
 
-/// The rows of an Arrow file, and its columns that were looked at.
+/// The rows of an Arrow file, and the columns whose types were examined.
 struct EvenRows {
   int64_t rows = 0;
   std::string columns = {};  ///< their names and types
 };
 /// Returns the number of rows of a stream of Arrow without reading its values. Looks at
-/// options.field and at those of `more` that the file has. All of these must be columns
-/// of lists of integers without nulls, and have `length` values for each row of a record
-/// batch. Otherwise returns nothing. So it does where the file is compressed, is no
-/// stream, or lacks options.field.
+/// the column options.field and at those columns of `more` that the file has. Each must
+/// hold lists of integers without nulls, with `length` values for each row of a record
+/// batch. Returns nothing where a column does not, and where the file is compressed, is
+/// no stream, or lacks options.field.
 std::optional<EvenRows> even_arrow_rows(const InputFile& file,
                                         const InputOptions& options,
                                         const std::vector<std::string>& more,

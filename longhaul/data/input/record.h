@@ -136,12 +136,12 @@ std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
 std::string describe_broken(const std::string& place, RecordProblem problem,
                             const std::string& detail);
 
-/// What to do with a record that is wrong by itself.
+/// The end of a message about a single bad record, which says what the user can do.
 inline constexpr std::string_view kRecordAdvice =
     "; correct the record, or leave such records out and count them with --bad-records "
     "drop";
 
-/// What to do with bytes that are not UTF-8.
+/// The end of a message about bytes that are not UTF-8, which says what the user can do.
 inline constexpr std::string_view kEncodingAdvice =
     "if it is text in another encoding, make UTF-8 of it, for example with `iconv -f "
     "LATIN1 -t UTF-8`";

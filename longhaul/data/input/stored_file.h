@@ -13,7 +13,8 @@ namespace longhaul::data {
 
 /// An input file as it lies on the disk or in an object store, for the readers of all
 /// formats. Bytes of [hash_begin, hash_end) are hashed when they are read, and must be
-/// read in order. An object is read ahead of use up to hash_end. Not thread-safe.
+/// read in order. The bytes of an object up to hash_end are requested before they are
+/// needed. Not thread-safe.
 class StoredFile {
  public:
   /// Throws InputError when the length of the file has changed since the InputSet was
@@ -28,13 +29,13 @@ class StoredFile {
   /// Returns whether the file is an object, so that other code cannot open its path.
   bool is_object() const { return object_ != nullptr; }
 
-  /// Asks an object for the bytes from `offset` on, so that they come before they are
-  /// read. Does nothing for a file of the disk.
+  /// Requests the bytes of an object from `offset` on, before they are read. Does nothing
+  /// for a file of the disk.
   void begin(uint64_t offset);
   /// Reads the bytes from `offset` on, at most to.size(), and hashes the bytes in the
   /// hash range. Returns fewer bytes only at the end of the file.
   std::span<const char> read(uint64_t offset, std::span<char> to);
-  /// Reads exactly to.size() bytes, without hashing them. The place of read() stays.
+  /// Reads exactly to.size() bytes, without hashing them. Does not change offset().
   void read_at(uint64_t offset, std::span<char> to) const;
   /// Hashes bytes that were not read with read(), wherever the bytes lie in the file.
   void hash_more(std::span<const char> bytes);

@@ -15,14 +15,13 @@ namespace longhaul::data {
 /// an empty text where the record alone is wrong. Reads the beginning of the file.
 std::string problem_of_file(const InputFile& file, RecordProblem problem);
 
-/// Returns what a person is told of a broken record: the problem of its file, if there is
-/// one, else "PLACE: PROBLEM: DETAIL" and `advice`. Some problems have an advice of their
-/// own.
+/// Returns the message about a broken record: the problem of its file, if there is one,
+/// else "PLACE: PROBLEM: DETAIL" and `advice`. Some problems have an advice of their own.
 std::string tell_broken(const InputSet& inputs, const RecordPlace& place,
                         RecordProblem problem, const std::string& detail,
                         std::string_view advice = kRecordAdvice);
 
-/// Throws InputError with that text.
+/// Throws InputError with the text that tell_broken() returns.
 [[noreturn]] void fail_record(const InputSet& inputs, const RecordPlace& place,
                               RecordProblem problem, const std::string& detail);
 

@@ -8,7 +8,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Returns what reading a file says, whole and in the forms that are packed.
+/// Returns the error message of reading a file with this content and name.
 std::string refused(const std::string& content, const std::string& name = "x.json",
                     const std::string& field = "text") {
   const TestDirectory dir;
@@ -18,7 +18,7 @@ std::string refused(const std::string& content, const std::string& name = "x.jso
     for (std::string text; reader.next(text);) {
     }
   });
-  // The directory is no part of what a test compares.
+  // The tests compare messages without the path of the test's directory.
   std::string plain;
   const std::string path = file.parent_path().string() + "/";
   for (size_t at = 0; at < said.size();) {

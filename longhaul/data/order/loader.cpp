@@ -299,7 +299,8 @@ void Loader::prepare() {
 
 StepBatch& Loader::next() {
   if (options_.prefetch) {
-    // Without a running read an earlier call has failed, so that the step is read again.
+    // If no read is running, an earlier call of next() has failed. The step is then read
+    // again.
     if (!ahead_.valid()) start_ahead();
     ahead_.get();
   } else {

@@ -140,8 +140,9 @@ class Loader {
   /// Reads the step after the current step into the other element of steps_.
   void prepare();
   void start_ahead();
-  /// Has the sources of a sequential order fetch what follows their `last` sequences,
-  /// unless the run ends before. -1: nothing was read.
+  /// Lets each source that is read in sequential order fetch its next piece, unless the
+  /// run ends before this piece. `last` has the index of the last sequence that was read
+  /// of each source; -1: none was read.
   void fetch_ahead(const std::vector<int64_t>& last) const;
 
   std::vector<WeightedSource> sources_;

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kRows = Mixture::kPeriod / Mixture::kWindow;
 
-/// Returns whole shares of a period. The sequences that rounding down leaves go to the
-/// largest remainders.
+/// Returns the number of sequences of each source in a period, as whole numbers. The
+/// sequences that are left after rounding down go to the sources with the largest
+/// remainders.
 std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   double sum = 0.0;
   for (size_t i = 0; i < weights.size(); ++i) {

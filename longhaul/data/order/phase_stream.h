@@ -37,9 +37,10 @@ class PhaseStream {
   /// Returns the n-th sequence of the phase that is not skipped.
   Place place(int64_t n);
 
-  /// Returns what training has had of each source of the phase after `consumed` sequences
-  /// of the phase, in the source's sequences of this phase. What it had of a pass at
-  /// another length counts as that share of a pass here.
+  /// Returns how many sequences of each source of the phase training has had after
+  /// `consumed` sequences of the phase. A pass at another sequence length has another
+  /// number of sequences. What training had of such a pass counts as the same share of a
+  /// pass of this phase.
   std::vector<double> had(int64_t consumed) const;
   /// Returns what training has had after `consumed` sequences of the phase: first the
   /// sources of this phase in their order, then the sources of earlier phases only.

@@ -12,8 +12,8 @@
 namespace longhaul::data {
 
 /// Files and directories by their paths: those of the disk, or those that the keys of
-/// objects make. The search for inputs sees only this, so that the same rules hold for
-/// both.
+/// objects make. The search for inputs uses only this interface, so that the same rules
+/// hold for both.
 class FileTree {
  public:
   struct Entry {
@@ -30,7 +30,7 @@ class FileTree {
   /// Returns whether a path exists. A dangling link counts as existing, so that opening
   /// the link fails with an error and the link is not ignored.
   virtual bool is_there(const fs::path& path) const = 0;
-  /// Returns whether something is there behind all links.
+  /// Returns whether a path exists. A dangling link does not count as existing.
   virtual bool exists(const fs::path& path) const = 0;
   virtual bool is_directory(const fs::path& path) const = 0;
   /// Returns the size of a file that is there.

@@ -13,7 +13,8 @@ namespace {
 
 /// Small reads out of order, such as those of a footer, share requests of this size.
 constexpr uint64_t kWindow = uint64_t{64} << 10;
-/// Bytes that are read in order before a reader that began in any order reads ahead.
+/// A reader that was opened with AnyOrder requests pieces early after this number of
+/// bytes was read in order.
 constexpr uint64_t kRunBeforeAhead = uint64_t{2} << 20;
 /// The first piece is small, so that its bytes come soon; each later one is twice as
 /// large, up to kObjectPiece.
@@ -81,7 +82,8 @@ size_t ObjectReader::read_some(uint64_t offset, std::span<std::byte> to) {
   const bool in_order = run_ >= run_before_ahead_ && offset < ahead_end_;
   if (!ahead && !in_order) return read_alone(offset, to);
   if (!ahead) {
-    // The pieces of another place are of no more use.
+    // The read has moved to another place of the object, so that the pieces that were
+    // requested are not needed any more.
     pieces_.clear();
     piece_bytes_ = kFirstPiece;
   }
@@ -104,7 +106,8 @@ size_t ObjectReader::read_alone(uint64_t offset, std::span<std::byte> to) {
   window_ = {};
   window_.begin = offset / kWindow * kWindow;
   window_.end = std::min(window_.begin + 2 * kWindow, object_->info.size);
-  // A shared place is too large to be held for a window.
+  // The bytes are read into a buffer of their size. A place of objects::kPlaceBytes, as
+  // read_shared() lends it, is too large to be held for a window.
   const auto count = static_cast<size_t>(window_.end - window_.begin);
   std::shared_ptr<std::byte[]> bytes(new std::byte[count]);
   object_->store->read(object_->info, window_.begin, {bytes.get(), count});

@@ -15,35 +15,37 @@
 
 namespace longhaul::data {
 
-/// The piece of an object that one request reads, and how many pieces are asked for
-/// before they are needed. The last piece takes a rest of up to half a piece with it.
+/// The number of bytes of an object that one request reads, the largest number, and how
+/// many pieces are requested before they are needed. The last piece also takes a rest of
+/// the object of up to half a piece.
 inline constexpr uint64_t kObjectPiece = uint64_t{8} << 20;
 inline constexpr uint64_t kLargestPiece = kObjectPiece + kObjectPiece / 2;
 static_assert(kLargestPiece <= objects::kPlaceBytes);
 inline constexpr int kPiecesAhead = 4;
-/// The memory of one ObjectReader: the pieces ahead and the one that is read.
+/// The memory of one ObjectReader: the pieces that are requested early and the piece that
+/// is read.
 inline constexpr uint64_t kObjectReaderBytes = (kPiecesAhead + 1) * objects::kPlaceBytes;
 
-/// Reads the bytes of one object. Where they are read in order, the next ones are asked
-/// for before they are needed. Not thread-safe.
+/// Reads the bytes of one object. Where the bytes are read in order, the reader requests
+/// the next bytes before they are needed. Not thread-safe.
 class ObjectReader {
  public:
   enum class Use { FrontToBack, AnyOrder };
 
-  /// Opens an object, of which nothing is asked for ahead from byte `ahead_end` on. With
-  /// FrontToBack the first read begins to read ahead; else that begins after some reads
-  /// that follow one another.
+  /// Opens an object. Bytes from `ahead_end` on are never requested early. With
+  /// FrontToBack the first read begins to request bytes early. With AnyOrder this begins
+  /// only after several reads have followed one another.
   ObjectReader(std::shared_ptr<const StoredObject> object, Use use,
                uint64_t ahead_end = UINT64_MAX);
   ~ObjectReader();
 
-  /// Asks for one piece from `offset` on, so that it comes before it is read.
+  /// Requests one piece from `offset` on, before it is read.
   void begin(uint64_t offset);
 
   /// Fills `to`, which must lie inside the object. Throws what the store throws. Where
   /// the object has been read from its first byte to its last one, compares the bytes
-  /// with its ETag: throws TemporaryError where others came, and InputError where the
-  /// object was replaced.
+  /// with its ETag. Throws TemporaryError where the bytes do not match the ETag, and
+  /// InputError where the object was replaced.
   void read(uint64_t offset, std::span<std::byte> to);
 
  private:
@@ -54,17 +56,19 @@ class ObjectReader {
     std::future<Bytes> coming;
     Bytes bytes;
   };
-  /// Copies bytes of `piece` to the front of `to`. Returns how many.
+  /// Copies bytes of `piece` to the front of `to`. Returns the number of copied bytes.
   static size_t copy(const Piece& piece, uint64_t offset, std::span<std::byte> to);
-  /// Reads as much as one piece, one window or one request gives. Returns how much.
+  /// Reads as many bytes as one piece, one window or one request gives. Returns their
+  /// number.
   size_t read_some(uint64_t offset, std::span<std::byte> to);
   size_t read_alone(uint64_t offset, std::span<std::byte> to);
   /// Fills a large `to` by several requests at once.
   void read_side_by_side(uint64_t offset, std::span<std::byte> to);
-  /// Asks for pieces from `from` on until there are `pieces` of them.
+  /// Requests pieces from offset `from` on until pieces_ holds `pieces` of them.
   void ask_ahead(uint64_t from, size_t pieces = kPiecesAhead + 1);
 
-  /// Adds what was read to the proof, and ends it at the end of the object.
+  /// Adds bytes that were read to the check against the ETag, and ends this check at the
+  /// end of the object.
   void prove(uint64_t offset, std::span<const std::byte> bytes);
 
   std::shared_ptr<const StoredObject> object_;
@@ -77,7 +81,8 @@ class ObjectReader {
   uint64_t run_before_ahead_;
   std::deque<Piece> pieces_;  ///< one behind the other
   Piece window_;              ///< around the last small read out of order
-  /// The last member: its threads end before what they use.
+  /// This member is the last one, so that its threads end before the members that they
+  /// use are destroyed.
   std::optional<system::WorkerPool> pool_;
 };
 

@@ -12,7 +12,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Returns bytes of which each stretch of eight is another.
+/// Returns bytes in which each aligned stretch of eight bytes differs from all others.
 std::string numbered(size_t size) {
   std::string text(size, '\0');
   for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i >> (8 * (i % 8 % 4)));

@@ -82,7 +82,7 @@ TEST_F(PiecesTest, KeepsWhatIsHeldAndLetsTheRestGoForRoom) {
     EXPECT_LE(bytes_on_disk(), 2 * kSize);
     held = next;
   }
-  // A copy that has not gone yet is found again.
+  // A copy that is still on the disk is used again.
   (void)store.hold({name(8)});
   EXPECT_EQ(fetched(8), 1);
   (void)store.hold({name(0)});
@@ -118,7 +118,7 @@ TEST_F(PiecesTest, WaitsForTheRoomThatAnotherUserLetsGo) {
 }
 
 TEST_F(PiecesTest, StopsWaitingForAnotherFetchWhereItIsTold) {
-  // The other copies have a lock of their own, as another process has.
+  // The second LocalCopies object takes a lock of its own, as another process does.
   const auto cache = copies(0);
   const objects::Pieces store = pieces(cache);
   objects::CopyRequests requests = memory.copy_requests();

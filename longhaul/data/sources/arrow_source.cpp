@@ -13,7 +13,8 @@
 namespace longhaul::data {
 namespace {
 
-/// The value of `also` for columns that may hold only token ids, since 0 is a token id.
+/// ListColumn::copy() accepts a value `also` beside the ids. For a column that may hold
+/// only ids `also` is 0, which is an id itself.
 constexpr int64_t kNothing = 0;
 
 class SavedDatasetSource final : public TokenSource {

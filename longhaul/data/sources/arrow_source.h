@@ -58,8 +58,8 @@ std::string outline_of_saved_dataset(const objects::Address& prefix,
                                      const std::shared_ptr<InputObjects>& store);
 
 /// Opens a save_to_disk directory as saved_dataset_source() does, with the same sequences
-/// and the same fingerprint. A read brings the file of its row here and waits for it, and
-/// lets the file before go. `path` is the directory of the pieces.
+/// and the same fingerprint. A read fetches the file of its row, waits for the file, and
+/// releases the file that was read before. `path` is the directory of the pieces.
 std::unique_ptr<TokenSource> saved_pieces_source(
     const fs::path& path, int64_t seq_len, const std::string& field,
     std::shared_ptr<const objects::Pieces> pieces);

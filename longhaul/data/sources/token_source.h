@@ -36,9 +36,9 @@ struct TokenBatch {
   /// document_end[i]. Padding begins at document_end. An empty vector means that the data
   /// is causal.
   std::vector<int32_t> document_end;
-  /// By position, 0 for the padding at the end of a causal row and 1 for all others. What
-  /// routers of experts are measured and balanced by is not counted for padding. An empty
-  /// vector means that no row has padding.
+  /// By position, 0 for the padding at the end of a causal row and 1 for all others.
+  /// Padding does not count in the statistics by which the routers of experts are
+  /// measured and balanced. An empty vector means that no row has padding.
   std::vector<int32_t> real;
   /// The number of each sequence in the run, and the index of each position in its row.
   /// Dropout draws its random numbers from both. Both are empty in a batch that belongs

@@ -128,12 +128,13 @@ inline constexpr const char* kStoreRecord = "store.json";
 
 /// Returns true when the directory holds a store.json.
 bool is_token_store(const fs::path& path);
-/// Returns whether a file of a store is a shard's: neither store.json nor a side file.
+/// Returns whether a file of a store belongs to a shard, so that it is neither store.json
+/// nor a side file.
 bool is_shard_file(std::string_view name);
 
 /// Reads and checks store.json and the sizes of the listed files. Throws InputError with
-/// the field or the file, the expected and the found value. With `pieces` the shards'
-/// files are objects of theirs, and `path` holds the others.
+/// the field or the file, the expected and the found value. With `pieces` the files of
+/// the shards are objects of `pieces`, and `path` holds the other files.
 StoreInfo read_store_info(const fs::path& path, const objects::Pieces* pieces = nullptr);
 /// Returns the text of store.json.
 std::string store_info_text(const StoreInfo& info);

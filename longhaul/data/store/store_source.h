@@ -11,9 +11,9 @@ namespace longhaul::data {
 /// + s], and the last of these s + 1 tokens is only a target. A token that is no target
 /// is replaced by kIgnore among the targets. With `document_mask` positions and attention
 /// begin anew at each document. A document's last token still predicts the next
-/// document's first token, since generation begins after EOS in the same way.
-/// The shards of a store in `pieces` come when a read touches them. A read lets those
-/// shards go that its sequence does not begin in.
+/// document's first token, since generation begins after EOS in the same way. The shards
+/// of a store in `pieces` are fetched when a read touches them. A read releases all
+/// shards except the shard that its sequence begins in.
 std::unique_ptr<TokenSource> store_source(
     const fs::path& path, int64_t seq_len, bool document_mask, bool verify,
     std::shared_ptr<const objects::Pieces> pieces = nullptr);

@@ -37,7 +37,8 @@ std::vector<std::string> names_of(const StoreShard& shard) {
   return names;
 }
 
-/// Returns the bytes of the two largest shards, which a reader holds at a border.
+/// Returns the bytes of the two largest shards. A read across the border of two shards
+/// holds both.
 uint64_t two_largest(const StoreInfo& info) {
   uint64_t first = 0;
   uint64_t second = 0;

@@ -16,8 +16,8 @@ namespace longhaul::data {
 /// touches has another hash than the store records. Each block is compared once while its
 /// shard is open.
 ///
-/// The shards of a store in pieces are objects. A read that touches a shard brings the
-/// shard here and waits for it. The shard stays until pass() lets it go. Such a read also
+/// The shards of a store in pieces are objects. A read that touches a shard fetches the
+/// shard and waits for it. The shard is held until pass() releases it. Such a read also
 /// throws what objects::Pieces::hold() throws.
 class TokenStore {
  public:
@@ -41,13 +41,13 @@ class TokenStore {
   /// Returns the number of the document that holds a token.
   int64_t document_of(int64_t token) const;
   bool in_pieces() const { return pieces_ != nullptr; }
-  /// Lets all shards go but that of a token, where they are pieces. Reads that are under
-  /// way keep theirs until they end.
+  /// Releases all shards except the shard of a token, where shards are pieces. A read
+  /// that is running keeps its shards until it ends.
   void pass(int64_t token) const;
-  /// Returns the first token of the shard after a token's; the number of all tokens where
-  /// there is none.
+  /// Returns the first token of the shard that follows the shard of `token`; the number
+  /// of all tokens where no shard follows.
   int64_t next_shard(int64_t token) const;
-  /// Begins to bring the shard of a token here, where shards are pieces.
+  /// Begins to fetch the shard of a token, where shards are pieces.
   void fetch_ahead(int64_t token) const;
   /// Returns the UTF-8 bytes of a document's text; 0 for a document of ready ids.
   uint64_t text_bytes(int64_t document) const;
@@ -92,7 +92,7 @@ class TokenStore {
   StoreInfo info_;
   std::vector<Shard> shards_;
   mutable std::mutex mutex_;
-  /// The shards that are here, where shards are pieces.
+  /// The open shards of a store in pieces, which were fetched and not released yet.
   mutable std::map<const Shard*, std::shared_ptr<const Files>> here_;
 };
 

@@ -36,8 +36,8 @@ Json read_beside(const fs::path& dir, const char* name) {
   return json;
 }
 
-/// Returns config.json, or null if it cannot be read; its errors are reported for the
-/// model.
+/// Returns config.json, or null if it cannot be read. What is wrong with config.json is
+/// reported where the model is loaded.
 Json read_model(const fs::path& dir) {
   try {
     return read_beside(dir, "config.json");
@@ -135,7 +135,7 @@ NamedClass class_of(const fs::path& dir, const Json& config, const Json& root) {
                     : fmt::format("the class {} (of model_type {})", name, type)};
 }
 
-/// Returns what to do for the ids of transformers.
+/// Returns the end of a message, which says how the user gets the ids of transformers.
 std::string save_again(const fs::path& file) {
   return fmt::format(
       "to have the same tokens here, save the tokenizer with transformers, "

@@ -31,7 +31,8 @@ ByteLevelTokenizer::ByteLevelTokenizer(TokenizerSpec spec)
   }
   decoded_.resize(table().size());
   for (size_t id = 0; id < decoded_.size(); ++id) {
-    // Hugging Face maps added tokens through the alphabet as well.
+    // As in Hugging Face, the byte alphabet also maps the characters of added tokens to
+    // bytes.
     if (const TokenTable::Entry* entry = table().find(static_cast<TokenId>(id))) {
       decoded_[id] = token_to_bytes(entry->token).value_or(entry->token);
     }

@@ -11,7 +11,7 @@
 
 namespace longhaul::tokenizer {
 
-/// Ids must be below this.
+/// The ids of tokens must be below this number.
 inline constexpr uint32_t kMaxTokens = uint32_t{1} << 24;
 
 /// A value of a tokenizer.json with its place in the file, for messages. The document

@@ -182,7 +182,8 @@ void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
   tokenizer.surround_with(flag("add_bos_token", llama), flag("add_eos_token", t5));
 }
 
-/// Refuses a list of tokens beside a `.model`, which is not read.
+/// Refuses an added_tokens.json beside a SentencePiece `.model` if it adds tokens that
+/// the model lacks, since the file is not read.
 void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
   const fs::path file = dir / "added_tokens.json";
   if (!fs::exists(file)) return;
@@ -298,7 +299,8 @@ std::string damaged_tokenizer(const fs::path& dir) {
   } catch (const DamagedModel& damage) {
     return damage.message();
   } catch (const InputError&) {
-    // The kind or size of the file is not supported.
+    // This error says that the kind or size of the file is not supported. It is no
+    // damage.
   }
   return {};
 }

@@ -71,7 +71,8 @@ class BpeBuilder {
           piece.text);
     }
     const bool normal = piece.type == PieceType::Normal;
-    // A single character of another kind does not stand for the character in a text.
+    // A piece of one character that is not of type Normal does not stand for this
+    // character in a text.
     const bool hidden = !normal && one_point(piece.text);
     spec_.vocab.push_back(hidden ? std::nullopt : std::optional(piece.text));
     if (!normal) return;
@@ -138,7 +139,8 @@ Vocabulary vocabulary_of(const SentencePieceFile& file) {
   return vocabulary;
 }
 
-/// Returns bytes as text, with U+FFFD for each byte that is no part of a character.
+/// Moves bytes to the end of a text, with U+FFFD in place of each byte that is no part of
+/// a character.
 void append_byte_run(std::string& bytes, std::string& text) {
   while (!bytes.empty()) {
     size_t good = 0;

@@ -321,7 +321,8 @@ std::string auto_tokenizer_class(std::string named, std::string_view model_type,
                                  const Json& root) {
   if (named.ends_with("Fast")) named.resize(named.size() - 4);
   const std::string registered = registered_class(model_type);
-  // Files of this type are known to name wrong classes.
+  // The tokenizer_config.json files of models of this type are known to name wrong
+  // classes.
   if (model_type == "qwen2") return registered;
   // The class registered for these types reads the file, even if the file names another
   // class. For Mistral the registered class belongs to Mistral's own library and takes

@@ -42,8 +42,9 @@ struct Ends {
   bool operator==(const Ends&) const = default;
 };
 
-/// Returns what a class puts around a text that a `.model` cuts; nothing for a class with
-/// rules of its own. `config` is tokenizer_config.json, or null.
+/// Returns what a class puts around a text that a SentencePiece `.model` splits into
+/// pieces. Returns nothing for a class with rules of its own. `config` is
+/// tokenizer_config.json, or null.
 std::optional<Ends> ends_of_class(std::string_view name, const Json& config);
 
 /// Returns whether a class of transformers 5 does not read a tokenizer.json as it is, by

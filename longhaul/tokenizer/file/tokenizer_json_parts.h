@@ -16,7 +16,7 @@ namespace longhaul::tokenizer {
 // Readers of the parts of a tokenizer.json that every kind of tokenizer has. All throw
 // InputError with the file and the place in the file.
 
-/// Views into the document's own strings.
+/// The ids of tokens by text. The keys are views into the strings of the JSON document.
 using TokenIds = std::unordered_map<std::string_view, uint32_t>;
 
 TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab);

@@ -54,7 +54,7 @@ TrainedBpe train_bpe(const NextText& next, const TrainOptions& options);
 std::string tokenizer_json_text(const TrainedBpe& trained, const TrainOptions& options);
 std::string tokenizer_config_text(const TrainOptions& options);
 
-/// Writes both files into `dir`, which is created.
+/// Writes tokenizer.json and tokenizer_config.json into `dir`, which is created.
 void write_tokenizer(const fs::path& dir, const TrainedBpe& trained,
                      const TrainOptions& options);
 

@@ -62,8 +62,8 @@ BpeModel::BpeModel(const BpeSpec& spec)
   find_characters(spec, bytes);
 }
 
-/// Finds the pieces that become their token at once: all tokens with ignore_merges, else
-/// those that the merges lead to.
+/// Finds the pieces that become one token at once, without merging: all tokens with
+/// ignore_merges, else the tokens that the merges lead to.
 void BpeModel::find_wholes(const BpeSpec& spec, const ByteSpellings& bytes) {
   wholes_.reserve(spec.vocab.size());
   std::vector<uint32_t> ids;

@@ -16,7 +16,7 @@ namespace {
 constexpr SplitPattern kPatterns[] = {SplitPattern::Gpt2, SplitPattern::Llama3,
                                       SplitPattern::Qwen2, SplitPattern::O200k};
 
-/// Returns text that the patterns treat differently, often side by side.
+/// Parts of texts that the split patterns treat differently, often side by side.
 const char* const kParts[] = {
     " ",      "  ",     "\n",      "\r\n",   "\t",
     " \n ",   "'",      "''",      "'s",     "'S",

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
-/// Returns whether a mark follows another character.
+/// Returns whether a space mark (U+2581) stands behind another character of a token.
 bool has_inner_mark(std::string_view token) {
   bool plain = false;
   for (size_t pos = 0; pos < token.size();) {
@@ -44,7 +44,8 @@ CharBpeModel::CharBpeModel(const CharBpeSpec& spec)
 }
 
 /// Finds out whether words can be merged separately, which is much faster than a long
-/// text at once. The ids are the same if no merge joins a mark to the text before it.
+/// text at once. The ids are the same if no merge joins a space mark to the text before
+/// it.
 void CharBpeModel::find_word_starts(const CharBpeSpec& spec) {
   const bool mark_known = char_id(0x2581).has_value();
   const bool crossed =
@@ -138,7 +139,8 @@ class CharBpeModel::CharSession final : public PieceModel::Session {
   }
 
  private:
-  /// Returns the end of a word: marks, then all up to the next mark.
+  /// Returns the end of the first word of a piece: space marks, then all up to the next
+  /// mark.
   static size_t word_end(std::string_view piece) {
     size_t pos = 0;
     while (piece.substr(pos).starts_with(kSpaceMark)) pos += kSpaceMark.size();

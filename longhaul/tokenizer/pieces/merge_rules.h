@@ -68,8 +68,9 @@ class MergeRules {
   /// A bit per hash of a pair. Most pairs do not merge, and the bits say so in less
   /// memory than the rules.
   std::vector<uint64_t> filter_ = std::vector<uint64_t>((size_t{1} << kFilterBits) / 64);
-  /// The rules of the first ids, with those of bytes, in a square of this side; a power
-  /// of two.
+  /// The rules of pairs of ids below this number, which include the ids of bytes, also
+  /// stand in the square table direct_. The number is a power of two, or 0 without the
+  /// table.
   uint32_t direct_ids_ = 0;
   std::vector<Rule, LargePages<Rule>> direct_;
 };

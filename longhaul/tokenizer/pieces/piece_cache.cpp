@@ -26,9 +26,9 @@ void PieceCache::add(const PieceKey& key, std::string_view piece,
   place(entry);
 }
 
-/// Places an entry in its line or the neighbouring line, else replaces another entry.
-/// Mostly the first entry of a line stays, since frequent pieces come first, but not
-/// forever.
+/// Places an entry in its line or the neighbouring line. If both are full, it replaces
+/// another entry. Mostly the first entry of a line stays, since frequent pieces come
+/// first, but not forever.
 void PieceCache::place(const Entry& entry) {
   const size_t line = entry.key.hash() >> shift_;
   for (const size_t i : {line, line ^ 1}) {

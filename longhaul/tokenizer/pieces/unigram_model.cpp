@@ -98,7 +98,7 @@ void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) c
 }
 
 void UnigramModel::add_unknown(std::string_view text, std::vector<uint32_t>& out) const {
-  // Unknown characters in a row are one text here.
+  // Unknown characters in a row are looked up in the vocabulary as one text.
   const auto found = ids_.find(std::string(text));
   if (found != ids_.end() && !single_precision_) {
     out.push_back(found->second);

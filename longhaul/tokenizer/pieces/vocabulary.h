@@ -14,7 +14,7 @@ using Vocabulary = std::vector<std::optional<std::string>>;
 
 /// Returns how vocabularies with byte fallback write a byte: "<0x0A>".
 std::string byte_token(uint8_t byte);
-/// Returns the byte that such a token stands for.
+/// Returns the byte that a token such as "<0x0A>" stands for; nothing for other tokens.
 std::optional<uint8_t> byte_of_token(std::string_view token);
 
 /// The ids of the 256 byte tokens, as far as the vocabulary has them.

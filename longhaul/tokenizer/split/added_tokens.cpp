@@ -74,7 +74,9 @@ bool AddedTokenFinder::stands_alone(const CharClasses& classes, std::string_view
 
 namespace {
 
-// Hugging Face's tokenizers panic on such a text, so that there are no ids to agree with.
+// Throws InputError for a text in which one added token takes blanks that the next added
+// token has taken too. Hugging Face's tokenizers panic on such a text, so that there are
+// no ids to agree with.
 [[noreturn]] void fail_swallowed(const AddedToken& token, const AddedToken& before,
                                  size_t bytes) {
   fail_input("tokenizer",

@@ -100,8 +100,8 @@ class Precompiled {
         taken += static_cast<size_t>(1 - changes.back().change);
         pos += bytes;
       }
-      // Hugging Face does not count code points either that were lost before anything was
-      // written.
+      // As in Hugging Face, code points that were dropped before anything was written do
+      // not count.
       if (new_count < old_count && !changes.empty()) {
         changes.back().change += new_count - old_count;
         taken += static_cast<size_t>(old_count - new_count);

@@ -46,7 +46,8 @@ class ByteTrie {
     size_t end;
     uint32_t value = kNone;
   };
-  /// Returns the longest such string; `end` == `pos` if there is none.
+  /// Returns the longest string of the map that stands in `text` at `pos`. Its `end` is
+  /// `pos` if there is none.
   Found longest(std::string_view text, size_t pos) const {
     Found found{pos};
     each_prefix(text, pos, [&](size_t end, uint32_t value) { found = {end, value}; });

@@ -28,7 +28,7 @@ class CharClasses {
   std::vector<uint8_t> classes_;
 };
 
-/// Returns the classes, which the first call builds.
+/// Returns the classes of all code points, which the first call builds.
 const CharClasses& char_classes();
 
 struct CodePoint {

@@ -44,8 +44,8 @@ inline constexpr std::string_view kCategoryNames[] = {
 enum class NormalForm { C, D, KC, KD };
 
 /// Where a code point of a changed text comes from. `change` is 1 for a new code point.
-/// Otherwise it takes the next code point of the old text and, if below 0, that many
-/// more.
+/// Any other code point takes the next code point of the old text. If `change` is
+/// negative, it takes -change more code points.
 struct PointChange {
   size_t bytes;  ///< bytes of the code point
   int change;

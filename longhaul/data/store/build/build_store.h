@@ -42,8 +42,8 @@ struct BuildOptions {
   /// Keeps only the first, in the order of the inputs, of documents with equal text, or
   /// with equal ids and targets.
   bool drop_duplicates = false;
-  /// Makes a space of each newline (U+000A) of a text before it is cut into tokens.
-  /// Duplicates are texts that are equal before that.
+  /// Replaces each newline (U+000A) of a text by a space before the text is cut into
+  /// tokens. Duplicates are texts that are equal before this replacement.
   bool newlines_to_spaces = false;
   bool force = false;    ///< replace token stores that stand at the places
   bool restart = false;  ///< throw away what another build left unfinished at this place
@@ -83,7 +83,8 @@ struct BuildReport {
   std::vector<std::string> bad_examples;
   /// True when the same store was at its place already and nothing was done.
   bool stood_already = false;
-  /// False in a process other than 0, whose parts are done. Process 0 makes the store.
+  /// False in a process other than 0, which has finished its own parts only. Process 0
+  /// makes the store of all parts.
   bool complete = true;
 };
 

@@ -102,14 +102,16 @@ TEST_F(BuildTest, NewlinesBecomeSpacesWhereThatIsAskedFor) {
   EXPECT_EQ(texts(wanted.out),
             (std::vector<std::string>{"<bos>a\nb<eos>", "<bos>a b<eos>",
                                       "<bos>\r\nc\n\n<eos>", "<bos>a\nb<eos>"}));
-  // Another rule makes another store, which takes no place by itself.
+  // Another rule for newlines makes another store, which does not replace the store at
+  // the same place by itself.
   wanted.newlines_to_spaces = true;
   EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
              "holds a token store already");
   wanted.out = dir / "spaces";
   wanted.drop_duplicates = true;
   const BuildReport report = build_store(&tokenizer, wanted);
-  // Only texts that were equal before are duplicates, as in the recipes that do this.
+  // Only texts that were equal before newlines became spaces are duplicates, as in the
+  // recipes that replace newlines.
   EXPECT_EQ(texts(wanted.out), (std::vector<std::string>{"<bos>a b<eos>", "<bos>a b<eos>",
                                                          "<bos>\r c  <eos>"}));
   EXPECT_HAS(report.train.special_tokens, "each newline of a text is a space");
@@ -165,7 +167,8 @@ TEST_F(BuildTest, ListsBadRecordsWithTheirLinesInTheWholeFile) {
   EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }), "corpus.jsonl:7");
 }
 
-/// Returns what a build of good.jsonl and another file says that drops bad records.
+/// Returns the error message of a build of good.jsonl and another file. The build drops
+/// bad records.
 std::string refused_beside_good(BuildOptions good, const fs::path& other,
                                 const ByteTokenizer& tokenizer) {
   good.inputs.arguments.push_back(other.string());
@@ -179,7 +182,7 @@ TEST_F(BuildTest, AFileOfWhichNothingIsUsedIsRefusedThoughBadRecordsAreDropped) 
     return refused_beside_good(good, dir.write(name, content), tokenizer);
   };
   EXPECT_HAS(said(R"([{"text": "a"}, {"text": "b"}])", "a.json"), "is one JSON array");
-  // The last line of an array is an object as it is read.
+  // The last object of this array is a valid record by itself, but the file is refused.
   EXPECT_HAS(said("[\n{\"text\": \"a\"},\n{\"text\": \"b\"}\n]\n", "b.json"),
              "is one JSON array");
   EXPECT_HAS(said("{\"text\": \"a\"},\n{\"text\": \"b\"}\n", "c.json"), "has commas");

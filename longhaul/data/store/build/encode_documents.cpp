@@ -20,7 +20,8 @@ constexpr uint64_t kHoldoutSeed = 0x6C6F6E676861756CULL;
 constexpr uint64_t kIdsSeed = 0x726561647920696BULL;
 /// The most bytes of the first document that go into the self-test.
 constexpr size_t kFirstTextBytes = 4096;
-/// A thread frees its vector of tokens when the vector's capacity has become larger.
+/// A thread frees its vector of tokens when the vector's capacity has exceeded this
+/// number.
 constexpr size_t kKeptTokens = size_t{1} << 20;
 
 std::string_view bytes_of(const std::vector<int32_t>& ids) {
