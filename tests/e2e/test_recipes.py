@@ -243,7 +243,7 @@ MODELS = {
     "pythia-1.4b": NEOX | shape(24, 2048, 8192, 16) | {"vocab_size": 50304},
     "pythia-6.9b": NEOX | shape(32, 4096, 16384, 32),
     "neox-65b": NEOX | shape(80, 8192, 32768, 64),
-    "bert-large": shape(24, 1024, 4096, 16) | {
+    "bert-large-uncased": shape(24, 1024, 4096, 16) | {
         "vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2,
         "layer_norm_eps": 1e-12, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1},
