@@ -42,7 +42,7 @@ void judge(CheckpointEntry& entry) {
   entry.valid = entry.problem.empty();
 }
 
-/// Finds the checkpoints that are not at home in `dir`.
+/// Marks the checkpoints that are not of the run that owns `dir` as strangers.
 void judge_strangers(const fs::path& dir, std::vector<CheckpointEntry>& entries) {
   std::set<std::string> runs;
   for (const CheckpointEntry& entry : entries) runs.insert(entry.run);
@@ -127,7 +127,7 @@ void refuse_damaged(const fs::path& dir) {
 }
 
 /// Returns whether an error tells of damage in this checkpoint. Values that were saved as
-/// NaN are no damage: figures of other weights would be no substitute.
+/// NaN are no damage: results of an older checkpoint's weights would be no substitute.
 bool is_of(const Error& error, const fs::path& checkpoint) {
   return error.kind() == ErrorKind::Input && error.area() != format::kValuesArea &&
          std::string_view(error.what()).find(checkpoint.string()) !=
@@ -186,7 +186,8 @@ void prove_durable(const fs::path& dir, const std::string& node) {
   const Refusal refusal = try_durable(dir, probe, renamed);
   ::unlink(probe.c_str());
   ::unlink(renamed.c_str());
-  // Any other error may have passed when the run saves. The save tries again.
+  // Any other error may have passed by the time at which the run saves, and a save
+  // reports it.
   constexpr std::array<int, 7> kForGood = {ENOSYS, EOPNOTSUPP, EINVAL, EPERM,
                                            EACCES, EXDEV,      EROFS};
   if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;

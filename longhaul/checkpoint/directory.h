@@ -23,8 +23,8 @@ struct CheckpointEntry {
   bool valid = false;   ///< whether the manifest can be read and every file has its size
   std::string problem;  ///< why it is not valid
   std::string run;      ///< Manifest::run; empty where the manifest cannot be read
-  /// Whether another run saved it than the one whose directory this is: it is not valid
-  /// here, whatever its files say, and nothing deletes it.
+  /// Whether the checkpoint is of another run than the one that owns the directory. Such
+  /// a checkpoint is not valid here, whatever its files say, and nothing deletes it.
   bool stranger = false;
 };
 
@@ -32,23 +32,25 @@ struct CheckpointEntry {
 /// behind it is unknown, and it must not pass for an empty directory.
 void refuse_dangling(const fs::path& dir);
 
-/// Proves that the file system of `dir`, which exists, does what a checkpoint is made of:
-/// makes a file, syncs and renames it, and syncs the directory; nothing is left. `node`
-/// names this machine's file there. Throws InputError, with what to do, where the file
-/// system refuses that for good; a full or broken disk is left to the saves.
+/// Proves that the file system of `dir`, which exists, can hold a checkpoint: makes a
+/// file, syncs and renames it, syncs the directory, and removes the file. The file's name
+/// contains `node`, which names this machine. Throws InputError, with what to do, where
+/// the file system can never do that. A full or broken disk is no error here, since a
+/// save reports it.
 void prove_durable(const fs::path& dir, const std::string& node);
 
 /// Returns all step_N directories under `dir`, by ascending step; none where `dir` is
 /// absent. Throws where `dir` does not answer or is a link to nothing, because its
 /// content is unknown then. Reads manifests and sizes, no data.
 ///
-/// The marker of `dir` (run::CheckpointsMarker) says whose checkpoints are at home there.
-/// Without a marker that is the one run that has saved them; where several have, none is.
+/// The marker of `dir` (run::CheckpointsMarker) names the run that owns `dir`. Without a
+/// marker the owner is the run that has saved the checkpoints; where several runs have
+/// saved some, `dir` has no owner.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 
-/// Returns whether `dir` has a checkpoint, whole or damaged, that no stranger saved: a
-/// step_N directory with a manifest. Where `dir` has no marker, `run` is at home there.
-/// Throws as list_checkpoints does.
+/// Returns whether `dir` has a checkpoint, whole or damaged, that is not of another run
+/// than the owner: a step_N directory with a manifest. Where `dir` has no marker, `run`
+/// counts as its owner. Throws as list_checkpoints does.
 bool has_committed(const fs::path& dir, const std::string& run = {});
 
 /// Returns the checkpoints of `dir` that set_aside() has renamed, by name. Throws as
@@ -79,9 +81,9 @@ struct Retention {
 };
 
 /// Deletes the valid checkpoints that have `keep` newer verified checkpoints and are no
-/// milestones. Below the newest valid checkpoint, also deletes what is left of saves that
-/// never ended. The manifest is deleted first, so that a half-deleted directory is no
-/// checkpoint. Returns the deleted directories. Call it on rank 0 only.
+/// milestones. Also deletes what saves that never ended have left at steps before the
+/// newest valid checkpoint. The manifest is deleted first, so that a half-deleted
+/// directory is no checkpoint. Returns the deleted directories. Call it on rank 0 only.
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention);
 
 /// Deletes a checkpoint's manifest, durably: then the directory is no checkpoint any

@@ -199,7 +199,7 @@ std::string place_of_import(const ForeignCheckpoint& found) {
   return fmt::format("{}{}-imported", here, dir.string());
 }
 
-/// Returns whether the settings take the weights to begin from out of this directory.
+/// Returns whether init.weights names this directory or a path below it.
 bool takes_weights_of(const RunConfig& config, const fs::path& dir) {
   if (config.init.weights.empty()) return false;
   std::error_code error;
@@ -210,7 +210,7 @@ bool takes_weights_of(const RunConfig& config, const fs::path& dir) {
   return !error && end == whole.end();
 }
 
-/// Returns whether the run in run.dir has had its state before.
+/// Returns whether the run in run.dir has ever loaded a state or committed a checkpoint.
 bool has_begun(const RunConfig& config) {
   const auto past = run::RunPast::read(config.run.dir);
   return past && (past->loads > 0 || past->newest);

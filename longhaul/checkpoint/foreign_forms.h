@@ -43,15 +43,16 @@ std::optional<ForeignCheckpoint> find_foreign(const fs::path& path,
 std::string foreign_advice(const ForeignCheckpoint& found,
                            const fs::path& model = "MODEL");
 
-/// Throws InputError, with that advice, where checkpoint.resume names a checkpoint of
-/// another program. So it does where the run's first start would begin beside one:
-/// checkpoint.dir has no checkpoint of longhaul's, and there or in run.dir lies another
-/// program's. What init.weights takes from such a directory is meant to be taken, and
-/// checkpoint.resume = "never" begins beside it.
+/// Throws InputError, with foreign_advice(), where checkpoint.resume names a checkpoint
+/// of another program. Throws it as well on the first start of a run where checkpoint.dir
+/// has no checkpoint of this program, and checkpoint.dir or run.dir has one of another
+/// program. Does not throw where init.weights names that directory, or where
+/// checkpoint.resume is "never".
 void refuse_foreign(const RunConfig& config);
 
-/// Throws likewise before a start has looked for checkpoints. A run with checkpoints of
-/// its own or a mirror is not looked at: which of these it takes is known later.
+/// Throws as refuse_foreign() does, before a start has looked for checkpoints. Does
+/// nothing for a run that has checkpoints of its own or a mirror: which checkpoint it
+/// takes is known only later.
 void refuse_foreign_start(const RunConfig& config);
 
 }  // namespace longhaul::checkpoint

@@ -20,7 +20,8 @@ constexpr int kNodes = 3;
 const std::string kThisRun(32, 'a');
 const std::string kOtherRun(32, 'b');
 
-/// What each rank's machine has under the one path that all ranks were given.
+/// The directories that the ranks' machines have under the one path that all ranks were
+/// given.
 class NodesDirectories {
  public:
   fs::path of(int rank) const { return dir_ / std::to_string(rank); }

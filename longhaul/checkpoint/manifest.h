@@ -36,8 +36,8 @@ struct Manifest {
   };
   int64_t step = 0;
   int attempt = 0;
-  /// The identity of the run that saved it (run/run_past.h); empty: of no run, or of a
-  /// release that wrote none.
+  /// The identity of the run that saved the checkpoint (run/run_past.h). It is empty
+  /// where no run saved the checkpoint, or an old release, which wrote no identity.
   std::string run;
   std::string build;
   std::string saved_at;  ///< UTC, ISO 8601
@@ -54,8 +54,8 @@ struct Manifest {
   /// wrong.
   static Manifest from_json(const Json& json, const std::string& what);
   static Manifest read(const fs::path& step_dir);
-  /// Returns whether another run than `of` saved this checkpoint. One that names no run
-  /// may be anybody's, and so may any where `of` is empty.
+  /// Returns whether another run than `of` saved this checkpoint. Returns false where
+  /// this checkpoint names no run, or `of` is empty, since then it may be the same run.
   bool is_strangers(const std::string& of) const;
   /// Returns the bytes of all files: the ranks' files, state and hf.
   uint64_t total_bytes() const;

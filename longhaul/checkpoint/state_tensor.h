@@ -14,7 +14,7 @@
 namespace longhaul::checkpoint {
 
 // The kinds of state that a checkpoint holds per parameter.
-inline constexpr const char* kWeight = "weight";  ///< in the dtype of the masters
+inline constexpr const char* kWeight = "weight";  ///< in the dtype of the master weights
 inline constexpr const char* kExpAvg = "exp_avg";
 inline constexpr const char* kExpAvgSq = "exp_avg_sq";
 

@@ -39,12 +39,12 @@ struct SafetensorsHeader {
   const SafetensorsEntry* find(std::string_view name) const;
 };
 
-/// Parses and checks a header. `prefix` holds at least the file's first
-/// 8 + header length bytes (or the whole file when that is shorter); `file_size` is the
-/// whole file's. Throws InputError that names `what` (the path), the byte offset or the
-/// tensor, what was expected and what was found. Refused are a length past the end, bad
-/// or deep JSON, duplicate names, unknown dtypes, byte lengths that do not fit shape and
-/// dtype, overlap, holes, and data after the end or missing there.
+/// Parses and checks a header. `prefix` holds at least the file's first 8 + header length
+/// bytes (or the whole file when that is shorter); `file_size` is the whole file's.
+/// Throws InputError that names `what` (the path), the byte offset or the tensor, what
+/// was expected and what was found. Refused are a length past the end, bad or deep JSON,
+/// duplicate names, unknown dtypes, byte lengths that do not fit shape and dtype,
+/// overlap, holes, and data after the end or missing there.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
                                            uint64_t file_size, const std::string& what);
 

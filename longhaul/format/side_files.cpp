@@ -91,7 +91,7 @@ std::optional<SideKind> kind_of(std::string_view name) {
   return std::nullopt;
 }
 
-/// Returns side files by name, also damaged ones.
+/// Returns the side files by their names, also damaged files.
 std::vector<std::string> named_side_files(const fs::path& dir) {
   std::vector<std::string> all = listed_names(dir);
   if (is_seen_directory(dir / kTemplateFolder)) {

@@ -16,8 +16,8 @@ int64_t product(const std::vector<int64_t>& values) {
   return result;
 }
 
-// Returns the largest box that starts at flat index `begin` and does not pass `end`: one
-// row of the deepest dim that is not aligned, or many rows of an outer dim.
+// The largest box from a flat index on that longest_step() finds: `rows` rows of `dim`,
+// with all elements of the dims behind it.
 struct Step {
   size_t dim;
   int64_t rows;

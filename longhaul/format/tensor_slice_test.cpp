@@ -117,7 +117,8 @@ TEST(TensorSlice, ReadingByRangesGivesWhatCopyingGivesForEveryWindow) {
   }
 }
 
-// Each element of the target that the source has names itself, and no other element does.
+// Each element of the target box that the source box has holds its flat index in the
+// tensor, and no other element does.
 TEST(TensorSlice, CopyMovesExactlyTheCommonElementsForEveryPairOfBoxes) {
   const std::vector<int64_t> shape = {3, 3, 2};
   std::vector<TensorSlice> boxes;

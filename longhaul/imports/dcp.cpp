@@ -256,8 +256,7 @@ DcpCheckpoint read_dcp(ForeignFiles& files, const fs::path& dir) {
 }
 
 // Returns the directories of one checkpoint: the path itself, or one per tensor-parallel
-// rank
-// ("tp4-0" ... "tp4-3").
+// rank ("tp4-0" ... "tp4-3").
 std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
   if (fs::exists(path / ".metadata")) return {path};
   static const std::regex pattern("tp(\\d{1,4})-(\\d{1,4})");

@@ -27,7 +27,8 @@ class KvHeads {
  private:
   void choose_order(const Mosaic& keys, const std::string& name);
   Mosaic head(const Mosaic& tensor, int64_t index) const;
-  /// Returns the sum of absolute differences between the copies if `order` is right.
+  /// Returns the sum of absolute differences between the copies of each head, if the
+  /// heads lie in `order`.
   double distance(const Mosaic& keys, KvOrder order) const;
   int64_t key_slot(int64_t head, int64_t copy, KvOrder order) const;
 

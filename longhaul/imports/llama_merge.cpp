@@ -135,7 +135,8 @@ class Merger {
     }
   }
 
-  // Returns one of two matrices of which each rank stacks its parts.
+  // Returns one of two matrices. Each rank's tensor has its part of both, one on top of
+  // the other.
   static Mosaic halves(const std::vector<Mosaic>& parts, int64_t which,
                        const std::string& name) {
     std::vector<Mosaic> rows;

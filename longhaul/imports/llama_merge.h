@@ -57,10 +57,9 @@ struct MergeReport {
 /// Makes the whole tensors of a Llama from the tensors of every rank, ranks[pp][tp].
 /// Undoes fused projections (qkv_proj.weight_qkv, qkv_proj.weight, gate_up_proj), copies
 /// of key heads, their order, Megatron's names, and stages that number their layers from
-/// 0. Throws
-/// InputError that names what is missing, unknown or ambiguous. The names are those of
-/// the model's description; a stored tied head is left out. The caller checks that all
-/// tensors are there.
+/// 0. Throws InputError that names what is missing, unknown or ambiguous. The names are
+/// those of the model's description; a stored tied head is left out. The caller checks
+/// that all tensors are there.
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
                                           const families::Network& network,

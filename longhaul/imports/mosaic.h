@@ -53,7 +53,7 @@ class Mosaic {
   void read(const ForeignFiles& files, const std::vector<int64_t>& offset,
             const std::vector<int64_t>& extent, format::DType dst,
             std::span<std::byte> out) const;
-  /// Reads the whole tensor in this way.
+  /// Reads the whole tensor as read() does.
   void read_all(const ForeignFiles& files, format::DType dst,
                 std::span<std::byte> out) const;
 
@@ -69,8 +69,8 @@ class Mosaic {
   std::vector<Piece> pieces_;
 };
 
-/// Counts the elements that differ in any bit between two mosaics of one shape. Reads in
-/// windows.
+/// Counts the elements that differ in any bit between two mosaics of one shape. Reads a
+/// part of each mosaic at a time.
 int64_t count_differences(const ForeignFiles& files, const Mosaic& a, const Mosaic& b);
 
 }  // namespace longhaul::imports

@@ -18,7 +18,7 @@ struct Access::State : std::enable_shared_from_this<State> {
   std::shared_ptr<LocalCopies> copies;
   std::map<std::string, std::shared_ptr<const Pieces>> pieces;  ///< by address
 
-  /// Passes a line to whoever was named last.
+  /// Passes a line to the `tell` of the last keep_copies().
   void tell_as_asked(const std::string& line) {
     std::function<void(const std::string&)> tell;
     {

@@ -20,9 +20,9 @@ struct CopyPlace {
 };
 
 /// What a program needs to read and write by address: a store, and copies on the local
-/// disk. All parts of the program share one, and with it the limit of requests in flight,
-/// but a mirror of checkpoints, which has a store of its own. Values that were copied
-/// from each other are the same one. Any thread may call it.
+/// disk. All parts of the program share one Access, and with it the limit of requests in
+/// flight. Only a mirror of checkpoints has a store of its own. A copy of an Access
+/// shares the state of the first one. Any thread may call it.
 class Access {
  public:
   Access();
@@ -49,7 +49,7 @@ class Access {
   void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
                       const std::function<bool(const std::string& name)>& comes_later,
                       std::string outline = {}) const;
-  /// Returns the pieces whose directory `dir` is; null where it is none of theirs.
+  /// Returns the Pieces whose dir() is `dir`; null where there are none.
   std::shared_ptr<const Pieces> pieces_at(const fs::path& dir) const;
 
  private:

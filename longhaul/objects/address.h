@@ -28,12 +28,12 @@ bool is_address(const fs::path& path);
 /// Reads "s3://BUCKET/KEY". Slashes at the end do not count: people write them behind
 /// directories. Throws InputError for a text without a bucket, and for a bucket's name
 /// that no store allows. Also throws InputError for a key with an empty part, "." or
-/// "..", and for what looks like secrets in the address
-/// ("KEY:SECRET@bucket", "?access_key=").
+/// "..", and for what looks like secrets in the address ("KEY:SECRET@bucket",
+/// "?access_key=").
 Address parse_address(const fs::path& path);
 
-/// Does what parse_address() does for an address whose key may be a pattern. There "?"
-/// stands for a character where it does not begin options_in().
+/// Does what parse_address() does for an address whose key may be a pattern. In a pattern
+/// "?" stands for any character, unless options begin with it (options_in()).
 Address parse_pattern(const fs::path& path);
 
 /// Returns whether the parts of a key can be names of directories and of a file: none is

@@ -53,8 +53,8 @@ bool has_secret(const FoundAddress& found) {
   const size_t colon = authority.find(':');
   const size_t options = std::min(options_in(found.rest), found.rest.size());
   if (!found.of_store) {
-    // A port stands behind the colon, a user's name alone before the @, or an image's
-    // digest behind it.
+    // No password is a port behind the colon, a user's name alone before the @, or an
+    // image's digest behind the @.
     const bool has_password = at != std::string_view::npos && colon < at &&
                               !authority.substr(at).starts_with("@sha256:");
     return has_password ||

@@ -12,8 +12,8 @@ std::string address_problem(const std::string& path);
 /// Returns what to say of a text in which an address with credentials stands
 /// ("s3://KEY:SECRET@bucket"), that of an object with options ("?access_key="), or one
 /// that is signed ("?X-Amz-Signature="). It is empty for any other text, and repeats no
-/// secret. Whoever takes words of people asks this first, since what is refused is
-/// printed.
+/// secret. Must be called before words that a person typed are refused, since the error
+/// prints them.
 std::string secret_problem(std::string_view text);
 
 }  // namespace longhaul::objects

@@ -19,13 +19,14 @@ constexpr size_t kDigits = 32;
 /// and others.
 constexpr uint64_t kPartMegabytes[] = {8,  10, 5,  16,  15,  20,  25,
                                        32, 50, 64, 100, 128, 256, 512};
-/// Sizes of parts that are tried where an object may have any of them: each of them costs
-/// an MD5 of all its bytes.
+/// The most sizes of parts that are all tried, usual or not: each size costs an MD5 of
+/// all bytes of the object.
 constexpr uint64_t kMostSizes = 4;
 constexpr uint64_t kMegabyte = uint64_t{1} << 20;
 
-/// Returns the sizes of parts, in MiB, of which an object may have this many: all whole
-/// ones where these are few, as they are of many parts, else the usual ones.
+/// Returns the sizes in MiB that the parts of an object of `size` bytes in `parts` parts
+/// may have. Returns all whole sizes where there are at most kMostSizes, else the usual
+/// sizes.
 std::vector<uint64_t> part_megabytes(uint64_t size, uint64_t parts) {
   if (parts == 0 || parts > size / kMegabyte + 1) return {};
   const auto count = [&](uint64_t megabytes) {

@@ -26,14 +26,15 @@ class EtagProof {
   bool is_plain() const { return parts_ == 0; }
 
   void update(std::span<const std::byte> bytes);
-  /// Ends the bytes. Returns whether the ETag is that of these bytes, or says nothing of
-  /// them. The other functions but digest() are not called any more.
+  /// Must be called after the last bytes. Returns whether the ETag is that of these
+  /// bytes, or cannot be compared with them. Afterwards only digest() may be called.
   bool fits();
-  /// Returns what the bytes have for an ETag, after fits(): equal for equal bytes.
+  /// Returns the ETag that the bytes themselves have, once fits() was called. It is equal
+  /// for equal bytes.
   const std::string& digest() const { return digest_; }
 
  private:
-  /// What an object has for an ETag, if its parts have `part_bytes`.
+  /// The ETag that an object has if its parts have `part_bytes`, while it is computed.
   struct Sum {
     uint64_t part_bytes = 0;
     uint64_t left = 0;  ///< bytes of the part that are still to come

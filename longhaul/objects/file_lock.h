@@ -4,8 +4,9 @@
 
 namespace longhaul::objects {
 
-/// A lock on a file, which the system releases when the process ends. A process that was
-/// forked meanwhile has the descriptor, too, so that closing it alone releases nothing.
+/// A lock on a file, which the system releases when the process ends. A child process
+/// that is forked in between has the descriptor too, so the lock is released by
+/// release(), not by closing the file.
 class FileLock {
  public:
   /// Opens the file, and makes it where it is not there. Takes no lock yet. Throws
@@ -16,17 +17,19 @@ class FileLock {
 
   /// Takes the lock (LOCK_EX or LOCK_SH of sys/file.h), or changes its kind. Returns
   /// false where another FileLock has it. Throws InputError where the file system has no
-  /// such locks. Where the file was removed, it is made anew, and that one is locked.
+  /// such locks. Where the file was removed meanwhile, makes it anew and locks the new
+  /// file.
   bool take(int kind);
-  /// Removes the file. The caller has the lock (LOCK_EX), which guards nothing more.
+  /// Removes the file. The caller must hold the lock (LOCK_EX), and what the lock guarded
+  /// must be gone.
   void remove();
   /// Gives the lock back.
   void release();
-  /// Notes in the file's time that what it locks is used now.
+  /// Sets the file's time to now, which says when what the lock guards was last used.
   void touch();
 
  private:
-  /// Returns whether the file that is open has its name still.
+  /// Returns whether `path_` still names the file that is open.
   bool is_there() const;
 
   fs::path path_;

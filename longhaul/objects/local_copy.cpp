@@ -44,12 +44,13 @@ constexpr const char* kByEtag = "by_etag";  ///< whether fetch() has compared th
 constexpr const char* kPlanned = "planned";
 constexpr const char* kRoom = "room";
 constexpr int kFilesAtOnce = 4;
-/// How often an object is fetched that comes with another wrong hash each time.
+/// The most times that an object is fetched that comes with another wrong hash each time.
 constexpr int kMostFetches = 4;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
-/// What copies without a limit leave free of a disk, on which checkpoints may lie as
-/// well: one part of so many, and so much at most. A run that waits takes that, too.
+/// Copies without a limit leave one part in kFreeShare of the disk free, and at most
+/// kMostFree bytes, since checkpoints may lie on it as well. Copies for a run that waits
+/// take these too.
 constexpr uint64_t kFreeShare = 20;
 constexpr uint64_t kMostFree = 20'000'000'000;
 /// How long to wait for the room of copies that others use.
@@ -67,8 +68,8 @@ struct Unused {
 /// What the copies of all processes take.
 struct Taken {
   std::vector<Unused> copies;  ///< the longest unused first
-  uint64_t bytes = 0;          ///< of the copies and of those that are being fetched
-  uint64_t coming = 0;         ///< what those have not on the disk yet
+  uint64_t bytes = 0;          ///< of all copies, also while they are fetched
+  uint64_t coming = 0;         ///< what is still to be fetched of these bytes
 };
 
 /// Returns how many bytes of a directory's files are on the disk, while others write.
@@ -159,10 +160,12 @@ struct LocalCopies::State {
     }
   }
 
-  /// Throws where the files have not the sizes of the record, and where a file has not
-  /// its hash that this boot has not compared since it was written. The hash is that of
-  /// what came: where nobody compared that with the ETag or with the hash that a store
-  /// records, as earlier versions of this program did not, this does.
+  /// Throws where a file has another size than copy.json says, or another hash. The hash
+  /// of a file is not computed again where that was done after the file was written and
+  /// since the machine booted. Throws as well where the hash is not that of the object's
+  /// record (RecordedHashes). Where copy.json does not say that the ETags were compared,
+  /// as earlier versions of this program did not, compares the files that it hashes with
+  /// them too.
   void prove(const CopyContent& content, const Address& address) {
     const fs::path copy = copy_dir(content.id);
     learn(content, address, copy);
@@ -203,7 +206,7 @@ struct LocalCopies::State {
     write_text_atomic(copy / kProved, boot_of_machine() + "\n");
   }
 
-  /// Returns whether a copy is there and sound. One that is not is deleted.
+  /// Returns whether a copy is there and whole. Deletes a copy that is not whole.
   bool is_good(const CopyContent& content, const Address& address) {
     const std::string& id = content.id;
     if (!is_seen(copy_dir(id) / kRecord)) {
@@ -261,8 +264,8 @@ struct LocalCopies::State {
     return all;
   }
 
-  /// Removes the lock of a version of which there is no copy any more, and what killed
-  /// processes have left of it.
+  /// Removes the lock file of a copy that is not there any more, and what killed
+  /// processes have left of the copy.
   void remove_leftovers(const fs::path& file, const std::string& id) const {
     FileLock lock(file);
     if (!lock.take(LOCK_EX)) return;
@@ -277,7 +280,7 @@ struct LocalCopies::State {
   fs::space_info space() const {
     return requests.space ? requests.space() : fs::space(dir);
   }
-  /// Returns what copies leave free of a disk.
+  /// Returns the bytes of a disk that copies leave free.
   uint64_t left_free(const fs::space_info& disk, bool waits) const {
     if (waits || most_bytes > 0) return 0;
     return std::min<uint64_t>(disk.capacity / kFreeShare, kMostFree);
@@ -352,11 +355,11 @@ struct LocalCopies::State {
                                        human_bytes(left)));
   }
 
-  /// Returns the hash of an object's file that must have the one of a record. Fetches the
-  /// object again where it came with another hash. Where that comes again, the object is
-  /// damaged in the store, which is an InputError. Where the record is one of several
-  /// below the address, as of the steps of a run, a reader may want another one: then it
-  /// is only told.
+  /// Returns the hash of an object's file, which must be the recorded one
+  /// (RecordedHashes). Fetches the object again where it came with another hash. Where
+  /// the same wrong hash comes twice, the object is damaged in the store: throws
+  /// InputError. Only tells it where the record lies deeper below the address, as that of
+  /// one step of a run: a reader may want another step.
   std::string prove_recorded(const ObjectInfo& object, const Address& address,
                              const fs::path& file, std::string came) const {
     const auto known = recorded.of(object.address);
@@ -433,7 +436,7 @@ struct LocalCopies::State {
     say(fmt::format("fetched {} of {}", human_bytes(content.bytes), address.text()));
   }
 
-  /// Has a copy here, and holds it once more.
+  /// Fetches a copy where it is not there, and counts one more user of it.
   void take(const CopyContent& content, const Address& address, bool waits) {
     {
       const std::lock_guard guard(mutex);

@@ -15,13 +15,13 @@ namespace longhaul::objects {
 /// The requests that copies need, which ObjectStore explains. A test gives its own.
 struct CopyRequests {
   std::function<std::optional<ObjectInfo>(const Address&)> look;
-  /// Returns versions, too.
+  /// The objects that it returns have versions.
   std::function<std::vector<ObjectInfo>(const Address&)> list;
   std::function<std::string(const ObjectInfo&, const fs::path&)> fetch;
-  /// Throws where nobody is to wait for other processes any more; may be empty.
+  /// Called again and again while a copy waits for other processes. What it throws ends
+  /// the wait. May be empty.
   std::function<void()> go_on = {};
-  /// Returns how large the disk is, and what of it is free; empty: the file system says
-  /// it.
+  /// Returns the size of the disk and its free bytes. Empty: the file system is asked.
   std::function<fs::space_info()> space = {};
 };
 
@@ -46,24 +46,25 @@ class LocalCopies {
               std::shared_ptr<CopyPaths> paths = {});
   ~LocalCopies();
 
-  /// Compares each copy that is asked for from now on with its hashes, also where this
-  /// boot of the machine has done that: a file may have been damaged since then.
+  /// Compares each copy that is asked for from now on with its hashes, also where that
+  /// was done since the machine booted: a file may have been damaged since then.
   void prove_anew();
 
   /// Returns the path of a copy of one object, or of all objects below a prefix with
   /// their names. The copy stays while this LocalCopies lives. Where another process
   /// fetches the same, waits for it. Objects below a prefix whose keys are no paths
-  /// (is_path()) are passed over and told. Throws InputError where neither an object nor
-  /// a prefix is there, where the objects' names cannot be those of files, and where the
-  /// copy would not fit into `most_bytes` or on the disk.
+  /// (is_path()) are passed over, and `tell` gets a line. Throws InputError where neither
+  /// an object nor a prefix is there, where the objects' names cannot be those of files,
+  /// and where the copy would not fit into `most_bytes` or on the disk.
   fs::path get(const Address& address);
 
   /// Returns the path of a copy of some objects below a prefix, whose versions are known.
   /// They have their names below that path. The copy stays while the result lives; then
   /// it may go when others need its room. Throws InputError for an object that has
   /// another version, and names it. Where there is no room, `waits` says to wait a minute
-  /// for others to let go of their copies before that is an InputError. It is for a run
-  /// under way, which may take what copies leave free of the disk.
+  /// for others to let go of their copies before that is an InputError. A run under way
+  /// sets `waits`. Then a copy may also take the share of the disk that is otherwise left
+  /// free.
   std::shared_ptr<const fs::path> hold(const Address& prefix,
                                        std::vector<ObjectInfo> objects, bool waits);
   /// Notes that copies of objects below a prefix will take `bytes`, while the result

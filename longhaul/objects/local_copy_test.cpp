@@ -21,8 +21,8 @@ namespace {
 
 constexpr uint64_t kSize = 1 << 20;
 
-/// A cache on a disk of which a test says how much is free. Each LocalCopies has locks of
-/// its own, as another process has.
+/// A cache on a disk whose free bytes a test sets. Each LocalCopies has locks of its own,
+/// as another process has.
 class LocalCopiesTest : public testing::Test {
  protected:
   LocalCopies copies() {

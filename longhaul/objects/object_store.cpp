@@ -39,10 +39,10 @@ namespace {
 /// and left behind: where its disk hangs, SIGKILL does not end it either.
 constexpr std::chrono::seconds kEndSeconds{5};
 constexpr double kUsualPatience = 120.0;
-/// How often a small object is read whose bytes do not fit its ETag.
+/// The most times that a small object is read whose bytes do not fit its ETag.
 constexpr int kMostReads = 5;
 
-/// Returns what ends a request once stop() was called.
+/// Returns the error that a request throws once stop() was called.
 TemporaryError stopped_error() {
   const int signal = system::raised_signal().number;
   if (signal == 0) return {"objects", "no more requests are sent to the store"};
@@ -159,7 +159,8 @@ struct ObjectStore::State {
       }
     }
 
-    /// A process that has lost its socket may still write here, so each has its own.
+    /// A process that has lost its socket may still write to this memory, so each process
+    /// has memory of its own.
     std::shared_ptr<SharedPlaces> memory = std::make_shared<SharedPlaces>();
     const pid_t maker = ::getpid();
     Descriptor socket;
@@ -180,7 +181,7 @@ struct ObjectStore::State {
   ObjectCounts earlier;  ///< of processes that have ended
   bool stopped = false;
 
-  /// The caller has `mutex`.
+  /// The caller must hold `mutex`.
   void require_going() const {
     if (stopped) throw stopped_error();
   }
@@ -219,7 +220,7 @@ struct ObjectStore::State {
     one.waiting.clear();
   }
 
-  /// Returns what ends the requests of a process that is gone.
+  /// Returns the error for the requests to a process that has ended.
   static TemporaryError end_of(const Service& one) {
     if (one.stopped) return stopped_error();
     return {"objects",

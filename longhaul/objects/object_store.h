@@ -24,7 +24,7 @@ struct ObjectInfo {
 /// Reads and writes objects of an S3-compatible store. A process of its own does the
 /// work: the program longhaul-objects beside this one. The first request starts the
 /// process, which ends with this object. So this program holds no connection and no
-/// secret, has no thread of that library, and may fork.
+/// secret, has no thread of the S3 library, and may fork.
 ///
 /// Region, endpoint, credentials and the file of certificates come from the environment's
 /// usual variables and the files of ~/.aws (docs/objects.md). A request that fails for a
@@ -59,10 +59,10 @@ class ObjectStore {
   /// when it is opened for the first time. Call prove_unchanged() when everything has
   /// been read and before the bytes are trusted.
   void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
-  /// Returns whether the bytes of an object may be taken that do not fit its ETag, and of
-  /// which EtagProof has made `digest`. Reads the object again. They may where they come
-  /// again, and the store's ETags need not be made of MD5s. Throws InputError where they
-  /// come again, and the ETags should be.
+  /// Returns whether the bytes of an object may be used although they do not fit its
+  /// ETag. `digest` is EtagProof::digest() of the bytes. Reads the object again, and
+  /// returns true where the same bytes come again and the store's ETags need not be MD5s.
+  /// Throws InputError where the same bytes come again and the ETags should be MD5s.
   bool came_right(const ObjectInfo& object, const std::string& digest);
   /// Returns `count` bytes from `offset` on as read() reads them, without a copy between
   /// the processes; kPlaceBytes at most. They may outlive this object.
@@ -75,12 +75,14 @@ class ObjectStore {
   /// Copies a whole object to a new local file, by several requests at once, and syncs
   /// it. Returns the file's hash (combine_hashes of its blocks, base/hash.h). Where it
   /// throws no file is left. Proves that the object is unchanged, and that the bytes fit
-  /// its ETag: others are fetched again, and count where came_right() lets them.
+  /// its ETag. Bytes that do not fit are fetched again, and are used where came_right()
+  /// returns true.
   std::string fetch(const ObjectInfo& object, const fs::path& to);
   /// Copies a local file to an object, which is replaced as a whole or not at all.
-  /// Returns the hash of what was sent, as fetch() does. AWS's store compares checksums;
-  /// of another one the object is read back and compared. Throws TemporaryError where
-  /// these differ, and InputError where the file changes its length meanwhile.
+  /// Returns the hash of what was sent, as fetch() does. The store of AWS compares
+  /// checksums itself; from other stores the object is read back and compared. Throws
+  /// TemporaryError where the bytes differ, and InputError where the file changes its
+  /// length meanwhile.
   std::string put(const fs::path& from, const Address& to);
   /// Makes an object of a text.
   void put_text(const std::string& text, const Address& to);

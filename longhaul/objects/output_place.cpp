@@ -27,7 +27,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// An object that says whose upload is under way, and shows whether one can be made.
+/// The object that says whose upload is under way. Making it shows that objects can be
+/// made.
 constexpr std::string_view kClaim = ".longhaul-upload";
 constexpr int kUploadsAtOnce = 4;
 constexpr auto kUploadLockWait = std::chrono::milliseconds(10);
@@ -100,7 +101,8 @@ std::string new_token() {
 }
 
 /// Claims an address for an upload, and shows that objects can be made and deleted there.
-/// A store has no locks, so another upload loses its claim: it may have died.
+/// A store has no locks, so this replaces the claim of another upload, which may have
+/// died.
 void claim(const OutputRequests& store, const Address& address,
            const std::string& token) {
   store.put_text(token, address / kClaim);
@@ -110,9 +112,9 @@ void claim(const OutputRequests& store, const Address& address,
 
 using Versions = std::map<std::string, std::string>;  ///< of objects, by their keys
 
-/// Returns an object that shows that below an address there is more than what an upload
-/// has sent, or less; nothing where there is just that. A claim that is there has to have
-/// this token.
+/// Returns an object below an address that shows another upload: one that is not in
+/// `sent` with its version, one of `sent` that is absent, or the claim where its text is
+/// not `token`. Returns nothing where there is no such object.
 std::optional<Address> sign_of_another(const OutputRequests& store, const Address& to,
                                        const std::string& token, const Versions& sent) {
   Versions absent = sent;
@@ -130,22 +132,23 @@ std::optional<Address> sign_of_another(const OutputRequests& store, const Addres
 /// An upload to addresses that were claimed.
 class Upload {
  public:
-  /// `state` always says what is there; these outlive the upload.
+  /// Keeps a text in `state` that says what is at the addresses. The references must
+  /// outlive the upload.
   Upload(const OutputRequests& store, const Names& last, std::string token,
          std::string& state)
       : store_(store), last_(last), token_(std::move(token)), state_(state) {}
 
   /// Copies the files of a directory to an address, where they replace the objects `old`.
-  /// What makes the old ones count goes first, since no reader may take a mixture for
-  /// whole. Returns a line for people.
+  /// Deletes the old files of `last` first, since no reader may take a mixture of old and
+  /// new files for whole. Returns a line for people.
   std::string replace_objects(const std::vector<Address>& old, const fs::path& dir,
                               const Address& to);
 
  private:
-  /// Ends the upload where sign_of_another() finds something. What lies at the address
-  /// may be of two uploads, so that it must not count. Its claim tells the other one the
-  /// same. What counts below the address, in a directory that is not of this upload,
-  /// stays.
+  /// Ends the upload where sign_of_another() finds something. Then the address may hold
+  /// files of two uploads, so its files of `last` are deleted and nothing counts as
+  /// whole. The claim is replaced, so that the other upload ends too. Files of `last` in
+  /// directories below the address that this upload has not sent stay.
   void refuse_mixture(const Address& to, const std::string& token);
   void put(const fs::path& file, const Address& place);
   bool comes_last(const fs::path& file) const { return is_among(last_, file); }
@@ -155,7 +158,7 @@ class Upload {
   std::string token_;
   std::string& state_;
   std::mutex sending_;
-  Versions sent_;  ///< to the address that replace_objects() is at
+  Versions sent_;  ///< objects that replace_objects() has sent so far to its address
 };
 
 void Upload::refuse_mixture(const Address& to, const std::string& token) {
@@ -209,7 +212,8 @@ std::string Upload::replace_objects(const std::vector<Address>& old, const fs::p
   }
   refuse_mixture(to, token_);
   std::for_each(first_last, final, send);
-  // A whole directory holds no claim. Another upload that finds it gone puts one there.
+  // A directory that is whole has no claim, so the claim is deleted before the final file
+  // is sent.
   refuse_mixture(to, token_);
   store_.remove(to / kClaim);
   send(*final);
@@ -384,8 +388,8 @@ void OutputPlace::forget_directories() const {
 
 std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& there,
                                                    const Address& address) const {
-  // An upload that has its last object is whole, also where another process has made that
-  // object, and is not ours to replace.
+  // Where the object that is made last is there, an ended upload is whole, so this call
+  // does not go on with it. Another process may have made that object.
   const auto is_last = [&](const Address& one) { return one.key == last_key_; };
   const bool goes_on = !ours_.empty() && std::ranges::none_of(there, is_last);
   const auto replaced = [&](const Address& one) {

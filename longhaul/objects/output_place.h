@@ -27,15 +27,15 @@ struct OutputRequests {
 struct OutputUse {
   /// The file at the top of a directory that may be replaced; empty: none may.
   std::string replaces = {};
-  bool goes_on = false;  ///< with what an ended call left
-  int processes = 1;     ///< that write together
+  bool goes_on = false;  ///< whether the verb goes on with what an ended call has left
+  int processes = 1;     ///< number of processes that write together
   /// The ending of the name of a second directory, beside the first; empty: none.
   std::string beside = {};
   /// The names of the files that make a directory count, whatever verb has written it, so
   /// that these files come after all others, in this order.
   std::vector<std::string> last = {};
-  /// Get a line for people: what was uploaded, and after a failure what is where. Both
-  /// may be empty.
+  /// Both get a line for people and may be empty: `tell` what was uploaded, `warn` what
+  /// an upload that failed has left and where.
   std::function<void(const std::string&)> tell = {};
   std::function<void(const std::string&)> warn = {};
 };
@@ -63,12 +63,13 @@ class OutputPlace {
   /// paths of copies.
   std::string as_named(std::string text) const;
 
-  /// Copies what was written to the address, and what lies beside it, the files that
-  /// make it count at the end, and deletes the directories. What it replaces is deleted
-  /// only once it was shown that objects can be made there. Throws InputError, and
-  /// deletes nothing, where other objects have come to lie there. Throws InputError as
-  /// well where another upload to the address is found; then nothing there counts as
-  /// whole. Does nothing where a path was named.
+  /// Copies the directory to the address, and the second directory (OutputUse::beside)
+  /// beside it. The files of OutputUse::last come at the end. Then deletes the
+  /// directories. Deletes the objects that it replaces only once it was shown that
+  /// objects can be made there. Throws InputError, and deletes nothing, where other
+  /// objects have come to lie there. Throws InputError as well where another upload to
+  /// the address is found; then nothing there counts as whole. Does nothing where a path
+  /// was named.
   void upload() const;
 
  private:
@@ -76,13 +77,15 @@ class OutputPlace {
     fs::path dir;
     Address address;
   };
-  /// Takes the locks of the places, files in this directory.
+  /// Takes the locks of `places_`, which are files in the directory `uploads`.
   void take_locks(const fs::path& uploads);
-  /// Throws the InputError of an address that is not to be replaced, because of `kept`.
+  /// Throws InputError that says that the address is not replaced because of its object
+  /// `kept`.
   [[noreturn]] void refuse_to_replace(const Address& kept, const Address& address) const;
-  /// Returns whether an upload that was ended has sent all that lies here.
+  /// Returns whether an upload that was ended has sent all files of the local
+  /// directories.
   bool was_sent() const;
-  /// Deletes what an upload that is whole needs no more.
+  /// Deletes the local directories and `begun_`, once the upload is whole.
   void forget_directories() const;
   /// Returns what lies below an address. Throws InputError where any of it must stay.
   std::vector<Address> objects_to_replace(const Address& address) const;
@@ -97,11 +100,12 @@ class OutputPlace {
   CopyPaths named_;            ///< the path, where it stands for an address
   std::vector<Place> places_;  ///< empty for a path
   std::vector<FileLock> locks_;
-  /// The file that is there while an upload goes on, or was ended. It has the keys of all
-  /// objects that the upload makes or replaces, first the one that is made last.
+  /// The local file that is there while an upload goes on, or after it was ended. It has
+  /// the keys of all objects that the upload makes or replaces, first the one that is
+  /// made last.
   fs::path begun_;
-  std::set<std::string> ours_;  ///< the keys in it
-  std::string last_key_;        ///< the first of them
+  std::set<std::string> ours_;  ///< the keys in `begun_`
+  std::string last_key_;        ///< the first key in `begun_`
 };
 
 }  // namespace longhaul::objects

@@ -13,12 +13,12 @@
 namespace longhaul::objects {
 namespace {
 
-/// When a fetch ahead is tried again, which found no room or no store.
+/// The wait before a fetch ahead is tried again that has failed.
 constexpr auto kTryAgain = std::chrono::seconds(2);
 
 }  // namespace
 
-/// What the fetches ahead have come to. The thread of a fetch shares it.
+/// The state of the fetches ahead, which this object and the thread of a fetch share.
 struct Pieces::Ahead {
   std::mutex mutex;
   bool busy = false;

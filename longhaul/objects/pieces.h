@@ -16,9 +16,9 @@ namespace longhaul::objects {
 /// below the prefix. Any thread may call it.
 class Pieces {
  public:
-  /// `objects` are all objects below `prefix`. Copies those at once that are not to come
-  /// later. `outline` is what a reader has to know of these. Throws what
-  /// LocalCopies::hold() throws.
+  /// `objects` are all objects below `prefix`. Copies those at once for which
+  /// `comes_later` is false. `outline` is a text about the objects that a reader may ask
+  /// for. Throws what LocalCopies::hold() throws.
   Pieces(std::shared_ptr<LocalCopies> copies, Address prefix,
          const std::vector<ObjectInfo>& objects,
          const std::function<bool(const std::string& name)>& comes_later,

@@ -41,7 +41,7 @@ struct Head {
   uint64_t number = 0;
   uint64_t text_bytes = 0;
   uint64_t data_bytes = 0;
-  ObjectCounts counts = {};  ///< of answers
+  ObjectCounts counts = {};  ///< set in answers
 };
 
 /// Most bytes of a request's or an answer's text: a listing of ten million objects.

@@ -112,8 +112,9 @@ void add_tokenizer_files(Inspection& result, const fs::path& dir) {
     result.lines.emplace_back("  note: there is no tokenizer, so text cannot be read");
 }
 
-/// Adds what a tokenizer whose files are whole says of text; `path` is a directory or a
-/// file. A model whose tokenizer this program does not read is no less complete.
+/// Adds the warnings of a tokenizer whose files are whole, or why it cannot be used;
+/// `path` is a directory or a file. A model whose tokenizer this program does not read is
+/// no less complete.
 void add_tokenizer(Inspection& result, const fs::path& path) {
   try {
     const auto loaded = tokenizer::Tokenizer::load(path);

@@ -14,7 +14,8 @@ struct RunVerdict {
   int64_t whole = 0;
   uint64_t bytes = 0;               ///< bytes that were read of whole checkpoints
   std::vector<std::string> broken;  ///< what is wrong with each broken checkpoint
-  /// Checkpoints with read errors that may pass: nothing more is known of these.
+  /// Checkpoints that could not be read for a reason that may pass. It is not known
+  /// whether they are whole.
   std::vector<std::string> unasked;
 };
 

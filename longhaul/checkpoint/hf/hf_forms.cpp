@@ -239,9 +239,9 @@ std::string usual_name(const std::string& name, const ModelDescription& model,
 
 using Names = std::map<std::string, format::TensorSlice>;
 
-/// Returns the parameters that files hold in their other form (other_form). A tensor that
-/// has another shape is left to the check of the tensors, and so is a tensor beside one
-/// of its parameters.
+/// Returns the parameters that files hold in their other form (other_form). A tensor of
+/// another shape is left out, and so is a tensor where one of its parameters is in the
+/// files as well: the check of the tensors reports these.
 std::vector<Made> made_of_other_forms(const ModelDescription& model, const Names& files) {
   std::map<std::string, std::vector<Made>> found;
   std::set<std::string> doubtful;

@@ -9,9 +9,10 @@ namespace longhaul::checkpoint {
 
 // Most families have the same tensors in Hugging Face's files as in this program. Other
 // families store them in another form (StoredForm: fused, transposed). Files of other
-// versions have other names, or other_form of ParameterDescription. These functions
-// present a source in either form, whichever form its files have; they return the source
-// itself where nothing has to change.
+// versions of transformers have other names, or the form
+// ParameterDescription::other_form. These functions present a source in either form,
+// whichever form its files have; they return the source itself where nothing has to
+// change.
 
 using SharedSource = std::shared_ptr<const WeightsSource>;
 

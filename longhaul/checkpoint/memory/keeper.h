@@ -34,7 +34,7 @@ std::vector<int> choose_holders(const std::vector<std::string>& machines);
 /// What a call of keep() took on the training thread.
 struct KeepReport {
   double seconds = 0.0;
-  double waited = 0.0;  ///< seconds of waiting for other ranks and for the copy before
+  double waited = 0.0;  ///< seconds of waiting for other ranks and the last step's copy
   /// False where state.json has outgrown its room, so that the step is not kept.
   bool whole = true;
 };

@@ -18,8 +18,8 @@ namespace longhaul::checkpoint {
 fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
                           const std::string& job);
 
-/// Makes the directory, for this user alone; in /dev/shm removes those that earlier runs
-/// of this user have left for too long. Throws InputError when it, or
+/// Makes the directory, for this user alone; in /dev/shm also removes the directories
+/// that earlier runs of this user have left there long ago. Throws InputError when it, or
 /// LONGHAUL_MEMORY_DIR, belongs to another user, may be entered by others, or is a link.
 void make_memory_directory(const fs::path& dir);
 
@@ -36,8 +36,8 @@ void remove_parts(const fs::path& dir,
 uint64_t free_memory_for(const fs::path& dir);
 
 // The key of a run says which parts belong to its past. The key stands in memory.json of
-// the run's directory; it has 32 hex digits. Parts with another key are of a past that
-// has not happened: the run was begun anew, or rolled back.
+// the run's directory; it has 32 hex digits. Parts with another key do not count any
+// more: the run was begun anew, or rolled back, after they were written.
 
 /// Returns the run's key; nothing where the run has none that can be read.
 std::optional<std::string> read_run_key(const fs::path& run_dir);

@@ -71,7 +71,8 @@ struct PartPlan {
 /// Returns the plan of a part with these tensors, one after the other.
 PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout);
 
-/// Writes a part: its owner does, or messages from its owner do.
+/// Writes a part: the rank that owns it by write(), another machine by messages from that
+/// rank.
 class PartWriter {
  public:
   PartWriter() = default;

@@ -31,7 +31,7 @@ bool is_export(const fs::path& dir) {
   return has(kModelConfig) && (has("model.safetensors") || has(kWeightsIndex));
 }
 
-/// Returns what changes when a file is written again.
+/// Returns the size and the time of a file, which change when it is written again.
 std::string state_of(const fs::path& file) {
   const auto time = fs::last_write_time(file).time_since_epoch();
   return fmt::format("{} {}", fs::file_size(file), time.count());
@@ -178,7 +178,8 @@ std::vector<fs::path> MirrorExports::find() const {
   return found;
 }
 
-/// Adds those in `dir`, which lies above `depth` levels of names.
+/// Adds the pages and exports in `dir`, whose entries lie `depth` levels below the run's
+/// directory.
 void MirrorExports::find_below(const fs::path& dir, int depth,
                                std::vector<fs::path>& found) const {
   std::error_code absent;

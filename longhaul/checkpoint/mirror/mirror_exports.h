@@ -37,8 +37,8 @@ class MirrorExports {
   bool busy() const;
 
  private:
-  /// Files, by their names in the run's directory, of which the last says that the others
-  /// are all there.
+  /// The names of files in the run's directory that belong together. The last file makes
+  /// the others count, so it is copied last.
   using Group = std::vector<std::string>;
 
   void run();

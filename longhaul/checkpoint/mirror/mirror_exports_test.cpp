@@ -17,7 +17,8 @@ using testing::kMirrorRun;
 using testing::TempDir;
 using testing::write_file;
 
-/// A directory of a run, of which each call of copied() is one look.
+/// A directory of a run. Each call of copied() lets MirrorExports look at it once, and
+/// returns the names that were copied.
 struct Exporting {
   std::vector<std::string> copied() {
     store.order.clear();

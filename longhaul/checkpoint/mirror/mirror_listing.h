@@ -39,11 +39,11 @@ struct MirrorStep {
 };
 
 /// What one look at a mirror has found, and what was changed through this object since.
-/// Where a function throws, the object may not know the mirror any more.
+/// After a function has thrown, the object may differ from the mirror.
 class MirrorListing {
  public:
-  /// Lists the mirror of `run`, or one step of it. What another run has saved there is no
-  /// checkpoint of it, and stays as it is. With an empty `run` everything counts.
+  /// Lists the mirror of `run`, or one step of it. Checkpoints that another run has saved
+  /// there do not count, and stay as they are. With an empty `run` everything counts.
   explicit MirrorListing(MirrorStore& store, std::string run = {},
                          std::optional<int64_t> step = std::nullopt);
 

@@ -8,10 +8,10 @@
 namespace longhaul::checkpoint {
 
 /// Copies a checkpoint of a mirror into a directory of checkpoints, and returns its step
-/// directory. The files come into a temporary directory beside it, each is compared with
-/// its hash in the manifest, and manifest.json appears last: whatever interrupts it, a
-/// part is no checkpoint. Throws InputError where a file is not what the manifest says,
-/// and where the step is there already. `tell` gets a line every ten seconds, and
+/// directory. The files are copied into a temporary directory beside it, each is compared
+/// with its hash in the manifest, and manifest.json appears last. So a copy that was
+/// interrupted is no checkpoint. Throws InputError where a file is not what the manifest
+/// says, and where the step is there already. `tell` gets a line every ten seconds, and
 /// `complete` is called before manifest.json appears; both may be empty. Removes what
 /// fetches that were killed have left.
 fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,

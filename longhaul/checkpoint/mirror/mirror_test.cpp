@@ -159,8 +159,8 @@ TEST(Mirror, WhatAPastHasLeftUnderTheSameNamesIsGoneBeforeNewFilesCome) {
 
 const std::string kAnotherRun(32, 'b');
 
-/// A directory of checkpoints, whose starts claim the mirror. A copy of it is one of the
-/// directory.
+/// A directory of checkpoints, whose starts claim the mirror. A copy of the object stands
+/// for a copy of the directory.
 struct Place {
   run::CheckpointsMarker marker;
   std::vector<std::string> given_up = {};
@@ -243,8 +243,8 @@ TEST(Mirror, AStartThatWasKilledWhileItClaimedTheMirrorShutsNobodyOut) {
   DirectoryStore store;
   Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
-  // One start notes a name and is killed before it writes the name. Another start writes
-  // its name and is killed before it learns so.
+  // One start notes a name in the marker and is killed before the mirror has the name.
+  // Another start gives the mirror its name and is killed right afterwards.
   place.marker.names.push_back(run::new_identity());
   place.claim(store);
   place.claim(store);

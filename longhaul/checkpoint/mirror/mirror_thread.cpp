@@ -145,8 +145,8 @@ void MirrorThread::run() {
   stopped_ = true;
 }
 
-/// Does rank 0's work: what was asked for, one after the other, and while nothing is
-/// asked for, the step that has failed.
+/// Does the work of rank 0: one request of the training thread after the other. While
+/// there is no request, it tries the step again that has failed.
 void MirrorThread::lead() {
   while (true) {
     std::optional<int64_t> back;
@@ -241,7 +241,8 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const fs::path dir = options_.checkpoints / run::step_directory_name(wanted.step);
   const Manifest manifest = Manifest::read(dir);
   claim(Name::New);
-  // Since the last step, files may have arrived that a former start was still sending.
+  // Since the last step was mirrored, files may have arrived that an earlier start was
+  // still sending.
   known_.reset();
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {
@@ -290,7 +291,8 @@ void MirrorThread::claim(Name name) {
   claimed_ = true;
 }
 
-/// Returns what is known of the mirror, which is listed only where nothing is.
+/// Returns what is known of the mirror. Lists the mirror only where nothing is known of
+/// it.
 MirrorListing& MirrorThread::known() {
   if (!known_) known_.emplace(*store_, options_.claim.marker.run);
   return *known_;
@@ -376,7 +378,7 @@ std::optional<MirrorThread::Turn> MirrorThread::read_turn() const {
   return failure ? std::nullopt : turn;
 }
 
-/// Throws what another rank could not send in this turn.
+/// Throws the error that another rank has reported for this turn.
 void MirrorThread::look_for_failures() const {
   if (options_.ranks == 1) return;
   std::error_code ignored;
@@ -398,8 +400,8 @@ void MirrorThread::look_for_failures() const {
 }
 
 /// Waits until the other ranks have sent and compared their files of this turn. A listing
-/// does not tell: it also names what a rank is about to find wrong and to remove, and
-/// what an earlier turn has left.
+/// of the mirror does not prove that: it also names files that a rank is about to find
+/// wrong and remove, and files that an earlier turn has left.
 void MirrorThread::wait_for_ranks(const std::function<void()>& look) {
   const system::Stopwatch watch;
   auto pause = kFirstLook;
@@ -420,7 +422,8 @@ void MirrorThread::wait_for_ranks(const std::function<void()>& look) {
   }
 }
 
-/// Does the work of the other ranks: looks for rank 0's word while a step may be wanted.
+/// Does the work of the other ranks: while a step may be wanted, looks for rank 0's file,
+/// which names the step (Turn).
 void MirrorThread::follow() {
   auto pause = kFirstLook;
   while (true) {

@@ -31,8 +31,8 @@ struct MirrorOptions {
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
   MirrorClaim claim;            ///< rank 0's; the thread notes the names
-  /// The run's directory, of which `run_files`, and what MirrorExports finds, go along to
-  /// MIRROR/run/; rank 0 only.
+  /// The run's directory, of which `run_files`, and what MirrorExports finds, are copied
+  /// to MIRROR/run/; rank 0 only.
   fs::path run_dir;
   std::vector<std::string> run_files;
   const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest
@@ -59,12 +59,13 @@ struct MirrorReport {
   std::string message = {};
 };
 
-/// Copies committed checkpoints to a mirror while training goes on. Each rank has one,
-/// whose thread sends the rank's own files. Rank 0's chooses the step and tells the
-/// others by a file beside the checkpoints, so no rank waits for another in a collective.
-/// Where several steps come while one is under way, only the newest waits. A step that
-/// fails for a passing reason is tried again until a newer one is committed. The
-/// functions return at once, except where said, and are called by the training thread.
+/// Copies committed checkpoints to a mirror while training goes on. Each rank has a
+/// MirrorThread, which sends the rank's own files. The one of rank 0 chooses the step and
+/// tells the other ranks by a file beside the checkpoints, so no rank waits for another
+/// in a collective. Where several steps come while one is under way, only the newest
+/// waits. A step that fails for a passing reason is tried again until a newer one is
+/// committed. The functions return at once, except where said, and are called by the
+/// training thread.
 class MirrorThread {
  public:
   /// Seconds for which rank 0 waits for the other ranks' files of a step.
@@ -77,8 +78,8 @@ class MirrorThread {
   /// Must be called by all ranks when a step was committed and found good. With
   /// `if_absent` rank 0 first looks whether the mirror has it.
   void committed(int64_t step, bool if_absent = false);
-  /// Notes that the run has gone back to a step: what is later in the mirror belongs to a
-  /// past that has not happened. Does nothing on other ranks than 0.
+  /// Notes that the run has gone back to a step: the mirror's checkpoints of later steps
+  /// do not belong to the run any more. Does nothing on other ranks than 0.
   void went_back(int64_t step);
   /// Asks for a copy of the run's files. Does nothing on other ranks than 0.
   void send_run_files();
@@ -86,8 +87,8 @@ class MirrorThread {
   /// Must be called when the run ends: from now on no step is tried again.
   void try_no_more();
 
-  /// Returns whether this rank has something to do or is at it. A step that waits to be
-  /// tried again does not count.
+  /// Returns whether this rank is sending files or has files to send. A step that waits
+  /// to be tried again does not count.
   bool busy() const;
   /// Returns whether exports and reports of the run are being copied, for which busy()
   /// does not wait; false on other ranks than 0.
@@ -109,7 +110,7 @@ class MirrorThread {
     int64_t step = 0;
     bool if_absent = false;
   };
-  /// Rank 0's word for the other ranks.
+  /// What rank 0 tells the other ranks, by a file, about the step that it mirrors.
   struct Turn {
     int64_t serial = 0;
     int64_t step = 0;
@@ -145,7 +146,8 @@ class MirrorThread {
   MirrorOptions options_;
   std::unique_ptr<MirrorStore> store_;
   bool claimed_ = false;  ///< whether the last look found the mirror to be this start's
-  /// What rank 0 knows of the mirror while it mirrors a step, which begins with a look.
+  /// What rank 0 knows of the mirror while it mirrors a step. Each step begins with a new
+  /// listing.
   std::optional<MirrorListing> known_;
   int64_t serial_ = 0;  ///< of the newest turn that was told or seen
   std::atomic<bool> stopped_ = false;

@@ -16,30 +16,32 @@ namespace longhaul::checkpoint {
 
 /// Who writes a mirror, for claim_mirror().
 struct MirrorClaim {
-  /// The marker of the directory of checkpoints. Where the directory has lost its names,
-  /// `given_up` says which runs were given up here.
+  /// The marker of the directory of checkpoints, with the names that the mirror was given
+  /// from there. Where it has no names, the mirror may also be that of a run in
+  /// `given_up`: an earlier run of the same run.dir.
   run::CheckpointsMarker marker;
   std::vector<std::string> given_up;
   /// Writes a new name into the directory's marker, durably.
   std::function<void(const std::string& name)> note;
 };
 
-/// Gives the mirror a new name, which is the last of `claim.marker.names` afterwards. The
-/// mirror is taken where it has no name, or one of those. Throws InputError where another
-/// run writes it, or a start of this run of which the directory of checkpoints does not
-/// know: a later one, or one in another directory; nothing of theirs is overwritten. What
-/// a run that was given up has written is superseded, and where the mirror has lost its
-/// name, what later starts than this one have. Called on rank 0 only.
+/// Gives the mirror a new name, which is the last of `claim.marker.names` afterwards.
+/// Takes the mirror where it has no name, or one of `claim.marker.names`. Throws
+/// InputError, and overwrites nothing, where another run writes the mirror, or a start of
+/// this run that the directory of checkpoints does not know: a later start, or one in
+/// another directory. Supersedes the checkpoints of runs that were given up. Where the
+/// mirror has lost its name, supersedes those of later starts of this run. Called on rank
+/// 0 only.
 void claim_mirror(MirrorStore& store, MirrorClaim& claim);
 
 /// Throws as claim_mirror() does where the mirror has another name than the last of
 /// `claim.marker.names`.
 void prove_claim(MirrorStore& store, const MirrorClaim& claim);
 
-/// Prepares a step for its files. Removes objects of the same names, which a past that
-/// was gone back on has left. Takes away the manifests of later steps up to this
-/// attempt's, since no start must find them: "superseded.a1.json" keeps their text.
-/// Returns the steps that were taken away. Called on rank 0 only.
+/// Prepares a step for its files. Removes objects of the same names, which the run left
+/// there before it went back to an earlier step. Takes away the manifests of later steps
+/// up to this attempt's, since no start must find them: "superseded.a1.json" keeps their
+/// text. Returns the steps that were taken away. Called on rank 0 only.
 std::vector<int64_t> begin_mirror_step(MirrorListing& listing, const Manifest& manifest,
                                        int attempt);
 

@@ -21,11 +21,12 @@ void check_finite(const WeightsSource& source, const format::TensorSlice& tensor
                   int64_t begin, format::DType dtype, std::span<const std::byte> bytes);
 
 /// Reads the tensors of the files behind parameter `name` in `dtype`, and throws
-/// check_finite's error for the first such element. Returns where there is none.
+/// check_finite's error for the first element that is NaN or infinite.
 void scan_finite(const WeightsSource& source, const std::string& name,
                  format::DType dtype);
 
-/// Throws the same error where the element and its value are known.
+/// Throws check_finite's error for an element whose description and value the caller
+/// gives.
 [[noreturn]] void refuse_value(const std::string& where, const std::string& element,
                                const std::string& value);
 

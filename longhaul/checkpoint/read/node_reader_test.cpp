@@ -171,8 +171,8 @@ TEST(NodeReader, AnyLayoutReadsAnyOtherAndEachByteOnce) {
           const bool all = read == Cut::All;
           EXPECT_EQ(report.wanted,
                     model_bytes() * static_cast<uint64_t>(all ? readers : 1));
-          // A rank gets from others all that it does not read itself; of a cut model
-          // about that share.
+          // Ranks that each want the whole model get from others all bytes that they do
+          // not read themselves. Ranks that want parts get less than one model in all.
           if (all || readers == 1) {
             EXPECT_EQ(report.passed, model_bytes() * static_cast<uint64_t>(readers - 1));
           } else {

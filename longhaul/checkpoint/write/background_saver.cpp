@@ -237,8 +237,8 @@ struct BackgroundSaver::Job {
     return true;
   }
 
-  /// Runs `keeps`; a checkpoint counts whether or not the run's record can be brought up
-  /// to it.
+  /// Runs `work`, which calls SaverOptions::keeps. The checkpoint counts even where that
+  /// fails.
   void note(const std::function<void()>& work) {
     if (!options.keeps) return;
     if (const auto refused = failure_of(work)) not_kept = refused->message;

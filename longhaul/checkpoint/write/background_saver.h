@@ -24,8 +24,9 @@ namespace longhaul::checkpoint {
 
 struct SaverOptions {
   fs::path dir;  ///< directory with step_00000005/ ...; made when absent
-  /// Marks a directory again that has lost its marker since the start, and with it all
-  /// checkpoints; then tell() gets a line. Without a run there is no marker.
+  /// The marker of `dir`. A save writes it again where `dir` was removed, with all
+  /// checkpoints, since the start; then tell() gets a line. With an empty `marker.run` no
+  /// marker is written.
   run::CheckpointsMarker marker;
   int attempt = 1;    ///< number of the start (RunLock::attempt()); the same on all ranks
   std::string build;  ///< the program's version and commit, for the manifest
@@ -40,8 +41,8 @@ struct SaverOptions {
       true;  ///< whether each file is read from the device and checked after the commit
   int copy_threads = 1;  ///< threads that copy the state to host memory
   /// Called on rank 0 with the newest step, as soon as a checkpoint is committed (by the
-  /// save's own thread) or withdrawn again; nothing: there is no checkpoint. What it
-  /// throws fails no save. May be empty.
+  /// save's own thread) or withdrawn again; nothing: there is no checkpoint. A save does
+  /// not fail because this function throws. May be empty.
   std::function<void(std::optional<int64_t> newest)> keeps;
   /// Called with a line for a person when training has waited for the storage longer than
   /// tell_after_seconds, then at twice the time, and so on. May be empty.
@@ -58,8 +59,9 @@ struct Snapshot {
   /// Keeps the tensors' bytes unchanged until the save has ended. Null: start() copies
   /// the bytes before it returns.
   std::shared_ptr<const void> owner;
-  /// Returns when the bytes are there: a device may still be copying. Called by the
-  /// save's own thread where there is an owner. Empty: the bytes are there.
+  /// Waits until the tensors have their bytes, which a device may still be copying.
+  /// Called by the save's own thread where there is an owner. Empty: nothing has to be
+  /// waited for.
   std::function<void()> ready;
   Json state;                      ///< content of state.json; rank 0's is saved
   std::vector<CarriedFile> files;  ///< files in hf/; rank 0's are saved
@@ -75,7 +77,7 @@ struct SaveReport {
   double waited = 0.0;   ///< seconds of `stall` spent waiting for the earlier save
   std::string error;     ///< empty where the save made a valid checkpoint
   ErrorKind kind = ErrorKind::Temporary;  ///< kind of the error
-  bool mine = false;     ///< it is not another rank's part alone that has failed
+  bool mine = false;     ///< whether this rank's part of the save has failed
   std::string not_kept;  ///< on rank 0: why SaverOptions::keeps failed, if it did
 
   /// Throws the error, if there is one.
@@ -92,8 +94,8 @@ struct SaveReport {
 class BackgroundSaver {
  public:
   BackgroundSaver(SaverOptions options, comm::Communicator& world);
-  /// Waits at most two minutes for a save under way: most often the run that ends here
-  /// has failed. Does not communicate.
+  /// Waits at most two minutes for a save under way, because most often the run has
+  /// failed where one is left. Does not communicate.
   ~BackgroundSaver();
 
   /// Makes the host memory for tensors like these, beside other work, so that the first

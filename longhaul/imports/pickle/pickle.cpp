@@ -362,7 +362,8 @@ class Machine {
     fail("calls {}", name);
   }
 
-  // Nothing is looked up: the pair is kept as a record.
+  // Checks that the arguments are an enumeration and the name of a member. The member is
+  // not looked up: both are kept as a record.
   void check_member(const std::vector<Ref>& arguments, const std::string& name) const {
     const bool good =
         tree_.is(arguments[0], Kind::Global) &&

@@ -166,8 +166,8 @@ class Archive {
     return at + kEntrySize + name + extra + comment;
   }
 
-  // Reads the zip64 field, which holds those of the three numbers that do not fit 32
-  // bits, in this order.
+  // Reads the zip64 field. It holds `size`, `packed` and `header`, in this order, but
+  // only those of them that do not fit 32 bits.
   void read_extra(std::span<const std::byte> extra, uint64_t where, uint64_t& size,
                   uint64_t& packed, uint64_t& header) const {
     while (extra.size() >= 4) {

@@ -20,7 +20,8 @@ struct AwsSettings {
   bool checksums = true;
   /// Whether the ETag of an object that was sent at once need not be the MD5 of its
   /// bytes: at AWS, which may encrypt with keys of the user, and where
-  /// LONGHAUL_OBJECTS_ETAGS is "opaque". It is nothing where the ETags have to show it.
+  /// LONGHAUL_OBJECTS_ETAGS is "opaque". It is empty where only a comparison of the
+  /// bucket's objects with their ETags can tell.
   std::optional<bool> has_other_etags;
   std::string certificates;  ///< file of the authorities' certificates
 };
@@ -28,8 +29,7 @@ struct AwsSettings {
 /// Reads AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION,
 /// AWS_VIRTUAL_HOSTING, AWS_NO_SIGN_REQUEST, AWS_REQUEST_CHECKSUM_CALCULATION,
 /// AWS_CA_BUNDLE, SSL_CERT_FILE, LONGHAUL_OBJECTS_ETAGS and, of the profile AWS_PROFILE
-/// in AWS_CONFIG_FILE or
-/// ~/.aws/config, endpoint_url, region, addressing_style and
+/// in AWS_CONFIG_FILE or ~/.aws/config, endpoint_url, region, addressing_style and
 /// request_checksum_calculation. Throws InputError for an endpoint that is no http:// or
 /// https:// address, for a file of certificates that cannot be read, and for another
 /// value of LONGHAUL_OBJECTS_ETAGS than "md5" and "opaque".

@@ -33,8 +33,9 @@ double seconds_before(int64_t attempts) {
          std::uniform_real_distribution<double>(0.5, 1.0)(chance);
 }
 
-/// Returns when a request began whose first try has failed now. A thread of Arrow's,
-/// which lists or sends a part, does not know; what gave no answer took its time.
+/// Returns when a request began whose first try has failed now. Threads of Arrow have no
+/// WorkBegan. There a try without an answer has taken kRequestSeconds, and any other try
+/// no time.
 Patience::Clock::time_point began_before(const std::string& message) {
   if (work_began) return *work_began;
   constexpr const char* kNoAnswer = "curlCode: 28";

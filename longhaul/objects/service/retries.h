@@ -23,7 +23,8 @@ struct Patience {
   std::atomic<int64_t> retries = 0;
   std::atomic<int64_t> given_up = 0;  ///< requests that the client has given up
 
-  /// Returns whether another try is worth while that begins after a wait.
+  /// Returns whether less than `seconds` have passed since a time once another wait is
+  /// over, so that one more try may begin.
   bool has_time(Clock::time_point since, double wait) const {
     const std::chrono::duration<double> passed = Clock::now() - since;
     return !over && passed.count() + wait < seconds;
@@ -38,8 +39,9 @@ struct Patience {
 /// Seconds after which a request is given up that gets no answer.
 inline constexpr double kRequestSeconds = 30.0;
 
-/// When the work began that this thread's requests are for: from then on the patience of
-/// each of them counts, while this lives. In other work it keeps the time of that.
+/// Says when the work began for which this thread sends requests. While the object lives,
+/// the patience of each request counts from that time. Within another WorkBegan the time
+/// of the outer one stays.
 class WorkBegan {
  public:
   explicit WorkBegan(Patience::Clock::time_point time = Patience::Clock::now());
@@ -53,8 +55,8 @@ class WorkBegan {
   bool outermost_;
 };
 
-/// While it lives, this thread's requests are tried again but once, since its caller
-/// looks what has come of them.
+/// While the object lives, each request of this thread is tried again only once, since
+/// the caller itself finds out whether the request has succeeded.
 class FewRetries {
  public:
   FewRetries();
@@ -63,7 +65,8 @@ class FewRetries {
   FewRetries& operator=(const FewRetries&) = delete;
 };
 
-/// Makes what decides about each request of Arrow's client that has failed.
+/// Makes the strategy by which Arrow's client decides whether a request that failed is
+/// tried again.
 std::shared_ptr<arrow::fs::S3RetryStrategy> make_retries(
     std::shared_ptr<Patience> patience);
 

@@ -16,7 +16,7 @@ arrow::fs::S3RetryStrategy::AWSErrorDetail passing(const char* message) {
   return {0, message, "", true};
 }
 
-/// Five seconds of patience, and what decides by them.
+/// A patience of five seconds, and the strategy that decides by it.
 class Retries : public testing::Test {
  protected:
   Retries() { patience_->seconds = 5; }

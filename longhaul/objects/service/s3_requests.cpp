@@ -49,8 +49,9 @@ bool does_not_fit(const arrow::Status& status) {
   return names(status, "Failed to flush response stream");
 }
 
-/// Returns whether an answer had a text that the client could not read: it had put the
-/// text into the place of a range, where other bytes stood behind it.
+/// Returns whether the answer was an error whose text the client could not read. The
+/// client had put the text into the buffer of a range, in which other bytes stood behind
+/// it.
 bool is_garbled(const arrow::Status& status) {
   return trimmed(status.message()).ends_with("operation:");
 }
@@ -79,10 +80,10 @@ void S3Requests::fail(const arrow::Status& told, const Address& address,
 }
 
 /// Returns what the store says about a request that has failed with `told`; OK where the
-/// store gives bytes now. An answer to HEAD has no body, and Arrow's client reads that of
-/// another one into the place of the bytes that were asked for. So this asks for bytes
-/// with enough place. What the client says of a bucket of another region names both
-/// regions.
+/// store gives bytes now. An answer to HEAD has no body, and Arrow's client puts the body
+/// of any other answer into the buffer for the bytes that were asked for. So this asks
+/// for bytes with a buffer of kErrorBytes. What the client says of a bucket of another
+/// region names both regions.
 arrow::Status S3Requests::reason(const Address& address, const arrow::Status& told) {
   if (names(told, kElsewhere)) {
     const auto bucket =
@@ -235,8 +236,9 @@ arrow::Result<bool> S3Requests::read_once(const ObjectInfo& one, uint64_t offset
   return static_cast<uint64_t>(*got) == to.size() && tail.back() != last;
 }
 
-/// Asks for a range, and where the last byte is what it was set to, which may be its
-/// true value, for the last bytes once more. Returns whether all of it came.
+/// Asks for a range. Where its last byte still has the value that was set before, which
+/// may be its true value, asks for the last bytes once more. Returns whether all bytes
+/// came.
 arrow::Result<bool> S3Requests::read_proved(const ObjectInfo& one, uint64_t offset,
                                             std::span<std::byte> to) {
   const auto first = read_once(one, offset, to, chance_byte());
@@ -296,7 +298,7 @@ std::optional<EtagProof> S3Requests::proof_of(const ObjectInfo& one) {
   return proof;
 }
 
-/// Returns the smallest objects that lie beside one and whose ETags are like MD5s.
+/// Returns the smallest objects in the directory of `one` whose ETags look like MD5s.
 std::vector<ObjectInfo> S3Requests::small_ones_beside(const ObjectInfo& one) {
   const size_t slash = one.address.key.rfind('/');
   const Address dir{one.address.bucket,
@@ -320,8 +322,8 @@ std::vector<ObjectInfo> S3Requests::small_ones_beside(const ObjectInfo& one) {
   return objects;
 }
 
-/// Returns whether there are objects beside one, none of them has the ETag that its bytes
-/// say, and none has the ETag that the bytes of that one say, whose MD5 is `digest`.
+/// Returns whether there are objects beside `one` and no ETag of theirs is the MD5 of its
+/// own object's bytes, or `digest`, the MD5 of the bytes of `one`.
 bool S3Requests::none_beside_fits(const ObjectInfo& one, const std::string& digest) {
   std::vector<ObjectInfo> beside;
   try {

@@ -40,7 +40,7 @@ class S3Requests {
   S3Clients clients{patience};
   std::atomic<uint64_t> bytes_read = 0;
 
-  /// Does one request, in a place of kRequestsInFlight.
+  /// Does one request. Waits while kRequestsInFlight others are under way.
   template <typename Work>
   auto request(const Address& address, Work work) {
     return request([&] { return clients.client(address); },
@@ -92,17 +92,17 @@ class S3Requests {
   /// Asks for an object's size and version; nothing where it is absent.
   std::optional<ObjectInfo> look(const Address& address);
   /// Returns an object with the version that it had when it was asked about for the first
-  /// time. Throws InputError where that is not the wanted one.
+  /// time. Throws InputError where `object` has another version.
   ObjectInfo wanted(const ObjectInfo& object);
   /// Keeps what the store said about an object for the reads that follow.
   void remember(const ObjectInfo& one);
-  /// Lists what lies below a prefix, at any depth or just below it, page by page. Fails
-  /// where a page comes again.
+  /// Lists what lies below a prefix, at any depth or (without `deep`) just below it, page
+  /// by page. Fails where the store sends a page twice.
   std::vector<arrow::fs::FileInfo> list(const Address& prefix, bool deep = true);
   /// Throws InputError where the bucket of a listing that was empty is not there.
   void require_bucket(const Address& address);
 
-  /// Reads a range, again and again for the patience.
+  /// Reads a range of an object, and tries again while the patience lasts.
   void read_range(const ObjectInfo& one, uint64_t offset, std::span<std::byte> to);
   /// Reads an object of this size whole, and returns its hash; an empty text where it has
   /// another size.
@@ -110,9 +110,10 @@ class S3Requests {
   /// Returns how the bytes of an object are compared with its ETag; nothing where they
   /// are not.
   std::optional<EtagProof> proof_of(const ObjectInfo& one);
-  /// Takes note that an object's bytes have come twice alike, and do not fit its ETag:
-  /// the ETags of its bucket are not made of MD5s, as those of no object beside it are.
-  /// Throws InputError where that may be another object's bytes.
+  /// Must be called where an object's bytes came twice alike and do not fit its ETag.
+  /// Notes that the ETags of its bucket are not made of MD5s. For an object that was sent
+  /// at once, has_other_etags or the objects beside it must confirm that. Throws
+  /// InputError where they do not, since the bytes may be another object's.
   void note_other_etag(const ObjectInfo& one, const EtagProof& proof);
   /// Does what ObjectStore::came_right() promises.
   bool came_right(const ObjectInfo& one, const std::string& digest);

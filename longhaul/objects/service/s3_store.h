@@ -31,7 +31,7 @@ class S3Store {
   void remove(const Address& address);
   void remove_all(const Address& prefix);
   ObjectCounts counts() const;
-  /// Makes requests that fail from now on fail at once, since nobody waits for them.
+  /// Lets no request be tried again from now on, since nobody waits for an answer.
   void give_up();
 
  private:

@@ -10,7 +10,7 @@ namespace longhaul::objects {
 
 /// What the message of Arrow's client holds where it does not trust a certificate.
 inline constexpr const char* kUntrusted = "SSL peer certificate";
-/// What it holds where the bucket is in another region.
+/// What the message holds where the bucket is in another region.
 inline constexpr const char* kElsewhere = "HTTP status 301";
 
 /// Returns what Arrow's message about a request that has failed for good means to a
