@@ -172,7 +172,8 @@ def test_what_a_start_gives_up_stays_given_up_when_it_is_killed_before_its_first
 def test_a_killed_run_is_lost_with_its_machine(mirrored, whole):
     mine = mirrored()
     longer = "run.steps=40"
-    process = mine.start(PACE, longer)
+    # Copies are made at low priority: on a busy machine they need the time of many steps.
+    process = mine.start('debug.delays=[{phase = "update", seconds = 1}]', longer)
     wait_for(lambda: len(mine.mirrored()) >= 3, process)
     process.kill()
     process.wait()

@@ -206,6 +206,8 @@ FORMS = {
     "Qwen3Moe": {**DECODER_FORMS, **MANY_HEADS, **EXPERT_FORMS, **QWEN_LAYERS},
     "Qwen2": {**DECODER_FORMS, **MANY_HEADS, "width_of_heads": dict(head_dim=8)},
     "Qwen3": {**DECODER_FORMS, **MANY_HEADS},
+    # A scale of the embedding that was made in the files' dtype stays rounded there.
+    "Gemma2": {name: form for name, form in DECODER_FORMS.items() if name != "old_dtype"},
     "Phi3": {
         **DECODER_FORMS, "part_outside": dict(OLD_KINDS, partial_rotary_factor=0.5),
         "null_part": dict(OLD_KINDS, partial_rotary_factor=None),
