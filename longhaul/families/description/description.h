@@ -209,6 +209,10 @@ struct ModelDescription {
   FlopsPerToken flops_per_token(int64_t seq_len) const;
 };
 
+/// Returns the positions that a token sees on average over a sequence: half of them
+/// without those beyond its window, or all if attention is not causal.
+double seen_on_average(const UnitWork& work, int64_t seq_len);
+
 /// Returns the multiplications and lookups of a unit's forward pass per token, with
 /// causal attention: the time of a pipeline stage grows with this number.
 double forward_cost(const UnitDescription& unit, int64_t seq_len);
