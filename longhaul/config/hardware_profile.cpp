@@ -41,10 +41,11 @@ Fields peak_fields(HardwareProfile& p) {
 Fields efficiency_fields(HardwareProfile& p) {
   EfficiencyProfile& e = p.efficiency;
   return {
-      make_field("products", e.products, ResumeClass::Free, "share of the peak").above(0),
+      make_field("products", e.products, ResumeClass::Free, "share of the peak")
+          .at_least(0),
       make_field("attention", e.attention, ResumeClass::Free, "share of the peak")
-          .above(0),
-      make_field("memory", e.memory, ResumeClass::Free, "share of the peak").above(0),
+          .at_least(0),
+      make_field("memory", e.memory, ResumeClass::Free, "share of the peak").at_least(0),
   };
 }
 
@@ -67,6 +68,9 @@ Fields node_fields(NodeProfile& n) {
                  "what driver and libraries take of it")
           .at_least(0),
       make_field("host_bytes", n.host_bytes, ResumeClass::Free, "memory of a node")
+          .at_least(0),
+      make_field("copy_bytes_per_s", n.copy_bytes_per_s, ResumeClass::Free,
+                 "of a device to the memory of its node")
           .at_least(0),
       make_field("disk_bytes_per_s", n.disk_bytes_per_s, ResumeClass::Free,
                  "of a node to the file system of checkpoints")
@@ -120,10 +124,8 @@ std::string to_toml(const HardwareProfile& profile) {
   std::string text = "# What a machine can do, measured by `longhaul bench`.\n";
   text += section("[machine]", machine_fields(p));
   text += section("[peak]", peak_fields(p));
-  if (p.node.ranks > 0) {
-    text += section("[efficiency]", efficiency_fields(p));
-    text += section("[node]", node_fields(p.node));
-  }
+  if (p.efficiency.products > 0) text += section("[efficiency]", efficiency_fields(p));
+  if (p.node.ranks > 0) text += section("[node]", node_fields(p.node));
   if (p.inside.bytes_per_s > 0) text += section("[inside]", link_fields(p.inside));
   if (p.between.bytes_per_s > 0) text += section("[between]", link_fields(p.between));
   for (MeasuredRate& rate : p.rates) text += section("[[rate]]", rate_fields(rate));

@@ -17,11 +17,12 @@ struct MeasuredRate {
   double to_first = 0.0;
 };
 
-/// The share of a peak rate that an operation reaches, where no rate was measured.
+/// The share of a peak rate that an operation reaches, where no rate was measured. 0: not
+/// known.
 struct EfficiencyProfile {
-  double products = 1.0;
-  double attention = 1.0;
-  double memory = 1.0;
+  double products = 0.0;
+  double attention = 0.0;
+  double memory = 0.0;
 };
 
 /// What a rank sends through, in one direction.
@@ -36,6 +37,7 @@ struct NodeProfile {
   double device_bytes = 0.0;    ///< memory of one device
   double context_bytes = 0.0;   ///< what driver and libraries take of it
   double host_bytes = 0.0;      ///< memory of the node
+  double copy_bytes_per_s = 0;  ///< of a device to the memory of its node
   double disk_bytes_per_s = 0;  ///< of one node to the shared file system
   double watts = 0.0;           ///< of the node under load
   double price_per_hour = 0.0;  ///< of the node

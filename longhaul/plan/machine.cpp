@@ -1,7 +1,6 @@
 #include "longhaul/plan/machine.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "longhaul/base/error.h"
 
@@ -25,6 +24,22 @@ double first_known(std::initializer_list<double> rates) {
     if (rate > 0.0) return rate;
   }
   return 0.0;
+}
+
+/// Returns how many messages follow each other in one operation.
+double steps_of(layout::Exchange exchange, double others) {
+  switch (exchange) {
+    case layout::Exchange::SendRecv:
+    case layout::Exchange::AllToAll:
+      return 1.0;
+    case layout::Exchange::AllReduce:
+      return 2.0 * others;
+    case layout::Exchange::AllGather:
+    case layout::Exchange::ReduceScatter:
+    case layout::Exchange::Broadcast:
+      return others;
+  }
+  LH_ASSERT(false, "an exchange that is not known: {}", static_cast<int>(exchange));
 }
 
 }  // namespace
@@ -75,31 +90,22 @@ GroupSpread spread_of(const layout::Groups& groups, layout::GroupKind kind, int 
 }
 
 double seconds_of(const Machine& machine, const GroupSpread& group,
-                  layout::Exchange exchange, int64_t calls, double bytes) {
-  if (group.ranks <= 1) return 0.0;
-  const bool direct =
-      exchange == layout::Exchange::SendRecv || exchange == layout::Exchange::AllToAll;
+                  const layout::TrafficLine& line) {
+  if (group.ranks <= 1 || line.calls == 0) return 0.0;
+  const bool direct = line.kind == layout::TrafficKind::Experts;
   const bool leaves = group.on_node < group.ranks;
-  const LinkProfile& slowest = leaves ? machine.between : machine.inside;
-  const double steps = direct ? 1.0
-                       : exchange == layout::Exchange::AllReduce
-                           ? 2.0 * static_cast<double>(group.ranks - 1)
-                           : static_cast<double>(group.ranks - 1);
   const auto others = static_cast<double>(group.ranks - 1);
-  const double inside_share = !leaves  ? 1.0
-                              : direct ? static_cast<double>(group.on_node - 1) / others
-                                       : 1.0;
+  const double out = !leaves  ? 0.0
+                     : direct ? (others - static_cast<double>(group.on_node - 1)) / others
+                              : 1.0 / static_cast<double>(group.on_node);
+  const double in = group.on_node == 1 ? 0.0 : direct ? 1.0 - out : 1.0;
+  const auto bytes = static_cast<double>(line.bytes);
   double seconds = 0.0;
-  if (inside_share > 0.0 && group.on_node > 1) {
-    seconds = bytes * inside_share / machine.inside.bytes_per_s;
-  }
-  if (leaves) {
-    // In a ring one rank of the group sends out of the node what others keep inside.
-    const double outside = direct ? 1.0 - static_cast<double>(group.on_node - 1) / others
-                                  : 1.0 / static_cast<double>(group.on_node);
-    seconds = std::max(seconds, bytes * outside / machine.between.bytes_per_s);
-  }
-  return static_cast<double>(calls) * (steps * slowest.latency_s + seconds);
+  if (in > 0.0) seconds = bytes * in / machine.inside.bytes_per_s;
+  if (out > 0.0) seconds = std::max(seconds, bytes * out / machine.between.bytes_per_s);
+  const double latency = (leaves ? machine.between : machine.inside).latency_s;
+  return seconds +
+         static_cast<double>(line.calls) * steps_of(line.exchange, others) * latency;
 }
 
 }  // namespace longhaul::plan

@@ -34,16 +34,16 @@ struct GroupSpread {
 GroupSpread spread_of(const layout::Groups& groups, layout::GroupKind kind, int rank,
                       int64_t node_ranks);
 
-/// Returns the seconds of `calls` operations in each of which a rank sends `bytes`.
+/// Returns the seconds that the operations of a line take on one rank of a group.
 ///
-/// Rings pass every byte to a neighbour. A node's ring leaves the node once, and all
-/// ranks of the node share its way out: a group with `on_node` of `node_ranks` ranks has
-/// its own part of it. An exchange of rows sends to each rank directly, so that the share
+/// Rings pass every byte to a neighbour. A group's ring leaves each node once, and the
+/// ranks of a node share its way out: a group that has `on_node` of the node's ranks has
+/// as many ranks' part of it. Rows of experts go to each rank directly, so that the share
 /// of the ranks on other nodes leaves the node. Each operation waits for the latency of
-/// its steps: one for each other rank in a ring (Thakur, Rabenseifner, Gropp,
-/// "Optimization of Collective Communication Operations in MPICH", 2005), and one where
-/// rows go directly.
+/// its messages: one after the other for each other rank in a ring (Thakur, Rabenseifner,
+/// Gropp, "Optimization of Collective Communication Operations in MPICH", 2005), and one
+/// between neighbours or where rows go directly.
 double seconds_of(const Machine& machine, const GroupSpread& group,
-                  layout::Exchange exchange, int64_t calls, double bytes);
+                  const layout::TrafficLine& line);
 
 }  // namespace longhaul::plan

@@ -1,7 +1,6 @@
 #include "longhaul/plan/step_estimate.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "longhaul/plan/played_pipeline.h"
@@ -83,6 +82,7 @@ struct RankWork {
   std::vector<ForwardSeconds> chunks;
   std::map<TrafficKind, double> exchanges;  ///< seconds of a step
   double reductions = 0.0;                  ///< buckets that are reduced in a step
+  double gathers = 0.0;                     ///< buckets that are gathered in a step
   double update = 0.0;
   double again_share = 0.0;  ///< share of the chunks' blocks that are computed again
 
@@ -125,12 +125,12 @@ RankWork work_of(const PlannedRun& run, const layout::Passes& passes,
   const layout::Groups groups = layout.rank_groups();
   for (const layout::TrafficLine& line : costs.traffic.lines()) {
     const GroupSpread spread = spread_of(groups, line.group, rank, machine.node_ranks);
-    const double bytes = line.calls > 0 ? static_cast<double>(line.bytes) : 0.0;
-    work.exchanges[line.kind] +=
-        seconds_of(machine, spread, line.exchange, line.calls,
-                   bytes / static_cast<double>(std::max<int64_t>(1, line.calls)));
+    work.exchanges[line.kind] += seconds_of(machine, spread, line);
     if (line.kind == TrafficKind::Gradients) {
       work.reductions += static_cast<double>(line.calls);
+    }
+    if (line.kind == TrafficKind::Weights) {
+      work.gathers += static_cast<double>(line.calls);
     }
   }
   const PrecisionSection& precision = run.config.precision;
@@ -140,65 +140,51 @@ RankWork work_of(const PlannedRun& run, const layout::Passes& passes,
   return work;
 }
 
-}  // namespace
+/// When the passes of a step end, on the stage that computes longest.
+struct PlayedPasses {
+  size_t busiest = 0;
+  double waits = 0.0;  ///< seconds in which that stage does not compute
+};
 
-double bytes_of_update(const PrecisionSection& precision) {
-  const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
-  const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
-  const double weight = precision.compute == ComputeType::Fp32 ? 4.0 : 2.0;
-  return size(precision.gradients) + 2.0 * master + 4.0 * size(precision.moments) +
-         (weight == master ? 0.0 : weight);
-}
-
-StepEstimate estimate_step(const PlannedRun& run, const Machine& machine) {
-  const layout::LayoutDescription& layout = run.layout;
-  const layout::Passes passes = layout::passes_of(run.config, run.model, layout);
-  const layout::PipelinePlan plan = layout.training_plan();
-  std::vector<RankWork> works;
-  for (int pp = 0; pp < layout.shape.pp; ++pp) {
-    works.push_back(work_of(run, passes, machine, pp));
-  }
-  const auto micro_batches = static_cast<double>(plan.micro_batches);
-  // The share of a micro batch's exchanges that a forward has: what is computed again
-  // exchanges again.
-  const auto action_seconds = [&](int rank, const PipelineAction& action) {
+PlayedPasses play_passes(const PlannedRun& run, const std::vector<RankWork>& works,
+                         const layout::PipelinePlan& plan, double message) {
+  const auto micro_batches = static_cast<double>(run.layout.batch.accumulation);
+  const auto seconds = [&](int rank, const PipelineAction& action) {
     const RankWork& work = works[static_cast<size_t>(rank)];
     const ForwardSeconds& chunk = work.chunks[static_cast<size_t>(action.chunk)];
     const double exchanges =
         work.within_passes() / micro_batches / static_cast<double>(work.chunks.size());
-    const double forward_share = 1.0 / (2.0 + work.again_share);
+    // The share that a forward has: what is computed again exchanges again.
+    const double share = 1.0 / (2.0 + work.again_share);
     switch (action.kind) {
       case PipelineAction::Kind::Forward:
-        return chunk.forward() + exchanges * forward_share;
+        return chunk.forward() + exchanges * share;
       case PipelineAction::Kind::Backward:
-        return chunk.backward() + exchanges * (1.0 - forward_share);
+        return chunk.backward() + exchanges * (1.0 - share);
       case PipelineAction::Kind::WeightGradients:
         break;
     }
     return chunk.weight_gradients();
   };
-  const int first_rank = 0;
-  const GroupSpread line = spread_of(layout.rank_groups(), layout::GroupKind::Pp,
-                                     first_rank, machine.node_ranks);
-  const double message = layout.shape.pp == 1
-                             ? 0.0
-                             : seconds_of(machine, line, layout::Exchange::SendRecv, 1,
-                                          static_cast<double>(passes.boundary_bytes()));
-  const std::vector<RankTimes> played = play(plan, action_seconds, message);
-  double passes_end = 0.0;
-  size_t busiest = 0;
+  const std::vector<RankTimes> played = play(plan, seconds, message);
+  PlayedPasses passes;
+  double end = 0.0;
   for (size_t rank = 0; rank < played.size(); ++rank) {
-    passes_end = std::max(passes_end, played[rank].end);
-    if (played[rank].busy > played[busiest].busy) busiest = rank;
+    end = std::max(end, played[rank].end);
+    if (played[rank].busy > played[passes.busiest].busy) passes.busiest = rank;
   }
-  const RankWork& work = works[busiest];
-  StepEstimate step;
+  passes.waits = end - played[passes.busiest].busy;
+  return passes;
+}
+
+/// Returns the parts of a step on a rank that waits for other stages for `waits` seconds.
+std::vector<TimePart> parts_of(const RankWork& work, const PlannedRun& run,
+                               double waits) {
+  std::vector<TimePart> parts;
   const auto add = [&](const char* name, double seconds, double hidden = 0.0) {
-    const double beside = std::min(seconds, hidden);
-    if (seconds <= 0.0) return;
-    step.parts.push_back({name, seconds - beside, beside});
-    step.seconds += seconds - beside;
+    if (seconds > 0.0) parts.push_back({name, seconds - hidden, hidden});
   };
+  const auto micro_batches = static_cast<double>(run.layout.batch.accumulation);
   ForwardSeconds all;
   for (const ForwardSeconds& chunk : work.chunks) all.add(chunk);
   add("matrix products", 3.0 * all.products * micro_batches);
@@ -209,22 +195,56 @@ StepEstimate estimate_step(const PlannedRun& run, const Machine& machine) {
   add("exchanges over tp", work.of(TrafficKind::Tensor));
   add("exchanges over cp", work.of(TrafficKind::Context));
   add("exchanges over ep", work.of(TrafficKind::Experts));
-  const double waits = passes_end - played[busiest].busy;
   add("waiting for other stages", waits);
-  // Beside which passes a bucket's exchange runs: those of a step where each micro batch
-  // has one (ZeRO 2 and 3), else the last backward.
+  // Where each micro batch has its exchanges (ZeRO 2 and 3), they run beside all passes,
+  // else beside the last backward and the first forward of the next step. The exchange
+  // that comes last, or first, has nothing beside it.
+  const auto beside = [](double seconds, double exchanges, double longest) {
+    return std::min(seconds * (1.0 - 1.0 / std::max(1.0, exchanges)), longest);
+  };
+  const int zero = run.layout.zero;
+  const double forward = all.forward();
   const double backward = all.backward() + all.weight_gradients();
   const double reduced = work.of(TrafficKind::Gradients);
   add("gradients of replicas", reduced,
-      std::min(reduced * (1.0 - 1.0 / std::max(1.0, work.reductions)),
-               layout.zero >= 2 ? backward * micro_batches : backward));
+      beside(reduced, work.reductions, zero >= 2 ? backward * micro_batches : backward));
   add("optimizer", work.update);
   const double gathered = work.of(TrafficKind::Weights);
   add("weights gathered", gathered,
-      layout.zero >= 3 ? (all.forward() + backward) * micro_batches : 0.0);
-  step.bubble = step.seconds > 0.0 ? waits / step.seconds : 0.0;
-  const auto tokens = static_cast<double>(layout.batch.tokens_per_step);
-  step.tokens_per_s = tokens / step.seconds;
+      beside(gathered, work.gathers,
+             zero >= 3 ? (forward + backward) * micro_batches : forward));
+  return parts;
+}
+
+}  // namespace
+
+double bytes_of_update(const PrecisionSection& precision) {
+  const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
+  const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
+  const double weight = precision.compute == ComputeType::Fp32 ? 4.0 : 2.0;
+  return 2.0 * size(precision.gradients) + 2.0 * master + 4.0 * size(precision.moments) +
+         (weight == master ? 0.0 : weight);
+}
+
+StepEstimate estimate_step(const PlannedRun& run, const Machine& machine) {
+  const layout::LayoutDescription& layout = run.layout;
+  const layout::Passes passes = layout::passes_of(run.config, run.model, layout);
+  std::vector<RankWork> works;
+  for (int pp = 0; pp < layout.shape.pp; ++pp) {
+    works.push_back(work_of(run, passes, machine, pp));
+  }
+  const GroupSpread line =
+      spread_of(layout.rank_groups(), layout::GroupKind::Pp, 0, machine.node_ranks);
+  const double message =
+      seconds_of(machine, line,
+                 {TrafficKind::Pipeline, layout::GroupKind::Pp,
+                  layout::Exchange::SendRecv, 1, passes.boundary_bytes()});
+  const PlayedPasses played = play_passes(run, works, layout.training_plan(), message);
+  StepEstimate step;
+  step.parts = parts_of(works[played.busiest], run, played.waits);
+  for (const TimePart& part : step.parts) step.seconds += part.seconds;
+  step.bubble = played.waits / step.seconds;
+  step.tokens_per_s = static_cast<double>(layout.batch.tokens_per_step) / step.seconds;
   if (machine.peak > 0.0) {
     const FlopsPerToken flops = run.model.flops_per_token(run.config.data.seq_len);
     const double peak = machine.peak * static_cast<double>(layout.shape.world());

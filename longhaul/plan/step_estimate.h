@@ -10,7 +10,7 @@ namespace longhaul::plan {
 
 /// A part of a step's time that serves one purpose.
 struct TimePart {
-  std::string name;      ///< "matrix products", "sums over tp" ...
+  std::string name;      ///< "matrix products", "exchanges over tp" ...
   double seconds = 0.0;  ///< seconds that add to the step
   double hidden = 0.0;   ///< seconds beside which the device computes
 };
@@ -33,8 +33,9 @@ struct PlannedRun {
   const layout::LayoutCosts& costs;
 };
 
-/// Returns the bytes that an update moves for a parameter: its gradient read, master and
-/// moments read and written, the weight written where it is no master itself.
+/// Returns the bytes that an update moves for a parameter: its gradient read for the norm
+/// and for the update, master and moments read and written, the weight written where it
+/// is no master itself.
 double bytes_of_update(const PrecisionSection& precision);
 
 /// Estimates the time of a step from the rates of a machine:
@@ -44,10 +45,10 @@ double bytes_of_update(const PrecisionSection& precision);
 ///   read in the forward; read, and their gradients written and read, in the backward;
 /// - exchanges within a pass (tp, cp, ep) hold the pass up;
 /// - the actions of the pipeline are played through (play);
-/// - gradients are reduced beside the last backward, and gathers of ZeRO 3 beside the
-///   passes, as far as these are long enough; the first bucket waits for nothing else;
-/// - the optimizer moves its state through memory, and ZeRO 1 and 2 gather the weights
-///   afterwards.
+/// - gradients are reduced beside the last backward, or with ZeRO 2 and 3 beside all, and
+///   weights are gathered beside the next step's first forward, or with ZeRO 3 beside all
+///   passes, as far as these are long enough; one bucket has nothing beside it;
+/// - the optimizer moves its state through memory.
 StepEstimate estimate_step(const PlannedRun& run, const Machine& machine);
 
 }  // namespace longhaul::plan
