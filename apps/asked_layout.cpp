@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
 
@@ -89,17 +91,20 @@ OrderedJson traffic_json(const layout::Traffic& traffic) {
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        int64_t ranks, const layout::Placement& placement,
                        const std::function<bool(const std::string&)>& frozen) {
-  AskedLayout asked{layout::describe_layout(config, model, ranks, placement),
+  layout::LayoutDescription placed =
+      layout::describe_layout(config, model, ranks, placement);
+  layout::LayoutCosts costs(config, model, placed, frozen);
+  AskedLayout asked{std::move(placed),
+                    std::move(costs),
                     {},
                     layout::checkpoint_bytes(model, config.precision, frozen),
                     config.checkpoint.keep};
   const layout::LayoutDescription& layout = asked.layout;
-  const layout::LayoutCosts costs(config, model, layout, frozen);
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
     const int rank = layout::rank_at(layout.shape, {.pp = pp});
     asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
                             layout.stage(rank, layout.chunks - 1).end_layer,
-                            costs.of(rank)});
+                            asked.costs.of(rank)});
   }
   return asked;
 }

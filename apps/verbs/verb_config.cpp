@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "apps/asked_layout.h"
-#include "apps/inputs/data_places.h"
-#include "apps/inputs/run_inputs.h"
+#include "apps/inputs/checked_run.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
@@ -17,13 +15,9 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
-#include "longhaul/families/model_config.h"
-#include "longhaul/layout/rules.h"
-#include "longhaul/optim/param_groups.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/train/history/history.h"
 
@@ -110,72 +104,6 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
   return out;
 }
 
-/// Returns whether a start would find nothing to resume from, so far as this machine can
-/// tell.
-bool starts_anew(const RunConfig& config) {
-  try {
-    return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config))
-        .empty();
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
-/// Throws ConfigError where a start would refuse [optimizer] groups.
-void check_groups(const RunConfig& config, const ModelDescription& model,
-                  std::vector<std::string>& warnings) {
-  const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
-  if (config.optimizer.kind == OptimizerKind::Lamb) {
-    optim::check_ratio_groups(model, groups);
-  }
-  if (!groups.unmatched.empty() && starts_anew(config)) {
-    optim::refuse_unmatched(config, groups);
-  }
-  for (const auto* lines : {&groups.unmatched, &groups.warnings}) {
-    warnings.insert(warnings.end(), lines->begin(), lines->end());
-  }
-}
-
-/// Checks what this machine can tell about the run's inputs. A file that is only
-/// elsewhere is a warning here and an error when the run starts. Returns the model, where
-/// it is here.
-std::optional<ModelConfig> check_inputs(const RunConfig& config,
-                                        std::vector<std::string>& warnings) {
-  checkpoint::refuse_foreign_start(config);
-  for (const auto& lines : {missing_inputs(config), unlooked_addresses(config)}) {
-    warnings.insert(warnings.end(), lines.begin(), lines.end());
-  }
-  if (!fs::exists(config.model.config)) {
-    warnings.emplace_back(
-        "the settings are not checked against the model, since model.config is not here");
-    return {};
-  }
-  ModelConfig model = load_model_config(config.model.config, config.model.override_);
-  layout::check_against_model(config, model);
-  const auto unused = settings_without_effect(config, model);
-  warnings.insert(warnings.end(), unused.begin(), unused.end());
-  check_groups(config, model.description, warnings);
-  if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
-  check_first_weights(config, model);
-  for (const std::string& field : model.ignored_fields) {
-    warnings.push_back(
-        fmt::format("{}: {} is not used", model.source_path.string(), field));
-  }
-  return model;
-}
-
-AskedLayout describe(const RunConfig& config, const ModelDescription& model,
-                     const ConfigCall& options) {
-  const layout::Placement placement =
-      options.ranks_per_node > 0
-          ? layout::Placement::even(static_cast<int>(options.ranks_per_node))
-          : layout::Placement();
-  const std::set<std::string> frozen =
-      optim::assign_param_groups(model, config.optimizer).frozen();
-  return ask_layout(config, model, options.ranks, placement,
-                    [&](const std::string& name) { return frozen.contains(name); });
-}
-
 std::string batch_line(const RunConfig& config, const ConfigCall& options) {
   const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   if (options.ranks > 0) {
@@ -247,13 +175,12 @@ void run_config(const ConfigCall& options) {
     fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
     return;
   }
-  LoadedConfig loaded = load_with_places(options.file, options.sets);
-  // The checks have the order in which a start makes them.
-  if (options.ranks > 0) derive_batch(loaded.config, options.ranks);
-  const auto model = check_inputs(loaded.config, loaded.warnings);
+  const CheckedRun run = check_run(options.file, options.sets, options.ranks);
+  const LoadedConfig& loaded = run.loaded;
   std::optional<AskedLayout> layout;
-  if (model && options.ranks > 0) {
-    layout = describe(loaded.config, model->description, options);
+  if (run.model && options.ranks > 0) {
+    layout = describe_run(loaded.config, run.model->description, options.ranks,
+                          options.ranks_per_node);
   }
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);
