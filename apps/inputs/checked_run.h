@@ -14,7 +14,7 @@ namespace longhaul::apps {
 /// A run file that has passed the checks of a start which need no ranks.
 struct CheckedRun {
   LoadedConfig loaded;  ///< with the warnings of all checks
-  /// Those of the warnings that name inputs which are not on this machine or which no
+  /// The warnings among them that name inputs which are not on this machine, or which no
   /// store was asked for.
   std::vector<std::string> elsewhere;
   std::optional<ModelConfig> model;  ///< absent where model.config is not here

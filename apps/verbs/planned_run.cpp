@@ -9,6 +9,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
+#include "longhaul/run/step_record.h"
 
 namespace longhaul::apps {
 namespace {
@@ -138,8 +139,8 @@ void print_step(const PlannedFigures& p) {
              grouped(std::llround(step.tokens_per_s)),
              grouped(std::llround(step.tokens_per_s / static_cast<double>(p.on.ranks))));
   if (p.machine.peak > 0.0) {
-    fmt::print("; mfu {:.1f}% causal, {:.1f}% full", 100.0 * step.mfu,
-               100.0 * step.mfu_full);
+    fmt::print("; mfu {:.1f}%, causal {:.1f}%", 100.0 * step.mfu,
+               100.0 * step.mfu_causal);
   }
   fmt::print("\n");
 }
@@ -262,9 +263,9 @@ OrderedJson step_json(const PlannedFigures& p) {
   }
   out["bubble"] = p.step.bubble;
   out["tokens"] = p.asked.layout.batch.tokens_per_step;
-  out["tokens_per_s"] = p.step.tokens_per_s;
-  out["mfu_causal"] = p.step.mfu;
-  out["mfu_full"] = p.step.mfu_full;
+  out[run::kTokensPerSecondKey] = p.step.tokens_per_s;
+  out[run::kMfuKey] = p.step.mfu;
+  out[run::kMfuCausalKey] = p.step.mfu_causal;
   return out;
 }
 

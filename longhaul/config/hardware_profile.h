@@ -17,8 +17,8 @@ struct MeasuredRate {
   double to_first = 0.0;
 };
 
-/// The share of a peak rate that an operation reaches, where no rate was measured. 0: not
-/// known.
+/// The share of a peak rate that an operation reaches, where no rate was measured; 0
+/// where it is not known.
 struct EfficiencyProfile {
   double products = 0.0;
   double attention = 0.0;
@@ -31,7 +31,7 @@ struct LinkProfile {
   double latency_s = 0.0;    ///< of one message
 };
 
-/// A node as it is bought, rented and filled. 0: not known.
+/// A node as it is bought, rented and filled; figures that are not known are 0.
 struct NodeProfile {
   int64_t ranks = 0;            ///< devices, of one rank each
   double device_bytes = 0.0;    ///< memory of one device

@@ -40,9 +40,9 @@ GroupSpread spread_of(const layout::Groups& groups, layout::GroupKind kind, int 
 /// ranks of a node share its way out: a group that has `on_node` of the node's ranks has
 /// as many ranks' part of it. Rows of experts go to each rank directly, so that the share
 /// of the ranks on other nodes leaves the node. Each operation waits for the latency of
-/// its messages: one after the other for each other rank in a ring (Thakur, Rabenseifner,
-/// Gropp, "Optimization of Collective Communication Operations in MPICH", 2005), and one
-/// between neighbours or where rows go directly.
+/// its messages. In a ring there is one after the other for each other rank (Thakur,
+/// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH",
+/// 2005). There is one between neighbours or where rows go directly.
 double seconds_of(const Machine& machine, const GroupSpread& group,
                   const layout::TrafficLine& line);
 

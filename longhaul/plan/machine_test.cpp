@@ -14,7 +14,7 @@ using layout::GroupKind;
 using layout::TrafficKind;
 using layout::TrafficLine;
 
-/// Two links with a second per message, so that bytes and messages are told apart.
+/// Returns links with seconds per message, so that bytes and messages are told apart.
 Machine example_machine() {
   Machine machine;
   machine.node_ranks = 8;

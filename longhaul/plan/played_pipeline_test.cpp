@@ -65,8 +65,8 @@ TEST(PlayedPipeline, InterleavedAndZeroBubbleWaitLess) {
 }
 
 TEST(PlayedPipeline, WaitsForMessages) {
-  // One micro batch through two stages: two forwards, a message each way between them,
-  // two backwards, and the weight gradients of the first stage.
+  // One micro batch passes through two stages with a message each way. The weight
+  // gradients of the last stage run beside the way back.
   const auto ranks = played(PipelineKind::OneFOneB, 2, 1, 1, 0.25);
   EXPECT_NEAR(end_of(ranks), 1.0 + 0.25 + 2.0 + 0.25 + 2.0, 1e-9);
 }

@@ -86,7 +86,7 @@ struct RankWork {
   double update = 0.0;
   double again_share = 0.0;  ///< share of the chunks' blocks that are computed again
 
-  /// Seconds of the exchanges that hold a pass up, in a step.
+  /// Returns the seconds of a step's exchanges that hold a pass up.
   double within_passes() const {
     double seconds = 0.0;
     for (const TrafficKind kind :
@@ -248,8 +248,8 @@ StepEstimate estimate_step(const PlannedRun& run, const Machine& machine) {
   if (machine.peak > 0.0) {
     const FlopsPerToken flops = run.model.flops_per_token(run.config.data.seq_len);
     const double peak = machine.peak * static_cast<double>(layout.shape.world());
-    step.mfu = flops.causal * step.tokens_per_s / peak;
-    step.mfu_full = flops.full * step.tokens_per_s / peak;
+    step.mfu_causal = flops.causal * step.tokens_per_s / peak;
+    step.mfu = flops.full * step.tokens_per_s / peak;
   }
   return step;
 }

@@ -21,8 +21,8 @@ struct StepEstimate {
   std::vector<TimePart> parts;  ///< the exposed seconds add up to `seconds`
   double bubble = 0.0;          ///< share of the step in which that stage waits
   double tokens_per_s = 0.0;    ///< of the whole run
-  double mfu = 0.0;             ///< where a token sees the positions up to itself
-  double mfu_full = 0.0;        ///< where a token sees the whole sequence
+  double mfu = 0.0;             ///< counts full attention
+  double mfu_causal = 0.0;
 };
 
 /// What the time of a step follows from.
@@ -45,9 +45,10 @@ double bytes_of_update(const PrecisionSection& precision);
 ///   read in the forward; read, and their gradients written and read, in the backward;
 /// - exchanges within a pass (tp, cp, ep) hold the pass up;
 /// - the actions of the pipeline are played through (play);
-/// - gradients are reduced beside the last backward, or with ZeRO 2 and 3 beside all, and
-///   weights are gathered beside the next step's first forward, or with ZeRO 3 beside all
-///   passes, as far as these are long enough; one bucket has nothing beside it;
+/// - gradients are reduced beside the last backward, or with ZeRO 2 and 3 beside all, as
+///   far as these are long enough; one bucket has nothing beside it;
+/// - weights are gathered likewise beside the next step's first forward, or with ZeRO 3
+///   beside all passes;
 /// - the optimizer moves its state through memory.
 StepEstimate estimate_step(const PlannedRun& run, const Machine& machine);
 

@@ -9,8 +9,8 @@
 namespace longhaul::plan {
 namespace {
 
-// Of Llama 3 70B: multiplications of a token with weights, and for each position that the
-// token sees with keys and values.
+// These are the multiplications of a token in Llama 3 70B with weights, and with keys and
+// values for each position that the token sees.
 constexpr double kLayerProducts =
     2.0 * 8192 * 8192 + 2.0 * 8192 * 1024 + 3.0 * 8192 * 28672;
 constexpr double kProducts = 80.0 * kLayerProducts + 8192.0 * 128256;
@@ -74,8 +74,8 @@ TEST(StepEstimate, OfOneRankIsItsOperationsAtTheirRates) {
   EXPECT_EQ(step.bubble, 0.0);
   EXPECT_NEAR(step.tokens_per_s, tokens / step.seconds, 1e-6);
   const double flops = 6.0 * (kProducts + kAttention * kSeen);
-  EXPECT_NEAR(step.mfu, flops * step.tokens_per_s / 2e15, 1e-9);
-  EXPECT_GT(step.mfu_full, step.mfu);
+  EXPECT_NEAR(step.mfu_causal, flops * step.tokens_per_s / 2e15, 1e-9);
+  EXPECT_GT(step.mfu, step.mfu_causal);
 }
 
 TEST(StepEstimate, RecomputesOneForwardOfTheBlocks) {
