@@ -81,8 +81,9 @@ std::string left_of(double room, double used) {
   return room >= used ? human_bytes(room - used) : "lacks " + human_bytes(used - room);
 }
 
+/// Returns "5.29 s"; of what is not known the figure that the machine lacks.
 std::string seconds_text(const std::optional<double>& seconds, const char* missing) {
-  if (!seconds) return fmt::format("not known: the machine has no {}", missing);
+  if (!seconds) return fmt::format("not known, the machine has no {}", missing);
   return fmt::format("{:.3g} s", *seconds);
 }
 
@@ -181,10 +182,9 @@ void print_totals(const PlannedFigures& p) {
 void print_storage(const PlannedFigures& p) {
   const double bytes = bytes_of(p.asked.checkpoint_bytes);
   const auto kept = checkpoints_at_once(p);
-  fmt::print("\na checkpoint: {}; written in {}, read in {}\n", human_bytes(bytes),
-             seconds_text(p.saves.write, "node.disk_bytes_per_s"),
-             seconds_text(p.saves.read, "node.disk_bytes_per_s"));
-  fmt::print("  a save holds training up for {}\n",
+  fmt::print("\na checkpoint: {}\n  to write it and to read it: {}\n", human_bytes(bytes),
+             seconds_text(p.saves.write, "node.disk_bytes_per_s"));
+  fmt::print("  a save holds training up: {}\n",
              seconds_text(p.saves.stall, "node.copy_bytes_per_s"));
   fmt::print("  checkpoint.keep = {}: {}", p.asked.kept_checkpoints,
              kept ? fmt::format("{}, with one more while it is saved",

@@ -206,13 +206,15 @@ std::vector<TimePart> parts_of(const RankWork& work, const PlannedRun& run,
   const double forward = all.forward();
   const double backward = all.backward() + all.weight_gradients();
   const double reduced = work.of(TrafficKind::Gradients);
-  add("gradients of replicas", reduced,
-      beside(reduced, work.reductions, zero >= 2 ? backward * micro_batches : backward));
+  const double reduced_beside =
+      beside(reduced, work.reductions, zero >= 2 ? backward * micro_batches : backward);
+  add("gradients of replicas", reduced, reduced_beside);
   add("optimizer", work.update);
   const double gathered = work.of(TrafficKind::Weights);
   add("weights gathered", gathered,
-      beside(gathered, work.gathers,
-             zero >= 3 ? (forward + backward) * micro_batches : forward));
+      beside(
+          gathered, work.gathers,
+          zero >= 3 ? (forward + backward) * micro_batches - reduced_beside : forward));
   return parts;
 }
 

@@ -48,7 +48,7 @@ double bytes_of_update(const PrecisionSection& precision);
 /// - gradients are reduced beside the last backward, or with ZeRO 2 and 3 beside all, as
 ///   far as these are long enough; one bucket has nothing beside it;
 /// - weights are gathered likewise beside the next step's first forward, or with ZeRO 3
-///   beside all passes;
+///   beside all passes, where gradients have their part of the time;
 /// - the optimizer moves its state through memory.
 StepEstimate estimate_step(const PlannedRun& run, const Machine& machine);
 

@@ -97,6 +97,19 @@ TEST(StepEstimate, OfReplicasHidesWhatRunsBesideThePasses) {
   EXPECT_NEAR(exposed(step), step.seconds, 1e-9);
 }
 
+TEST(StepEstimate, HidesNoMoreThanThePassesTake) {
+  const StepEstimate step = estimate({"batch.global_size=16", "parallel.zero=3"}, 16);
+  double passes = 0.0;
+  for (const char* name :
+       {"matrix products", "attention", "norms, activations and copies"}) {
+    passes += part(step, name).seconds;
+  }
+  const double hidden =
+      part(step, "gradients of replicas").hidden + part(step, "weights gathered").hidden;
+  EXPECT_GT(hidden, 0.5 * passes);
+  EXPECT_LE(hidden, passes * (1.0 + 1e-9));
+}
+
 TEST(StepEstimate, OfAPipelineWaitsAsItsScheduleDoes) {
   const std::vector<std::string> sets = {"batch.global_size=16", "parallel.pp=4"};
   const StepEstimate plain = estimate(sets, 4);
