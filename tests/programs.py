@@ -1,9 +1,11 @@
 """Runs the programs of a build."""
 
+import atexit
 import os
 import pathlib
 import re
 import subprocess
+import threading
 
 import pytest
 
@@ -55,9 +57,50 @@ def command_of(program, arguments, ranks=1, nodes=1):
     return words, environment
 
 
+class Lines:
+    """A program that takes one command after the other: a tool that loads LibTorch for each of some
+    hundred models would take most of its time for that."""
+
+    def __init__(self, program):
+        self.program, self.process = program, None
+        atexit.register(self.end)
+
+    def run(self, arguments, timeout=200):
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [BIN / self.program, "--lines"], text=True, errors="replace", stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        words, said, code = [str(word) for word in arguments], "", None
+        assert not re.search(r"[\t\n]", "".join(words)), words
+        late = threading.Timer(timeout, self.process.kill)
+        late.start()
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if found := re.fullmatch(r"= (\d+)\n", line):
+                code = int(found[1])
+                break
+            said += line
+        late.cancel()
+        if code is None:  # the program has ended, by itself or because the line took too long
+            code, self.process = self.process.wait(), None
+        return subprocess.CompletedProcess([self.program, *words], code, "", said)
+
+    def end(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+LINES = {program: Lines(program) for program in ("longhaul_model_tool",)}
+
+
 def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
     """The completed process; with `check`, AssertionError unless it ended with 0. One that does not
     end is killed before ctest ends the suite, so that the test tells which command it was."""
+    if program in LINES:
+        assert not options and ranks == nodes == 1, "such a program has one environment for all its lines"
+        return checked(LINES[program].run(arguments), program, check)
     command, environment = command_of(program, arguments, ranks, nodes)
     environment.update(options.pop("env", {}))
     options = {"timeout": 200, **options}
@@ -66,6 +109,10 @@ def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
     except subprocess.TimeoutExpired as late:
         said = "\n".join((text or b"").decode(errors="replace") for text in (late.stdout, late.stderr))
         raise AssertionError(f"{' '.join(command)} did not end in {late.timeout} s\n{said}") from None
+    return checked(result, program, check)
+
+
+def checked(result, program, check):
     if check and result.returncode != 0:
         raise AssertionError(
             f"{program} ended with {result.returncode}\n{result.stdout}\n{result.stderr}"
