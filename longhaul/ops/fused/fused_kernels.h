@@ -3,9 +3,9 @@
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/kernels/arguments.h"
 
-// This header implements operators by kernels on raw pointers: it turns tensors into the
-// arguments of a kernel. It serves every device whose kernels run in the device's own
-// memory.
+// This header implements operators by kernels on raw pointers. An operator's tensors
+// become the arguments of a kernel, in the same way for every device that runs the
+// kernels in its own memory.
 
 namespace longhaul::ops::fused {
 
