@@ -213,8 +213,8 @@ __global__ void __launch_bounds__(kBlock, N == 1 ? 1 : 2)
   fetch(begin);
   int now = 0;
   for (int row = begin; row < end; row += Tile::kRows) {
-    // Nobody reads this stage any more: all threads have passed the barrier of the last
-    // turn, behind which they read the other stage.
+    // No thread reads stages[now] any more. All threads have passed the barrier of the
+    // loop's previous turn, after which they read the other stage.
     dy.put(stages[now].dy);
     x.put(stages[now].x);
     __syncthreads();
