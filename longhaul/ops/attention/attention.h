@@ -23,8 +23,8 @@ namespace longhaul::ops {
 at::Tensor attention(const at::Tensor& q, const KeptPositions& kept,
                      const AttentionProblem& problem, bool fused);
 
-/// Returns what computes attention of such scores on this device, for the log and the
-/// numerics fingerprint. Where the device lacks kernels that its dtype could have, the
+/// Returns what computes attention of these scores on this device, for the log and the
+/// numerics fingerprint. Where kernels exist for the dtype but not for this device, the
 /// text says why.
 std::string describe_attention(const AttentionScores& scores, int64_t head_dim,
                                at::ScalarType type, at::Device device);

@@ -173,7 +173,8 @@ void check_first(const AttentionPart& part, const FlashRun& run) {
 /// Returns [B, Hq, n] in the shape that multiplies [B, n, Hq, D].
 at::Tensor over_rows(const at::Tensor& x) { return x.transpose(1, 2).unsqueeze(-1); }
 
-/// Merges `fresh` into `out` [B, n, Hq, D] and `lse` [B, Hq, n], fp32.
+/// Merges `fresh`, the result over other keys, into `out` [B, n, Hq, D] and `lse` [B, Hq,
+/// n], both fp32.
 void merge(const Attended& fresh, at::Tensor& out, at::Tensor& lse) {
   if (fused::supports(fresh.out, fused::op<kernels::MergeAttention>)) {
     return fused::op<kernels::MergeAttention>(fresh.out.contiguous(),

@@ -255,8 +255,8 @@ at::Tensor gradient_of_rows(const at::Tensor& dy, const GroupedSaved& s) {
   return sum;
 }
 
-/// Adds the gradients of the weights. LibTorch's grouped product would round them to bf16
-/// before they are added, so that a GPU takes a kernel of our own.
+/// Adds the gradients of the weights. LibTorch's grouped product would round the
+/// gradients to bf16 before they are added, so that a GPU takes Longhaul's own kernel.
 void accumulate(const ExpertWeights& weights, const at::Tensor& offsets, bool fused,
                 const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_grad;

@@ -329,7 +329,8 @@ struct AttentionShape {
   /// One past the last key of each query's document, [batch, queries]; null for causal
   /// attention. There must be no window then.
   const int32_t* document_end = nullptr;
-  /// Key 0 has index first_key of its sequence, query 0 has query_offset + first_key.
+  /// The draws count from the start of the sequence: key 0 has index first_key, and query
+  /// 0 has index query_offset + first_key.
   AttentionDropout dropout = {};
 };
 

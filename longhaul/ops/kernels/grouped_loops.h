@@ -15,7 +15,7 @@ constexpr int64_t kUnit = 32;  ///< columns or rows of results that are not divi
 constexpr int64_t kMostExpertRows = 2048;
 /// Reading or writing an expert's matrix takes as long as a product with so many rows.
 constexpr int64_t kRowsOfMatrix = 64;
-/// Columns of results where an expert's gradient is divided.
+/// The number of columns in a block, where an expert's gradient is divided by columns.
 constexpr int64_t kGradientColumns = 512;
 
 /// Calls body(expert, block, begin, end) for the calling thread's share of the work.

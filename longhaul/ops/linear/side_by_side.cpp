@@ -9,7 +9,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Returns [rows, columns] of the memory from where the first part begins.
+/// Returns the memory from the beginning of the first part on, as [rows, columns].
 at::Tensor from_first(const at::Tensor& first, int64_t rows, int64_t columns) {
   return first.as_strided({rows, columns}, {columns, 1}, first.storage_offset());
 }
