@@ -9,7 +9,7 @@ __device__ int64_t start_of_row(const Norm& a, int64_t row, int64_t token_stride
   return row / a.heads * token_stride + row % a.heads * a.features;
 }
 
-// The forms of the norm are types, so that no form costs another anything. A form says
+// The forms of the norm are types, so that no form makes another one slower. A form says
 // whether the normed element is rounded first (kRounds), gives the factor of a normed
 // element (factor()), and multiplies a gradient by this factor (times()).
 
