@@ -128,8 +128,9 @@ at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& log
                           : 1.0 / static_cast<double>(context.region->ranks());
   at::Tensor out = weights;
   const auto attach = [&](size_t term, const auto& sum_of_tokens) {
-    // A term without weight is measured, which needs no graph, and measured once. All
-    // ranks agree about its scale, since a balance may be collective.
+    // A term whose scale is 0 is only measured, which needs no graph and no repetition in
+    // a recomputation. The scale is 0 on all ranks or on none, since balance() may be
+    // collective.
     const double scale = context.losses->scales.at(term);
     if (context.losses->again && scale == 0.0) return;
     const at::AutoGradMode graph(at::GradMode::is_enabled() && scale != 0.0);

@@ -149,8 +149,8 @@ class ExpertDispatch {
                       const at::Tensor& offsets) const = 0;
   /// Waits for the rows of send().
   virtual Arrived arrive(const WayPtr& way) const = 0;
-  /// Returns what became of the rows, [R', H], to the ranks and places from which the
-  /// rows came: [R, H]. These rows are handed over, too.
+  /// Returns the experts' results, [R', H], to the ranks and places from which the rows
+  /// of send() came: [R, H]. The results are handed over, as the rows of send() are.
   virtual at::Tensor back(const WayPtr& way, at::Tensor rows) const = 0;
 };
 
