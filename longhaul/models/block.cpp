@@ -93,8 +93,7 @@ at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
 at::Tensor Block::forward(const at::Tensor& input,
                           const nn::ForwardContext& context) const {
   at::Tensor x = input;
-  // The result of the last branch. The norm that follows adds it to x, where there is
-  // one.
+  // This is the result of the last branch. If a norm follows, it adds this result to x.
   at::Tensor delta;
   for (const Step& step : steps_) {
     at::Tensor normed;

@@ -13,8 +13,8 @@ Linear::Linear(tensor::ParameterSet& parameters, const std::string& name, Bias b
 
 at::Tensor Linear::forward(const ops::LinearInput& x,
                            const ForwardContext& context) const {
-  // The compiler warns here about a mode that is not handled; forward_all() calls this
-  // function for every mode but Compute.
+  // The compiler warns here about a ProductPrecision that is not handled. For every one
+  // but Compute, forward_all() calls this function.
   switch (context.products) {
     case ProductPrecision::Compute:
       return ops::linear(x, weight_, context.weight_gradients, bias_);

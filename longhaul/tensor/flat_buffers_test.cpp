@@ -143,12 +143,12 @@ TEST(FlatBuffers, ReleasedUnitsHaveNoStorageAndAnAccessSaysSo) {
   flat.release_weights(bucket);
   flat.release_grads(bucket);
   EXPECT_THROW(parameter->weight(), Error);
-  // The bucket gets the same memory again, and it is zeroed again.
+  // The bucket gets the same memory again, which is then zeros again.
   flat.hold_grads(bucket);
   EXPECT_EQ(bucket.grads.data_ptr(), memory);
   EXPECT_EQ(parameter->grad().abs().sum().item<float>(), 0.0F);
   EXPECT_EQ(flat.bytes(), held);
-  // Vectors stay.
+  // The weights of a bucket of vectors are never released.
   EXPECT_EQ(flat.buckets()[1].members[0].parameter->weight().numel(), 16);
 }
 

@@ -11,7 +11,7 @@ namespace longhaul::ops::fused {
 namespace {
 
 /// Returns whether the products are those of kernels::Product. Otherwise each expert is a
-/// product of LibTorch, which is faster.
+/// product of LibTorch, which is then faster.
 bool products_are_own(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 && kernels::grouped_product_available();
 }

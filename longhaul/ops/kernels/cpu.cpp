@@ -82,7 +82,7 @@ void convert(const Bf16* x, float* y, int64_t count, system::Isa isa) {
 }
 
 // The functions below look up CPUID once: CPUID is slow in a virtual machine, and every
-// product asks for this.
+// product calls these functions.
 
 system::Isa product_isa() {
   static const system::Isa kIsa =
