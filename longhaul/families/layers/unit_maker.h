@@ -86,7 +86,8 @@ class UnitMaker {
   std::vector<Feature> expert_matrices(const std::vector<std::vector<std::string>>& names,
                                        const std::string& fused, int64_t out,
                                        const Feature& x, format::ShardSplit split);
-  /// Adds the sum of each token's rows of x, which no longer is `routed`.
+  /// Adds the sum of each token's rows of x, the rows that `routed` made. The result has
+  /// one row per token.
   Feature gathered(const Feature& x);
   void bias(const std::string& name, int64_t width,
             std::optional<format::ShardSplit> split);
@@ -125,7 +126,8 @@ class UnitMaker {
   void loss_head(const std::string& name, int64_t vocabulary, const Feature& x);
   /// Adds an output projection with the matrix of the embedding, and its loss.
   void tied_loss_head(int64_t vocabulary, const Feature& x);
-  /// Says that the loss is that of the bounded logits, which takes them a second time.
+  /// Says that the logits are bounded before the loss, so that a chunk has both logits
+  /// and bounded logits in memory.
   void caps_logits() { unit_.forward.logits_copies = 2; }
   /// Adds the loss of logits that were computed before (ops::cross_entropy).
   void cross_entropy(const Feature& logits);
