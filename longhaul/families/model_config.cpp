@@ -273,7 +273,7 @@ double least_part(const families::Experts& experts) {
 }
 
 /// Warns where no layer can use less than experts.warn_below of its experts. A token goes
-/// to k different ones, so that no expert has a larger share of the choices than 1 / k.
+/// to k different experts, so that no expert has a larger share of the choices than 1/k.
 /// The exponential of the entropy of such shares is at least k.
 void warn_of_bound(const RunConfig& config, const families::Network& network,
                    std::vector<std::string>& warnings) {

@@ -51,7 +51,7 @@ struct Network {
   int64_t query_heads = 0;
   int64_t key_heads = 0;
   double stddev =
-      0.02;  ///< standard deviation of the first values of matrices and tables
+      0.02;  ///< standard deviation of the initial values of matrices and tables
   Embedding embedding;
   std::vector<Block> blocks;
   std::variant<LanguageHead, BertHead> head;

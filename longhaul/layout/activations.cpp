@@ -112,7 +112,8 @@ int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
   return bytes;
 }
 
-/// Finds the moment of a rank's actions at which most is kept.
+/// Sets the bytes in flight of `result` to those of the moment, in a rank's actions, at
+/// which most bytes are kept.
 void walk(const std::vector<PipelineAction>& actions,
           const std::vector<ChunkBytes>& chunks, ActivationBytes& result) {
   using Kind = PipelineAction::Kind;

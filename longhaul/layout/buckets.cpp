@@ -32,8 +32,8 @@ std::optional<size_t> joint_with(std::span<const PlacedParameter> parameters, si
   return {};
 }
 
-/// Returns the padded elements of a parameter and of those before it that have to be in
-/// its bucket.
+/// Returns the number of padded elements of a parameter and of the parameters before it
+/// that have to be in its bucket.
 int64_t joint_elements(std::span<const PlacedParameter> parameters, size_t last) {
   int64_t size = 0;
   for (std::optional<size_t> i = last; i; i = joint_with(parameters, *i)) {

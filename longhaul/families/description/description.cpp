@@ -82,7 +82,8 @@ bool is_split(const ParameterDescription& parameter) {
   return parameter.split && parameter.split->unit != format::ShardUnit::None;
 }
 
-/// Checks what a family that makes its units by hand could forget.
+/// Checks facts of a forward pass that a family could forget if it makes its units
+/// without UnitMaker.
 void check_forward(const UnitDescription& unit, size_t number) {
   const UnitForward& forward = unit.forward;
   const bool keeps = std::ranges::any_of(

@@ -70,7 +70,7 @@ struct ParameterDescription {
   /// The matrix has the same input as the matrix before it: where possible both lie side
   /// by side in memory, for one product.
   bool joint = false;
-  /// The row of an embedding's table whose look-ups have no gradient and whose first
+  /// The row of an embedding's table whose look-ups have no gradient and whose initial
   /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
   /// table trains the row.
   std::optional<int64_t> padding_row = {};

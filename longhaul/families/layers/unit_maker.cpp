@@ -100,7 +100,7 @@ UnitDescription UnitMaker::take() {
   return std::move(unit_);
 }
 
-/// Adds an RMS norm of `rows` equal parts of each token.
+/// Adds an RMS norm that norms `rows` equal parts of each token by themselves.
 Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
                            std::optional<format::ShardSplit> split, RmsForm form) {
   const bool adds_one = form == RmsForm::OnePlusWeight;

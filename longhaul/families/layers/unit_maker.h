@@ -23,7 +23,7 @@ struct Feature {
 /// with parameters is the order of the parameters.
 class UnitMaker {
  public:
-  /// `stddev` is the standard deviation of the first values of matrices and tables.
+  /// `stddev` is the standard deviation of the initial values of matrices and tables.
   UnitMaker(UnitKind kind, int64_t layer, double stddev) : stddev_(stddev) {
     unit_.kind = kind;
     unit_.layer = layer;
@@ -46,7 +46,7 @@ class UnitMaker {
   /// Adds an operation on x, element by element, that keeps nothing.
   Feature elementwise(const Feature& x);
   /// Adds an RMS norm over the width of x, whose features are whole (ops/rms_norm.h). The
-  /// weight's first values are 1, or 0 if the form adds 1.
+  /// weight's initial values are 1, or 0 if the form adds 1.
   Feature norm(const std::string& name, const Feature& x,
                RmsForm form = RmsForm::WeightAfterCast);
   /// Adds an RMS norm over each head of x, which is split by heads.
@@ -71,8 +71,8 @@ class UnitMaker {
     return x;
   }
 
-  /// Adds y = x W^T with W [out, width of x] (ops/linear/linear.h). `stddev` is that of
-  /// the first values, if it differs from the unit's.
+  /// Adds y = x W^T with W [out, width of x] (ops/linear/linear.h). `stddev` is the
+  /// standard deviation of the initial values, if it differs from the unit's.
   Feature matrix(const std::string& name, int64_t out, const Feature& x,
                  format::ShardSplit split, std::optional<double> stddev = {});
   /// Returns the rows of x, inside of a split region, once for each of the `top_k`

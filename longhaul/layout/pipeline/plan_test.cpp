@@ -72,7 +72,7 @@ void for_all(PipelineKind kind, const std::function<void(const Layout&)>& body) 
 }
 
 constexpr PipelineTimes kEqual{1.0, 1.0, 1.0, 0.0};
-/// The times of a backward that computes weight gradients in one piece with the rest.
+/// Times of actions where the backward also computes the weight gradients.
 constexpr PipelineTimes kWhole{1.0, 2.0, 0.0, 0.0};
 constexpr PipelineTimes kUneven{3.0, 5.0, 2.0, 0.0};
 

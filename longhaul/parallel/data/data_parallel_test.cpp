@@ -39,7 +39,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Everything that one rank has: two units with a matrix and a vector each.
+/// The state of one rank: its groups, and two units with a matrix and a vector each.
 struct Rank {
   Rank(comm::Communicator& world, const Case& c)
       : shard(world.split(world.rank() / c.shards, world.rank(), "shard")),

@@ -101,7 +101,7 @@ struct Layer {
   at::Tensor dx;
 };
 
-/// Computes the layer by its formula, token by token, in fp64.
+/// Returns the result of the layer by its formula, token by token, in fp64.
 at::Tensor by_formula(const Layer& layer, const at::Tensor& x) {
   const auto weight = [&](const std::string& name) {
     for (const tensor::ParameterPtr& p : layer.all) {
