@@ -46,7 +46,7 @@ void describe_head(const Network& network, ModelDescription& model) {
   model.units.push_back(unit.take());
 }
 
-/// Returns whether a layer drops elements within itself.
+/// Returns whether dropout takes place within the layer itself, as in attention.
 bool drops(const Core& core) {
   return by_kind(
       core, [](const Attention& layer) { return layer.dropout > 0.0; },
@@ -79,7 +79,7 @@ UnitDescription describe_block(const Network& network, int64_t layer) {
   return unit.take();
 }
 
-/// Layers that are alike.
+/// Layers whose attention has the same window and the same rotation.
 struct LayerKind {
   std::string window, rotation;
   std::vector<size_t> layers;
@@ -93,7 +93,7 @@ std::string rotation_text(const std::optional<Rotation>& rotation) {
   return fmt::format("{}, {} by {}", base, rope_type_name(rope.kind), rope.factor);
 }
 
-/// Returns the kinds, that of most layers last.
+/// Returns the kinds of the layers with attention. The kind of most layers comes last.
 std::vector<LayerKind> layer_kinds_of(const Network& network) {
   std::vector<LayerKind> kinds;
   for (size_t i = 0; i < network.blocks.size(); ++i) {
@@ -129,7 +129,8 @@ std::string layers_text(const std::vector<size_t>& layers, size_t all) {
                      even ? fmt::format(" (the last of every {})", period) : "");
 }
 
-/// Returns the block's first layer for which `look` returns one, or null.
+/// Calls `look` with the layers of the block in turn. Returns its first result that is
+/// not null, or null.
 template <typename Look>
 auto first_of(const Block& block, const Look& look) {
   decltype(look(block.front().branches.front().core)) found = nullptr;

@@ -4,7 +4,7 @@
 
 namespace longhaul::families {
 
-// Each in the folder of its name.
+// Each function is defined in the folder of its family.
 const Family& bert_family();
 const Family& gemma2_family();
 const Family& gemma3_family();

@@ -183,7 +183,7 @@ LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limit
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
   layout.weight_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   if (p.zero == 3 && layout.shards > 1) {
-    // The limit keeps the number in 64 bits; no rank holds that much.
+    // The limit of 1e18 bytes, more than any rank holds, keeps the number in 64 bits.
     layout.gathered_budget =
         static_cast<int64_t>(std::round(std::min(1e9 * config.memory.gathered_gb, 1e18)));
   }

@@ -52,8 +52,8 @@ class StepTraffic {
     });
   }
 
-  /// Returns the group whose communicator serves a group: a group that has all ranks of
-  /// another one shares its communicator.
+  /// Returns the kind of the group whose communicator carries the operations of groups of
+  /// `kind`: groups with the same ranks share one communicator.
   GroupKind owner(GroupKind kind) const {
     if (layout_.ep == 1 && kind == GroupKind::ExpertShard) kind = GroupKind::Shard;
     if (layout_.ep == 1 && kind == GroupKind::ExpertReplicas) kind = GroupKind::Replicas;
@@ -110,7 +110,7 @@ class StepTraffic {
       cut(TrafficKind::Tensor, GroupKind::Tp, exchange, calls, part);
     };
     if (layout_.tensor.sequence) {
-      // The linear layers gather their input again for their weight gradients.
+      // In the backward the linear layers gather their input again, for weight gradients.
       const int64_t again = edges.taken * forwards;
       send(Exchange::AllGather, runs(unit) * in + again + out);
       send(Exchange::ReduceScatter, runs(unit) * out + in);
@@ -132,8 +132,8 @@ class StepTraffic {
     }
   }
 
-  /// Adds what attention keeps of positions, in the forward and again in the backward,
-  /// and its fp32 gradients (parallel/context/).
+  /// Adds the keys and values that ranks exchange in the forward and again in the
+  /// backward, and the fp32 gradients of keys and values (parallel/context/).
   void context(const UnitDescription& unit, int64_t forwards) {
     const int64_t ranks = layout_.shape.cp;
     if (ranks == 1) return;
@@ -160,8 +160,8 @@ class StepTraffic {
 
   /// Adds the rows of tokens that go to the ranks of their experts and come back, with
   /// one fp32 weight each on the way there, in the forward and again in the backward
-  /// (parallel/expert/). Each forward begins with the experts' numbers of rows. Experts
-  /// are taken to have equally many rows.
+  /// (parallel/expert/). Each forward first sends how many rows go to each expert. All
+  /// experts are assumed to get equally many rows.
   void experts(const UnitDescription& unit, int64_t forwards) {
     const int64_t ep = layout_.ep;
     if (ep == 1 || unit.forward.routed == 0) return;
@@ -216,7 +216,7 @@ class StepTraffic {
 
   /// Returns how often a bucket's weights are gathered in a step.
   int64_t gathers(const BucketPlan& bucket) const {
-    if (bucket.weights_stay) return 1;  // when they have been updated
+    if (bucket.weights_stay) return 1;  // after the update
     int64_t times = 0;
     for (const WeightUse& use : units_.weights) {
       times += std::ranges::count(use.gather, bucket.unit);

@@ -6,7 +6,7 @@
 
 namespace longhaul::layout {
 
-/// What the bytes that a rank sends in a step serve.
+/// The purpose of bytes that a rank sends in a step.
 enum class TrafficKind {
   Pipeline,   ///< activations and their gradients between stages
   Tensor,     ///< sums and rows of split features and of the loss

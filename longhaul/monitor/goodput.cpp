@@ -31,7 +31,7 @@ constexpr std::array<ClassText, kTimeClasses> kTexts = {{
     {"other", "other", "between steps, and the step under way"},
 }};
 
-/// One thing with a known place in time.
+/// A step, a validation or a save, with its place in time.
 struct Item {
   int64_t begin = 0;
   int64_t end = 0;
@@ -58,9 +58,9 @@ std::vector<Item> step_items(const Records& records) {
 
 using AttemptStep = std::pair<int64_t, int64_t>;
 
-/// Places the stalls of saves, each behind the step that it saved and that step's
-/// validation: the event itself comes when the checkpoint is durable, which may be much
-/// later.
+/// Places the stall of each save behind the saved step and the validation of that step.
+/// The event of a save is no place for it, since it comes when the checkpoint is durable,
+/// which may be much later.
 class SavePlaces {
  public:
   SavePlaces(const Records& records, const std::vector<Event>& events) {
@@ -113,7 +113,8 @@ std::vector<Item> other_items(const Records& records, const std::vector<Event>& 
   return items;
 }
 
-/// Lays spans end to end: what is given later never changes what lies already.
+/// Lays spans of time end to end. A later item never changes the spans that are laid
+/// already.
 class Painter {
  public:
   Painter(Ledger& ledger, const std::vector<LifeChange>& life, int64_t begin)
@@ -130,7 +131,7 @@ class Painter {
     paint(end, item.kind);
   }
 
-  /// Fills what no item covers with what the run's life says about that time.
+  /// Fills a time that no item covers with the classes that the run's life gives it.
   void gap_until(int64_t end) {
     while (cursor_ < end) {
       while (at_ + 1 < life_.size() && life_[at_ + 1].time <= cursor_) ++at_;
@@ -158,8 +159,8 @@ class Painter {
   int64_t cursor_;
 };
 
-/// Gives a time of the ledger to this class, whatever lies there: a step that was under
-/// way when the job was suspended is as long as the suspension.
+/// Gives a time of the ledger to the class `kind`, in place of the classes that it had.
+/// So the time of a suspension does not count for the step that it interrupted.
 void give_to(TimeClass kind, int64_t begin, int64_t end, Ledger& ledger) {
   std::vector<Span> spans;
   const auto add = [&](int64_t from, int64_t to, TimeClass of) {

@@ -24,7 +24,8 @@ void change_mixtral(const ConfigFields& fields, Network& network) {
     experts.intermediate_size = layer.feed_forward.up.out;
     put_experts(experts, layer);
   }
-  // Files with fused experts have the names of transformers 5.
+  // Files that hold all experts together were written by transformers 5, which calls the
+  // router mlp.gate.
   network.old_endings = {{".mlp.gate.weight", ".block_sparse_moe.gate.weight"}};
 }
 

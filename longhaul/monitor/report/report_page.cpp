@@ -96,7 +96,7 @@ std::string ledger_bar(const Ledger& ledger) {
   return svg + "</svg>";
 }
 
-/// Returns a round time that stands at most twelve times in the whole.
+/// Returns a round time in seconds that fits at most twelve times into `total`.
 double time_step(double total) {
   constexpr double kMinute = 60.0;
   constexpr double kHour = 3600.0;
@@ -109,7 +109,8 @@ double time_step(double total) {
   return total / 10.0;
 }
 
-/// Draws the shares in equal parts of the time, from the first start on.
+/// Draws the shares of the classes of time, for equal parts of the time from the first
+/// start on.
 std::string ledger_strip(const Ledger& ledger) {
   const auto parts = ledger_parts(ledger, kParts);
   const double width = 1000.0 / static_cast<double>(kParts);
@@ -210,7 +211,7 @@ std::string checkpoint_section(RunFiles& run, const RunView& view) {
   return table_card("Checkpoints", rows, from, "older");
 }
 
-/// Shows what the model put after the prompts of [log], the newest texts first.
+/// Shows the texts by which the model continued the prompts of [log], the newest first.
 std::string sample_section(const RunFiles& run) {
   std::vector<run::SampleEvent> samples;
   for (const Event& event : run.events()) {
