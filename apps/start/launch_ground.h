@@ -12,8 +12,9 @@ using Environment = std::function<const char*(const char*)>;
 /// Returns the directory in which mpirun keeps its sockets and files while it runs.
 fs::path mpirun_directory(const Environment& environment);
 
-/// Throws where mpirun could not make its directory there: ConfigError that says why, or
-/// TemporaryError where only room is missing. Makes an absent directory, as mpirun would.
+/// Throws where mpirun could not make files in `dir`: ConfigError that says why, or
+/// TemporaryError where only room is missing. Makes `dir` where it is absent, as mpirun
+/// would.
 void check_mpirun_directory(const fs::path& dir);
 
 /// Throws ConfigError where a user without an entry in /etc/passwd has no HOME, with
