@@ -75,8 +75,9 @@ struct Meaning {
 std::optional<Meaning> meaning_of(std::string_view name, std::string_view section,
                                   std::span<const std::string> ours);
 
-/// Does the same, and takes a mistyped name for the nearest one that stands for a single
-/// key, and a name of no entry for one that matches an entry with *.
+/// Returns what a name means, as meaning_of() does, also for a name that no entry has. A
+/// mistyped name is taken for the nearest name that stands for a single key, and another
+/// one for an entry with * that it matches.
 std::optional<Meaning> meaning_of_mistyped(std::string_view name,
                                            std::string_view section,
                                            std::span<const std::string> ours);

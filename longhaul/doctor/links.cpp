@@ -222,7 +222,7 @@ HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
                              bool quick) {
   const int64_t count = (int64_t{quick ? 4 : 64} << 20) / int64_t{sizeof(float)};
   const int size = group.size();
-  // A known number per place, times the rank + 1: fp32 holds the sums exactly.
+  // Each element is a known number times the rank + 1, so fp32 holds the sums exactly.
   const auto factor = [](int64_t place) { return static_cast<float>(place % 7 + 1); };
   std::vector<float> values(static_cast<size_t>(count));
   const double sum = 0.5 * size * (size + 1.0);
