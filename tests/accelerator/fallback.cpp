@@ -160,7 +160,8 @@ class Call {
     if (!device_.has_index()) device_.set_index(static_cast<int8_t>(current_device()));
   }
 
-  /// Copies indices of the CPU to the device, which waits.
+  /// Returns true where the operation also takes indices of the CPU. They are copied to
+  /// the device, and the host waits for the copy.
   bool indexes() const {
     return name_.starts_with("aten::index") || name_.starts_with("aten::_index");
   }

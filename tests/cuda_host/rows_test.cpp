@@ -115,7 +115,7 @@ TEST(CudaRmsNorm, OfMoreRowsThanBlocksIsTheCpus) {
   expect_rms_norm(514, 257, RmsForm::WeightAfterCast);
 }
 
-/// Takes most of a minute here; `make soak` runs it.
+/// This test takes most of a minute, so only `make soak` runs it.
 TEST(CudaRmsNorm, DISABLED_OfMoreWideRowsThanBlocksIsTheCpus) {
   expect_rms_norm(513, 2065, RmsForm::OnePlusWeight);
 }

@@ -41,7 +41,8 @@ bool make_holder_look_lost(const fs::path& run_dir) {
 bool wait_until_reached(const fs::path& gate, const FaultyTool& tool) {
   while (!fs::exists(gate.string() + ".reached")) {
     siginfo_t info{};
-    // The tool may end without getting that far; it is reaped elsewhere.
+    // The tool may end before it comes to the pause. Its exit status is left for
+    // FaultyTool.
     if (::waitid(P_PID, static_cast<id_t>(tool.pid()), &info,
                  WEXITED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid != 0) {

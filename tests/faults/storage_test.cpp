@@ -87,7 +87,7 @@ void fail_calls(const std::string& op, bool forever, size_t first, size_t stride
     SCOPED_TRACE(faulty.rules);
     const Ended ended = run_faulty(faulty);
     expect_explained(ended, error);
-    // The next save is tried.
+    // A call that fails once ends one save, and the run goes on with the next one.
     if (!forever) {
       EXPECT_EQ(ended.code, 0) << ended.errors;
     }

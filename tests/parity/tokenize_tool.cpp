@@ -105,7 +105,8 @@ int train(char** arguments) {
   return 0;
 }
 
-/// warnings TOKENIZER...: of each a line, its warnings as a JSON list.
+/// Runs the command warnings TOKENIZER...: prints a line for each tokenizer, its warnings
+/// as a JSON list.
 int warnings(int count, char** paths) {
   for (int i = 0; i < count; ++i) {
     fmt::print("{}\n", Json(tokenizer::Tokenizer::load(paths[i])->warnings()).dump());

@@ -130,7 +130,7 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
     {"data", "split", 'n', "", "--holdout"},
     {"data", "mock_data", 'r', "data.train", "random tokens"},
 
-    // Layouts.
+    // These names set the parallel layout.
     {"parallel", "tensor_model_parallel_size tensor_parallel_degree tp_size", 's',
      "parallel.tp", ""},
     {"parallel", "pipeline_model_parallel_size pipeline_parallel_degree pp_size", 's',
@@ -172,7 +172,7 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
      'r', "memory.recompute", "selective or full"},
     {"memory", "recompute_num_layers", 'r', "memory.recompute_layers", ""},
 
-    // Mixtures of experts.
+    // These names set mixtures of experts.
     {"experts", "router_aux_loss_coef moe_aux_loss_coef", 's', "experts.balance_weight",
      ""},
     {"experts",
@@ -193,7 +193,7 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
     {"experts", "moe_grouped_gemm moe_permute_fusion", 'n', "", "run.fused"},
     {"experts", "router_jitter_noise moe_input_jitter_eps", 'n', "", "no noise"},
 
-    // Checkpoints, logs, validation.
+    // These names set checkpoints, logs and validation.
     {"checkpoint", "save_steps save_interval checkpoint_interval ckpt_interval", 's',
      "checkpoint.every", ""},
     {"checkpoint", "interval", 'r', "checkpoint.every checkpoint.every_minutes", ""},
