@@ -32,9 +32,9 @@ namespace {
 /// A verb that only a later version will have.
 constexpr const char* kLaterVerb = "plan";
 
-/// Returns what a person meant by the value of an option that the option does not take
-/// ("--dtype float16", "--device gpu"), if the dictionary knows it as a value of the
-/// setting with the same meaning. It is the end of a message, or an empty text.
+/// Returns a hint about a value that an option does not take ("--dtype float16",
+/// "--device gpu"), if the dictionary knows it for the setting with the same meaning. The
+/// hint is the end of a message, or an empty text.
 std::string choice_hint(std::span<const std::string> words) {
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
       {"--dtype", "precision.compute"}, {"--device", "run.device"}};

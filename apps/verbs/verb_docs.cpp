@@ -47,8 +47,8 @@ void become_pager(const std::string& text) {
                        ::lseek(file, 0, SEEK_SET) == 0;
   const int input = ::dup(STDIN_FILENO);
   if (written && ::dup2(file, STDIN_FILENO) == STDIN_FILENO) {
-    // These are git's options for less: colours pass, and a page that fits the window is
-    // printed and stays. The pages are UTF-8 in any locale.
+    // Git sets the same options for less: colours pass, and a page that fits the window
+    // is printed and stays. The pages are UTF-8 in any locale.
     ::setenv("LESS", "FRX", 0);
     ::setenv("LESSCHARSET", "utf-8", 0);
     std::vector<char*> arguments;

@@ -200,8 +200,8 @@ NewRunFacts gather_facts(const NewCall& call) {
     const layout::LayoutDescription layout =
         layout::describe_layout(config, model, machine.ranks);
     const layout::RankCosts costs = layout::LayoutCosts(config, model, layout).of(0);
-    // A save in the background first copies the state to host memory, so that training
-    // can go on while the copy is written.
+    // A save in the background copies the state to host memory first. So training can go
+    // on while the copy is written.
     return layout::most_bytes(costs) +
            (machine.is_cpu() ? costs.state.masters + costs.state.moments : 0);
   };

@@ -158,8 +158,8 @@ int train(const TrainOptions& options, const objects::Access& objects) {
     const system::RaisedSignal signal = system::raised_signal();
     return signal.number != 0 && !signal.answered;
   };
-  // Why mpirun ends the job is known only when all ranks have started. Before that, no
-  // operation waits for long.
+  // The reason that mpirun ends the job is known only when all ranks have started. Before
+  // that, no operation waits for long.
   std::unique_ptr<MpirunEnd> mpirun;
   if (launch.by_mpirun) {
     limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
