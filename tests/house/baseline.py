@@ -36,7 +36,8 @@ class Rule:
         return found
 
     def lowered(self, problems, baseline):
-        """The next baseline; None as the old one begins it anew."""
+        """The counts for the next baseline. Without an old one (None) all problems are counted
+        anew."""
         counts = {name: len(found) if baseline is None else min(len(found), baseline.get(name, 0))
                   for name, found in problems.items()}
         return "".join(f"{count} {name}\n" for name, count in sorted(counts.items()) if count)
