@@ -87,7 +87,8 @@ def mistral(texts, size=4000):
 
 
 def metaspace_split(texts, size=3000):
-    """As TinyLlama-like files: cut at every mark, unknown characters apart, no bytes."""
+    """A tokenizer as TinyLlama-like files have it: text is cut at every mark, unknown characters
+    are kept apart, and there are no byte tokens."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.train_from_iterator(texts, bpe_trainer(size))
@@ -96,7 +97,8 @@ def metaspace_split(texts, size=3000):
 
 
 def whole_words(texts, size=3000):
-    """ignore_merges with characters, and an old file's add_prefix_space."""
+    """A tokenizer with ignore_merges and characters, and with add_prefix_space as in an old
+    file."""
     spec = json.loads(metaspace_split(texts, size).to_str())
     spec["model"]["ignore_merges"] = True
     spec["model"]["fuse_unk"] = True
@@ -137,7 +139,7 @@ def unigram(texts, size=4000, **more):
 
 
 def fields(message):
-    """(number, value) of a protocol buffer message; texts and messages as bytes."""
+    """The fields of a protocol buffer message as (number, value); texts and messages are bytes."""
     pos = 0
 
     def varint():
@@ -182,7 +184,8 @@ def charsmap():
 
 
 def t5(texts):
-    """Precompiled characters, words, then Metaspace; </s> at the end."""
+    """A tokenizer in T5's style: precompiled normalization, words, then Metaspace; </s> at the
+    end."""
     tokenizer = unigram(texts)
     tokenizer.normalizer = normalizers.Precompiled(charsmap())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -194,7 +197,8 @@ def t5(texts):
 
 
 def xlm_r(texts):
-    """As newer conversions: strip, fold runs of spaces, Metaspace; RobertaProcessing."""
+    """A tokenizer in XLM-R's style as newer conversions have it: strip, fold runs of spaces,
+    Metaspace; RobertaProcessing."""
     tokenizer = unigram(texts)
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.Precompiled(charsmap()), normalizers.Strip(left=False, right=True),
@@ -205,7 +209,7 @@ def xlm_r(texts):
 
 
 def albert(texts):
-    """Nmt, NFKC and accents, written out instead of compiled."""
+    """A tokenizer in ALBERT's style: Nmt, NFKC and accents, written out instead of precompiled."""
     tokenizer = unigram(texts, 2000)
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.Nmt(), normalizers.NFKD(), normalizers.StripAccents(),
