@@ -77,7 +77,7 @@ def quoted(words):
 
 
 class Rules:
-    """The rules over one case; `check` raises Refused."""
+    """Checks the rules on one case; `check` raises Refused."""
 
     def __init__(self, case):
         self.case, self.ranks = case, case["ranks"]
@@ -100,7 +100,7 @@ class Rules:
         self.check_micro_batches()
 
     def refuse(self, rule, name, words):
-        """A setting is wrong; one that is not given has the place of the file."""
+        """Refuses a setting. A setting that is not in the file has the place of the file."""
         raise Refused(rule, f"[config] {self.places.get(name, 'run.toml:1:1')}: {words}")
 
     # What the reader of the file refuses.
@@ -295,7 +295,8 @@ class Rules:
                           'ranks of dp x cp; choose one of their divisors, or "world"')
 
     def check_machines(self):
-        """Each data group by itself: where two of them differ, a run fails in its first step."""
+        """Each data group is checked by itself. Where two groups differ, a run fails in its first
+        step."""
         machines = self.case.get("machines", "a" * self.ranks)
         stage = self.dp * self.cp * self.tp
         for rank in range(self.ranks):
