@@ -181,7 +181,7 @@ def state_tensors(checkpoint, kind):
 
 @dataclass
 class Result:
-    """What a run is judged by."""
+    """The figures of a run by which layouts are compared."""
 
     losses: list
     norms: list
@@ -258,7 +258,8 @@ IN_BF16 = Tolerance(2e-3, float("inf"), 3e-2)
 
 
 def violations(ours, theirs, tolerance):
-    """What differs by more than the tolerance: kind -> by how much. Empty is equal."""
+    """What differs by more than the tolerance: kind -> by how much. An empty result means equal
+    runs."""
     steps = len(ours.losses)
     found = {
         "losses": (relative(ours.losses, theirs.losses[:steps]), tolerance.losses),

@@ -19,7 +19,7 @@ ALLOWED = 18 * TABLE
 # A quarter of the state of embedding and head. Under zero 3 the weights and gradients of one of
 # them are whole while it is in use.
 QUARTER = 18 * 2 * TABLE // 4
-# What a rank saves is copied to host staging: its masters and moments once more.
+# A save copies what the rank saves to host memory: its masters and moments once more.
 STAGING = 12 * 2 * TABLE // 4
 SYNCHRONOUS = "checkpoint.async=false"
 # The difference of two peaks is a little less than that of the models: the tiny model's tensors lie

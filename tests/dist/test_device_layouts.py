@@ -230,7 +230,7 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
         places = places[-in_step * (STEPS - 2):]
         assert len(places) == in_step * (STEPS - 2)
-        # Nothing else is waited for in between.
+        # The host waits for nothing else in between.
         assert places == list(range(places[0], places[0] + len(places)))
         if of_layers == 0:
             assert len({waits[i]["device_allocations"] for i in places}) == 1

@@ -78,7 +78,8 @@ def test_a_run_is_saved_and_stopped_where_its_bound_is_passed(run, config, store
     assert events(directory, "end")[-1]["stopped_by"] == "stop_above of data.validation"
     assert run("longhaul", "watch", directory, "--until-end", check=False).returncode == 79
 
-    # The same command changes nothing; a looser bound goes on as if there had been no stop.
+    # The same command changes nothing. With a looser bound the run goes on as if it had not
+    # stopped.
     steps = len(curve(directory))
     again = train(run, path, *FP32, *KEPT, old_domain(store, bound), check=False)
     assert again.returncode == 79 and rise in again.stdout

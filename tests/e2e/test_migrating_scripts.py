@@ -12,7 +12,7 @@ import pytest
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1] / "fixtures/other_systems/scripts"
 SILENT = "curl grep mkdir nslookup pip3 rm srun sudo tee torchrun".split()
 NAME_A_MACHINE = "awk hostname scontrol".split()
-# What a person gives for the values that no script says.
+# Values that no script has, so a person has to give them.
 GIVEN = {"batch.global_size": "1024", "checkpoint.dir": "saved", "data.train": '[{ path = "d" }]',
          "init.weights": "w", "model.config": "m"}
 

@@ -46,7 +46,7 @@ def names_kernel(name, source, kernel, operator):
 
 
 def problems_of(page, sources):
-    """What is wrong with the list of the page for these sources by name."""
+    """What is wrong with the list of files on the page, for sources given by name."""
     patterns = listed(page)
     problems, used, operations = [], set(), {}
     for kernel, operator in kernels_of(sources[ARGUMENTS]).items():

@@ -23,7 +23,8 @@ class Rule:
         self.file = f"tests/house/{what}_baseline.txt"
 
     def compare(self, problems, baseline):
-        """What to print: problems of files that have too many, and counts that are too high."""
+        """The lines to print: problems of files that have too many, and counts of the baseline that
+        are too high."""
         found = []
         for name in sorted(problems.keys() | baseline.keys()):
             count, allowed = len(problems.get(name, [])), baseline.get(name, 0)

@@ -46,7 +46,7 @@ def lines_of(texts):
 
 
 def write_corpus(root, count=600):
-    """All kinds of files below `root`, and a tokenizer's training text."""
+    """Writes files of all kinds below `root`, and a text from which a tokenizer is trained."""
     for folder in ("lines", "gzip", "zstd", "parquet", "deep/a b+ü/c"):
         (root / folder).mkdir(parents=True)
     texts = documents(count)

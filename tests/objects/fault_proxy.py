@@ -19,7 +19,7 @@ import urllib.parse
 PIECE = 65536
 # The errors by which a connection ends that the client or the proxy has cut off.
 CUT = (OSError, http.client.HTTPException, ssl.SSLError)
-# As Amazon's store answers: code -> (status, message).
+# Errors as Amazon's store answers them: code -> (status, message).
 ANSWERS = {
     "SlowDown": (503, "Please reduce your request rate."),
     "InternalError": (500, "We encountered an internal error. Please try again."),

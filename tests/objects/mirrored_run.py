@@ -72,8 +72,8 @@ class Run:
         return self.dir / "checkpoints" / f"step_{step:08}"
 
     def ends_as(self, whole, after):
-        """What is on the disk is what an undisturbed run has, but for steps up to the one that was
-        fetched of which a killed run had not sent the metrics."""
+        """Expects on the disk what an undisturbed run has. Steps up to the one that was fetched may
+        be missing in the metrics, since a killed run may not have sent them."""
         mine, theirs = ({step: (record["loss"], record["grad_norm"], record["lr"])
                          for step, record in steps_of(path).items()} for path in (self.dir, whole))
         assert mine.items() <= theirs.items()

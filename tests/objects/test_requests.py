@@ -404,8 +404,9 @@ def test_a_long_list_in_several_answers(tool, server):
 
 @pytest.mark.parametrize("count", [40, *later(1003)])
 def test_a_copy_takes_three_requests_for_a_small_object(tool, count):
-    """What the listing asked about it is known; that and the end prove that it is the same. One
-    range in 256 ends with the very byte that a body cut off would leave, and is asked for again."""
+    """A copy of a small object takes one GET and two HEADs, which show that the object has stayed
+    the same. One range in 256 ends with the byte that a cut-off body would leave, and is asked for
+    again."""
     for number in range(count):
         tool.store.put(f"small/{count}/{number:04}", b"x")
     tool.proxy.requests.clear()

@@ -142,8 +142,8 @@ def test_csv_has_the_fields_that_pythons_csv_wrote(tmp_path, read, dialect):
 
 
 def test_csv_of_any_characters_splits_as_pythons_csv(tmp_path, read):
-    """No writer made these: rows that Python reads with two fields and no quote after a
-    quote are documents here, and the same ones."""
+    """The rows come from no writer. Rows that Python reads with two fields and without a quote
+    after a quote are documents here, too, with the same text."""
     dice = random.Random(3)
     for trial in range(60):
         body = "".join(dice.choices('ab,,"\n\n', k=200)) + "\n"

@@ -30,7 +30,8 @@ def many_languages(limit=None):
 
 
 def odd_texts(count, seed):
-    """What breaks tokenizers: emoji, marks, controls, spaces, long words, added tokens."""
+    """Texts that often break tokenizers: emoji, marks, controls, spaces, long words, added
+    tokens."""
     rng = random.Random(seed)
     words = ["na\u00efve", "\u0130stanbul", "\u1e9e\u00df", "\uff21\uff22\uff23", "\ufb01ne", "\u2460\u00bd", "e\u0301\u0323", "\u212b\u212a",
              "\u0915\u094d\u0937\u093f", "\u1100\u1161\u11a8", "\uac01\uac02", "\u1112\u1161\u11ab\u0301",

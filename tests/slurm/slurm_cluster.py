@@ -190,7 +190,7 @@ class Cluster:
         self.wait_for_state("idle", *self.standing)
 
     def stop(self):
-        """Switches all machines off, and removes the shared directory unless LONGHAUL_KEEP is set."""
+        """Switches all machines off. Removes the shared directory unless LONGHAUL_KEEP is set."""
         for machine in [*self.nodes.values(), self.head]:
             machine.power_off()
         if not os.environ.get("LONGHAUL_KEEP"):

@@ -103,7 +103,7 @@ class Rules:
         """Refuses a setting. A setting that is not in the file has the place of the file."""
         raise Refused(rule, f"[config] {self.places.get(name, 'run.toml:1:1')}: {words}")
 
-    # What the reader of the file refuses.
+    # The rules below are those of the reader of the file.
 
     def check_value(self, name, value):
         if name in UNKNOWN:
@@ -173,7 +173,7 @@ class Rules:
             self.refuse("a required key not given", f"[{section}]",
                         f"required and not given: {words}")
 
-    # Rules between settings.
+    # The rules below are those between settings.
 
     def check_between(self):
         whole, micro = self.of["batch.global_size"], self.of["batch.micro_size"]
@@ -242,7 +242,7 @@ class Rules:
         largest = max(m for m in range(1, min(micro, each) + 1) if each % m == 0)
         return f"set batch.micro_size = {largest}, which trains the same steps; or "
 
-    # The model.
+    # The rules below are those of the model.
 
     def check_model(self):
         model = dict(self.case["model"])
@@ -279,7 +279,7 @@ class Rules:
     def refuse_model(self, rule, name, words):
         raise Refused(rule, f"[model] model/config.json: {MODEL_FIELDS[name]} {words}")
 
-    # What the layout of the ranks refuses.
+    # The rules below are those of the layout of the ranks.
 
     def check_shards(self):
         group, size = self.dp * self.cp, self.of["parallel.shard_group"]
