@@ -43,7 +43,8 @@ void check_room_for_libtorch() {
   check_room_for_libtorch();
   const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
-  // Without these variables the program would be loaded twice, which takes 40 ms.
+  // Without these variables the second program would start itself again and be loaded
+  // twice, which takes 40 ms.
   for (const StartVariable& variable : kStartEnvironment) {
     if (!is_decided(variable, ::environ))
       ::putenv(const_cast<char*>(variable.assignment));

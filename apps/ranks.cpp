@@ -112,7 +112,8 @@ void FailureReport::report(const Error& error) {
   if (meeting.speaks) say_(meeting.shared ? text : with_rank);
   if (!meeting.all_came) return;
   try {
-    // The first rank that aborts ends the others. So all ranks speak before.
+    // The first rank that aborts ends the others, so each rank waits until all have
+    // reported.
     ends_in_time(*group_->barrier());
   } catch (const Error&) {
     // Another rank has ended before the barrier. All that can be said has been said.

@@ -148,7 +148,8 @@ void refuse_one_place(const CLI::App& verb) {
   }
 }
 
-/// Does what refuse_wrong_paths() says, for a verb of this name and those below it.
+/// Adds the checks of refuse_wrong_paths() to a verb of this name and to the verbs below
+/// it.
 void refuse_wrong_paths_of(CLI::App& verb, const std::string& name) {
   for (CLI::App* under : verb.get_subcommands({})) {
     refuse_wrong_paths_of(*under, name + (name.empty() ? "" : " ") + under->get_name());

@@ -53,7 +53,7 @@ int try_loopback() {
       ::getsockname(listener.get(), place, &size) != 0) {
     return errno;
   }
-  // A connection on one machine is there at once or not at all.
+  // A connection to the same machine succeeds or fails at once, so no wait is needed.
   const Descriptor caller(
       ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!caller.is_open()) return errno;

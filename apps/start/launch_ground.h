@@ -22,12 +22,12 @@ void check_mpirun_directory(const fs::path& dir);
 /// whether there is an entry.
 void check_mpirun_user(const Environment& environment, bool known, bool over_ssh);
 
-/// Throws ConfigError where this machine cannot reach itself at 127.0.0.1: mpirun and its
-/// ranks talk there.
+/// Throws ConfigError where this machine cannot reach itself at 127.0.0.1, where mpirun
+/// and its ranks talk to each other.
 void check_loopback();
 
-/// Checks all that mpirun needs of this machine, before anything is started. Throws as
-/// the functions above.
+/// Checks all that mpirun needs of this machine, before anything is started. Throws
+/// ConfigError, or TemporaryError where only room is missing.
 void check_launch_ground(bool over_ssh);
 
 }  // namespace longhaul::apps

@@ -18,8 +18,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// Returns how many columns a line may have: the window's, else those that COLUMNS names,
-/// else 80.
+/// Returns how many columns a line may have: those of the window, else those that COLUMNS
+/// names, else 80.
 size_t page_columns() {
   if (::isatty(STDOUT_FILENO) == 1) return monitor::Terminal::window().width;
   const char* named = std::getenv("COLUMNS");

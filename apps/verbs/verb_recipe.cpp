@@ -75,7 +75,7 @@ void show_recipe(const std::string& name) {
   fmt::print("{}", with_own_model_here(read_recipe(recipes_dir(), name), kArea));
 }
 
-/// Refuses a path at which there is anything but a file with this text.
+/// Refuses a path at which something exists that is not a file with this text.
 void check_free(const fs::path& path, const std::string& text) {
   if (path.filename().empty() || fs::is_directory(path)) {
     fail_input(kArea, "{} is a directory; name a file, such as {}", path.string(),

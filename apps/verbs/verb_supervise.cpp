@@ -141,7 +141,8 @@ int requeue(const SuperviseArguments& arguments, const fs::path& run_dir,
   return 0;
 }
 
-/// Returns what is known of the job's agents; `nodes` are those that the job has now.
+/// Returns the options of the fleet of the job's agents; `nodes` are the nodes that the
+/// job has now.
 cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
                                          const cluster::SlurmJob& job,
                                          const std::vector<std::string>& nodes,

@@ -25,7 +25,8 @@ using monitor::RunFiles;
 using monitor::RunView;
 using monitor::Terminal;
 
-/// Seconds between lines where there is no screen to redraw.
+/// Seconds between two lines of output that is no terminal, whose screen could be
+/// redrawn.
 constexpr double kLineSeconds = 10.0;
 constexpr double kScreenSeconds = 1.0;
 constexpr size_t kPlainWidth = 120;

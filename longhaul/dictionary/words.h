@@ -61,8 +61,8 @@ std::string word_name(std::string_view flag);
 
 /// What longhaul has for a name that it does not know itself.
 struct Meaning {
-  /// Copy: one of the keys is meant and takes the value as it is. Rule: the keys say it,
-  /// in another form. None: there is no key.
+  /// Copy: one of the keys is meant and takes the value as it is. Rule: the keys express
+  /// the value in another form. None: there is no key.
   Carry carry = Carry::None;
   std::vector<std::string> keys;
   std::string note;  ///< how the keys follow from the value, or why there is none

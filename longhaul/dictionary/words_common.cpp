@@ -1,4 +1,5 @@
-// Several trainers have these names, which a newcomer types into a run file or as a flag.
+// This file has names that several trainers use for settings. A newcomer types them into
+// a run file or as a flag.
 #include "longhaul/dictionary/tables.h"
 
 namespace longhaul::dictionary {

@@ -68,8 +68,9 @@ fs::path file_of(const fs::path& folder, int node) {
   return folder / fmt::format("node_{}", node);
 }
 
-/// Waits until the file of another node is there whole. Returns "", or what is wrong when
-/// the time is over. The old version may be there for a while, a part of a file never.
+/// Waits until this node sees the whole file of another node. Returns "", or what is
+/// wrong when the time is over. The old version may be seen for a while, but never a part
+/// of a file.
 std::string look(const fs::path& folder, int writer, int version, uint64_t nonce,
                  double seconds) {
   const std::string wanted = content(writer, version, nonce);

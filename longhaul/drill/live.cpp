@@ -148,8 +148,8 @@ bool is_agreed() {
   return answer == "yes";
 }
 
-/// Prints events as they come, until the run has come back, cannot come back, or the time
-/// is over.
+/// Prints events as they come. Ends when the run has come back or cannot come back, or
+/// when the time is over.
 Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_seconds,
                 bool tell) {
   size_t told = before.events;

@@ -114,7 +114,8 @@ class Kernels {
   static void of_host(const c10::OperatorHandle& op, Stack* stack) {
     run_on_device(op, stack, kernel);
   }
-  /// Calls `kernel`, a function of the operator's arguments, by those on the stack.
+  /// Calls `kernel`, a function of the operator's arguments, with the arguments on the
+  /// stack.
   template <auto kernel>
   static void unboxed(const c10::OperatorHandle& op, Stack* stack) {
     c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel).callBoxed(

@@ -183,7 +183,7 @@ std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type, int6
   const at::Tensor x = random({40, kWidth}).set_requires_grad(true);
   const at::Tensor dy = random({40, inner});
   const at::Tensor weigh = at::rand({80}).to(on).set_requires_grad(true);
-  // Nobody chooses the last expert.
+  // Only four experts can be chosen, so that the last one gets no tokens.
   const at::Tensor chosen =
       std::get<0>(at::sort(std::get<1>(at::topk(at::rand({40, 4}), 2, -1)), -1)).to(on);
   const int64_t before = counted("synchronizations");

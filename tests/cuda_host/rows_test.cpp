@@ -447,7 +447,7 @@ TEST_P(CudaKernels, CrossEntropyOfAPartOfTheVocabularyIsTheCpus) {
     const auto lse = random_values<float>(rows(), 2);
     std::vector<int64_t> targets;
     std::vector<float> scales;
-    // The target lies before, in or after this part, or there is none.
+    // The target lies before, in or after this part of the vocabulary, or a row has none.
     for (int64_t r = 0; r < rows(); ++r) {
       targets.push_back(r % 4 == 0   ? (r * 7 + width() - 1) % width()
                         : r % 4 == 1 ? -3

@@ -1,4 +1,4 @@
-// The multiplications that a description counts are those that a run's products have.
+// Tests that a description counts the multiplications that the products of a run have.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

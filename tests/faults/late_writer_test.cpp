@@ -23,8 +23,8 @@ using checkpoint::SaveReport;
 
 void touch(const fs::path& path) { File::create(path).close(); }
 
-// Changes the lock so that its holder seems to be on another host that was not heard of
-// for long. Returns false where there is no lock.
+// Changes the lock so that its holder seems to be on another host, which has given no
+// sign of life for long. Returns false where there is no lock.
 bool make_holder_look_lost(const fs::path& run_dir) {
   const fs::path path = run_dir / "run.lock";
   if (!fs::exists(path)) return false;

@@ -8,8 +8,8 @@ namespace longhaul {
 struct NameOfOthers {
   std::string_view section;  ///< where a person would write the names in a run file
   std::string_view names;    ///< with spaces between them
-  /// 's': the key means the same and takes the value; 'r': the keys say it in another
-  /// form; 'n': there is no key.
+  /// 's': the key means the same and takes the value; 'r': the keys express the value in
+  /// another form; 'n': there is no key.
   char kind;
   std::string_view keys;  ///< the only keys that the answer may name, with spaces
   std::string_view why;   ///< words of the answer
