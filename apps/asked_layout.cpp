@@ -31,8 +31,8 @@ void print_state(const AskedLayout& asked) {
   }
 }
 
-/// Prints what a step needs besides the state. Gathered units are in this table, since
-/// they come and go like activations.
+/// Prints the memory that a step needs in addition to weights and optimizer states.
+/// Gathered units are in this table, since they come and go like activations.
 void print_passes(const AskedLayout& asked) {
   fmt::print("# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n",
              "stage", "activations", "forwards open", "logits", "work", "whole units",

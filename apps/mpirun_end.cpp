@@ -23,7 +23,7 @@ namespace {
 constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
 /// A rank whose death made mpirun end the job is gone within this time.
 constexpr double kDeathSeconds = 0.5;
-/// Ends before SIGKILL, which comes after one second.
+/// This process ends so many seconds after SIGTERM: SIGKILL comes after one second.
 constexpr double kSaveSeconds = 0.85;
 
 /// Returns the parent of a process that is not dead.

@@ -17,8 +17,9 @@ namespace longhaul::apps {
 /// killed.
 class MpirunEnd {
  public:
-  /// Call it when all ranks have started. `say` gets the line, on a thread of its own. It
-  /// is empty on all ranks but one, which speaks for all.
+  /// Call the constructor when all ranks have started. `say` gets the line, on a thread
+  /// of its own. Only one rank, which speaks for all, has a `say`; on the others it is
+  /// empty.
   explicit MpirunEnd(std::function<void(const std::string& line)> say);
   ~MpirunEnd();
   MpirunEnd(const MpirunEnd&) = delete;

@@ -99,22 +99,24 @@ void FailureReport::report(const Error& error) {
           ? text
           : fmt::format("rank {} of {}: {}", group_->rank(), group_->size(), text);
   Meeting meeting;
-  // Others put their own words before what a wait said.
+  // The area stands inside the text, not only at its start: code that failed in a wait
+  // puts words of its own before the error of communication.
   const bool of_communication = text.find("[comm] ") != std::string::npos;
   if (!of_communication && group_->ledger().under_way() == 0) {
     try {
       meeting = meet(text);
     } catch (const Error&) {
-      // Another rank is gone already: this one speaks for itself.
+      // Another rank is gone already, so this rank reports its own error.
     }
   }
   if (meeting.speaks) say_(meeting.shared ? text : with_rank);
   if (!meeting.all_came) return;
   try {
-    // The first rank that aborts ends the others. So all ranks speak before.
+    // The first rank that aborts ends the others, so each rank waits until all have
+    // reported.
     ends_in_time(*group_->barrier());
   } catch (const Error&) {
-    // As above.
+    // Another rank has ended before the barrier. All that can be said has been said.
   }
 }
 

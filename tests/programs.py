@@ -14,13 +14,15 @@ BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
 
 
 def later(*cases):
-    """Cases that show the same as those beside them: `make soak` runs them, `make test` does not."""
+    """Marks cases that show the same as the cases beside them: `make soak` runs them, and `make
+    test` does not."""
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak)
             for case in cases]
 
 
 def split(cases, now):
-    """All cases, those of `now` first: `make test` runs them, and `make soak` runs the others."""
+    """Returns all cases, those of `now` first. `make test` runs the cases of `now`, and `make soak`
+    runs the others."""
     cases = list(cases)
     unknown = [case for case in now if case not in cases]
     assert not unknown, f"{unknown} are no cases"
@@ -28,8 +30,8 @@ def split(cases, now):
 
 
 def plant_libraries(programs, folder):
-    """Makes a folder with a file for each library that the programs load, which is none: whoever took
-    it from there would not start."""
+    """Makes a folder with a file under the name of each library that the programs load. The files
+    are no libraries, so a program that loaded one from there would not start."""
     folder.mkdir()
     for program in ("longhaul", "longhaul-torch"):
         loaded = subprocess.run(["ldd", programs / program], check=True, capture_output=True,
@@ -40,8 +42,8 @@ def plant_libraries(programs, folder):
 
 
 def command_of(program, arguments, ranks=1, nodes=1):
-    """Words and environment that start a program, as so many ranks, which pretend to be on
-    so many machines, or on those named one after the other."""
+    """Returns the words and the environment that start a program on `ranks` ranks. In
+    equal parts they pretend to be on `nodes` machines, or on machines of these names."""
     command = [str(BIN / program), *map(str, arguments)]
     environment = dict(os.environ)
     if ranks == 1:
@@ -96,8 +98,9 @@ LINES = {program: Lines(program) for program in ("longhaul_model_tool",)}
 
 
 def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
-    """The completed process; with `check`, AssertionError unless it ended with 0. One that does not
-    end is killed before ctest ends the suite, so that the test tells which command it was."""
+    """Returns the completed process; with `check`, raises AssertionError unless it ended with 0. A
+    program that does not end is killed before ctest ends the suite, so that the test tells which
+    command it was."""
     if program in LINES:
         assert not options and ranks == nodes == 1, "such a program has one environment for all its lines"
         return checked(LINES[program].run(arguments), program, check)

@@ -79,7 +79,8 @@ DataFacts count_ids(const DataQuestion& question) {
   return facts;
 }
 
-/// Reads the first shard only: the others have its form, and about as many rows.
+/// Reads the first shard only: the other shards have the same form, and about as many
+/// rows.
 DataFacts of_shards(const DataQuestion& question, const Paths& paths) {
   data::refuse_field(paths.front(), question.field, "a shard of BERT's examples");
   LH_CHECK(question.shards != nullptr, "data", "HDF5 shards without a reader");

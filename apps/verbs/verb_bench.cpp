@@ -159,7 +159,7 @@ measure::StepWork work_of(const RunConfig& config, int64_t world) {
   const DerivedBatch batch = derive_batch(config, world);
   const int64_t ways = config.parallel.tp * config.parallel.pp *
                        (config.parallel.zero > 0 ? batch.dp * config.parallel.cp : 1);
-  // The kernels of attention do the part of the scores that causality leaves.
+  // Attention's kernels compute only the scores that the causal mask leaves.
   return {tokens * flops.products, tokens * (flops.causal - flops.products),
           bytes_of_update(config.precision) *
               static_cast<double>(model.num_parameters()) / static_cast<double>(ways)};
@@ -281,7 +281,8 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
 void bench(const BenchArguments& arguments, const objects::Access& objects,
            const World& world) {
   const World node = comm::split_by_host(*world, "node");
-  // Ranks of a machine share the directory, and each rank has its own place in it.
+  // The ranks of a machine share the parent directory, and each rank makes a directory of
+  // its own in it.
   const ScratchPath scratch = make_scratch(arguments.directory);
   if (!arguments.file.empty()) {
     // All ranks write to the directory of rank 0.

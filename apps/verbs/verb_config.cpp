@@ -46,7 +46,8 @@ struct Rates {
   std::vector<optim::RatePoint> points = {};
 };
 
-/// Returns the schedule that goes on from the checkpoint that a start would take.
+/// Returns the rates of a schedule that continues from the checkpoint that a start of
+/// this run would take.
 Rates continued_rates(const RunConfig& config) {
   try {
     const auto found =
@@ -136,9 +137,8 @@ void check_groups(const RunConfig& config, const ModelDescription& model,
   }
 }
 
-/// Checks what this machine can tell about the run's inputs. A file that is only
-/// elsewhere is a warning here and an error when the run starts. Returns the model, where
-/// it is here.
+/// Checks the run's inputs as far as this machine has them. An input that is missing here
+/// is a warning, and an error when the run starts. Returns the model, where it is here.
 std::optional<ModelConfig> check_inputs(const RunConfig& config,
                                         std::vector<std::string>& warnings) {
   checkpoint::refuse_foreign_start(config);
@@ -194,8 +194,8 @@ std::string batch_line(const RunConfig& config, const ConfigCall& options) {
                      more ? ", ..." : "");
 }
 
-/// Prints the resolved file; everything else stands in comments, so that the output is a
-/// run file, too.
+/// Prints the resolved settings. Everything else stands in comments, so that the output
+/// is a run file, too.
 void print_text(const LoadedConfig& loaded, const ConfigCall& options,
                 const std::optional<AskedLayout>& layout) {
   const RunConfig& config = loaded.config;

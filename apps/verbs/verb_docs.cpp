@@ -18,8 +18,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// Returns how many columns a line may have: the window's, else those that COLUMNS names,
-/// else 80.
+/// Returns how many columns a line may have: those of the window, else those that COLUMNS
+/// names, else 80.
 size_t page_columns() {
   if (::isatty(STDOUT_FILENO) == 1) return monitor::Terminal::window().width;
   const char* named = std::getenv("COLUMNS");
@@ -36,7 +36,8 @@ std::vector<std::string> pager_words() {
   return found;
 }
 
-/// Becomes the pager, with the text as its standard input; returns where that cannot be.
+/// Replaces this process by the pager, with the text as its standard input. Returns where
+/// the pager cannot be started.
 void become_pager(const std::string& text) {
   std::vector<std::string> words = pager_words();
   if (words.empty()) return;
@@ -46,8 +47,8 @@ void become_pager(const std::string& text) {
                        ::lseek(file, 0, SEEK_SET) == 0;
   const int input = ::dup(STDIN_FILENO);
   if (written && ::dup2(file, STDIN_FILENO) == STDIN_FILENO) {
-    // As git sets them: colours pass, and a page that fits the window is printed and
-    // stays. The pages are UTF-8 in any locale.
+    // Git sets the same options for less: colours pass, and a page that fits the window
+    // is printed and stays. The pages are UTF-8 in any locale.
     ::setenv("LESS", "FRX", 0);
     ::setenv("LESSCHARSET", "utf-8", 0);
     std::vector<char*> arguments;

@@ -39,14 +39,16 @@ struct TrainOptions {
   std::vector<std::string> sets;
 };
 
-/// Seconds that a start which was asked to end has to come to where all ranks look.
+/// Seconds for which a start goes on after a signal. A start that has not come to its
+/// first step by then ends.
 constexpr double kStartGrace = 5.0;
 
-/// Where a supervisor wants every rank's record; see longhaul/run/rank_record.h.
+/// The variable by which a supervisor says in which directory every rank writes its
+/// record; see longhaul/run/rank_record.h.
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 
-/// Adds a line to the run's log, where the run has begun one. An error here is passed
-/// over: this is no time for another one.
+/// Adds an error to the run's log, if the run has begun one. A failure to write it is
+/// ignored, because the process ends for the first error anyway.
 void add_to_log(const fs::path& log, const std::string& line) {
   std::error_code ignored;
   if (!fs::exists(log, ignored)) return;
@@ -67,8 +69,8 @@ void attach_record(comm::Communicator& world) {
       run::RankRecord::create(dir, world.rank(), world.size())));
 }
 
-/// The settings, or what is wrong with them: with several ranks that is said once, which
-/// takes the others.
+/// The settings, or what is wrong with them. With several ranks the error is kept until
+/// the ranks communicate, so that it is said only once.
 struct Settings {
   std::optional<LoadedConfig> loaded;
   std::exception_ptr problem;
@@ -92,7 +94,7 @@ struct Milestones {
   std::function<void()> all_is_saved;
 };
 
-/// Trains with the ranks of one start, and ends them all when one fails.
+/// Trains with the ranks of one start, and ends all ranks when one fails.
 int train_ranks(const Settings& settings, const World& world, data::ShardReader* shards,
                 const Milestones& milestones, const objects::Access& objects) {
   const auto work = [&] {
@@ -133,8 +135,8 @@ int train(const TrainOptions& options, const objects::Access& objects) {
   Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
-  // The reader's process has to be small and to have one thread. One rank of each machine
-  // makes it.
+  // The shard reader forks a process, which has to be small and to have one thread. One
+  // rank of each machine makes it.
   std::unique_ptr<data::ShardReader> shards;
   if (settings.loaded && launch.local_rank == 0 &&
       train::needs_shard_reader(settings.loaded->config)) {
@@ -156,14 +158,14 @@ int train(const TrainOptions& options, const objects::Access& objects) {
     const system::RaisedSignal signal = system::raised_signal();
     return signal.number != 0 && !signal.answered;
   };
-  // The reason is known when all ranks are there. Before that, no operation waits for
-  // long.
+  // The reason that mpirun ends the job is known only when all ranks have started. Before
+  // that, no operation waits for long.
   std::unique_ptr<MpirunEnd> mpirun;
   if (launch.by_mpirun) {
     limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
   }
   const auto world = comm::world(comm::Backend::Auto, limits);
-  // Only the rank that warns asks the file system.
+  // Only rank 0, which prints the warnings, asks the file system.
   if (world->rank() == 0 && settings.loaded) {
     warn_of_places(*settings.loaded);
     const std::string told = warning_of_limits();

@@ -113,7 +113,8 @@ class WatchedStage : public parallel::PipelineStage {
     const int64_t before = CountedMemory::live();
     nn::Tensors y = stage_.forward(chunk, micro_batch, input);
     const StageSpec& spec = specs_.at(static_cast<size_t>(chunk));
-    // The input came from outside, and the result goes there.
+    // The input lived before the forward and counts as kept by it. The result goes to
+    // another stage and does not count.
     const int64_t in = spec.embedding ? 0 : boundary_;
     const int64_t out = spec.head ? 0 : boundary_;
     const int64_t kept = CountedMemory::live() - before + in - out;
@@ -242,7 +243,8 @@ TEST(LayoutCosts, OfDataParallelismAreThoseOfARun) {
                   zero == "0" ? "run.seed=1" : "parallel.shard_group=2"},
                  "qwen3"});
   }
-  // The first room holds every unit, the second one only some.
+  // The first value of memory.gathered_gb has room for every unit, the second one only
+  // for some units.
   for (const std::string room : {"0.001", "0.00012"}) {
     check_costs({4, {"parallel.zero=3", "memory.gathered_gb=" + room}});
     check_costs({4, {"parallel.zero=3", "parallel.pp=2", "memory.gathered_gb=" + room}});
@@ -255,7 +257,7 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
     for (const std::string again : {"none", "selective", "full"}) {
       check_costs({2, {"parallel.tp=2", key, "memory.recompute=" + again}, "qwen3"});
     }
-    // Messages above and below those that go in one round.
+    // These messages are above and below the size that goes in one round.
     check_costs(
         {2, {"parallel.tp=2", key, "precision.compute=fp32", "data.seq_len=256"}});
     // Two ranks hold each key head.

@@ -40,7 +40,7 @@ struct Arguments {
   bool recompute = false;
 };
 
-/// On one rank, with gradient accumulators in fp32.
+/// A model that is loaded on one rank, with gradient accumulators in fp32.
 struct Loaded {
   ModelDescription description;
   std::unique_ptr<models::Model> model;
@@ -110,7 +110,7 @@ void write(const fs::path& path, const std::map<std::string, at::Tensor>& tensor
   writer.finish();
 }
 
-/// Faults in the weights, before anything runs.
+/// Plants `fault` in the weights, before anything runs.
 void break_weights(const models::Model& model, const std::string& fault) {
   const at::NoGradGuard no_grad;
   for (const tensor::ParameterPtr& p : model.parameters()) {
@@ -124,7 +124,7 @@ void break_weights(const models::Model& model, const std::string& fault) {
   }
 }
 
-/// Faults in the gradients, after the backward.
+/// Plants `fault` in the gradients, after the backward.
 void break_gradients(const models::Model& model, const std::string& fault) {
   if (fault != "halved_gradient") return;
   at::Tensor grad = model.parameters().at(2)->grad();

@@ -15,7 +15,8 @@ from test_training import BATCH, TOLERANCE, curve_on, torch_curve, worst
 BY_KIND = ["Gemma3Text", "Olmo3"]  # a rotation for each kind of layer
 DECODERS = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmo2", "Granite", "SmolLM3",
             *BY_KIND]
-# What the classes of families take for absent fields, where not the same as most.
+# Values that a family's class takes for absent fields, where they differ from those of most
+# families.
 OWN_DEFAULTS = {"olmo2": {"pad_token_id": 1},
                 "mixtral": {"num_key_value_heads": 8, "num_experts_per_tok": 2},
                 "qwen3_moe": {"num_key_value_heads": 4, "norm_topk_prob": False, "mlp_only_layers": []},
@@ -32,7 +33,7 @@ def draw_gelu(rng):
 
 def draw_experts(rng, family, layers):
     experts, normalised = rng.randint(1, 7), family == "Mixtral" or rng.random() < 0.5
-    # Of one expert the normalised weight is 1: the router has no gradient but for rounding.
+    # With one chosen expert the normalised weight is 1, so the router's gradient is rounding only.
     least = min(2, experts) if normalised else 1
     drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(least, experts))
     if family == "Qwen3Moe":
@@ -101,7 +102,7 @@ def draw(rng):
     return {
         "family": family, "model": dict(model, vocab_size=size, initializer_range=0.05,
                                         pad_token_id=padding),
-        # A choice for each field that may be absent, or stand elsewhere.
+        # A random choice for each field that may be absent or stand elsewhere.
         "forms": [rng.random() for _ in range(12)],
         "sequences": rng.randint(2, 4), "length": rng.randint(12, 120),
         "hidden_targets": rng.random(), "options": rng.choice([[], ["--plain"], ["--recompute"]]),
@@ -110,7 +111,7 @@ def draw(rng):
 
 
 def move_rope(fields, choice):
-    """To where older versions had it."""
+    """Moves the fields of rotations to where older versions had them."""
     rope = dict(fields.pop("rope_parameters"))
     if fields["model_type"] == "gpt_neox":
         fields["rotary_emb_base"] = rope.pop("rope_theta")
@@ -129,7 +130,8 @@ def move_rope(fields, choice):
 
 
 def move_rope_of_kinds(fields):
-    """To where versions before 5 had it, if these read it as version 5 does there."""
+    """Moves the rotations of kinds of layers to where versions before 5 had them, if version 5
+    reads them there in the same way."""
     full, sliding = (dict(fields["rope_parameters"][kind])
                      for kind in ("full_attention", "sliding_attention"))
     theta, own = full.pop("rope_theta"), sliding["rope_theta"]
@@ -144,8 +146,8 @@ def move_rope_of_kinds(fields):
 
 
 def as_another_version(path, forms):
-    """Rewrites a config.json without a change of what it means: fields at their defaults left out,
-    others where an older version had them, or under another name."""
+    """Rewrites a config.json without a change of its meaning: some fields that have their default
+    are left out, and others stand where an older version had them, or under another name."""
     fields, choices = json.loads(path.read_text()), iter(forms)
     if "rope_parameters" in fields and (choice := next(choices)) < 0.6:
         by_kind = fields["model_type"] in ("gemma3_text", "olmo3")
@@ -180,13 +182,13 @@ def make(case, path):
     as_another_version(path / "model" / "config.json", case["forms"])
     kind = (transformers.AutoModelForPreTraining if case["family"] == "Bert"
             else transformers.AutoModelForCausalLM)
-    # Read again: the form means there what it means here.
+    # The model is read again, so that transformers interprets the changed config.json.
     return kind.from_pretrained(path / "model", dtype=torch.float32, attn_implementation="eager",
                                 experts_implementation="eager")
 
 
 def with_padding(tokens, case):
-    """A sixth of the tokens are the padding token."""
+    """Returns the tokens, of which a sixth are the padding token."""
     padding = case["model"]["pad_token_id"]
     if padding is not None:
         generator = torch.Generator().manual_seed(case["seed"] + 2)

@@ -93,7 +93,7 @@ class MemoryObjects final : public InputObjects {
     return found->second.content;
   }
 
-  /// Returns what copies of these objects ask for.
+  /// Returns the functions by which local copies of these objects ask the store.
   objects::CopyRequests copy_requests() {
     objects::CopyRequests requests;
     requests.look = [this](const objects::Address& address) { return look(address); };

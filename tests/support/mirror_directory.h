@@ -22,7 +22,7 @@ namespace longhaul::testing {
 inline constexpr int kMirrorRanks = 2;
 inline const std::string kMirrorRun(32, 'a');
 
-/// A store whose objects are files of a directory. What comes back may be planted.
+/// A store whose objects are files of a directory. A test may plant what a read returns.
 class DirectoryStore : public checkpoint::MirrorStore {
  public:
   std::string place() const override { return "s3://bucket/run"; }
