@@ -9,7 +9,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/input/record.h"
-#include "longhaul/data/places/input_objects.h"
+#include "longhaul/data/places/stored_object.h"
 
 namespace longhaul::data {
 
@@ -55,7 +55,7 @@ struct InputOptions {
   std::shared_ptr<ReaderMemory> reader_memory;
   /// The object store from which addresses are read; may be null where no argument is an
   /// address.
-  std::shared_ptr<InputObjects> objects;
+  std::shared_ptr<objects::ObjectStore> objects;
 };
 
 struct InputFile {
