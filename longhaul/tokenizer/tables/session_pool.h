@@ -29,9 +29,9 @@ class SessionPool {
     std::unique_ptr<Session> session_;
   };
 
-  /// Lends a free session, else the one that `make` returns.
-  template <typename Make>
-  Lease lend(Make&& make) {
+  /// Lends a free session, else a new one of this model.
+  template <typename Model>
+  Lease lend(const Model& model) {
     {
       const std::lock_guard lock(mutex_);
       if (!free_.empty()) {
@@ -41,7 +41,7 @@ class SessionPool {
       }
       free_.reserve(++made_);  // giving back never allocates
     }
-    return {*this, make()};
+    return {*this, std::make_unique<Session>(model)};
   }
 
  private:
