@@ -15,7 +15,6 @@
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/open_source.h"
-#include "longhaul/data/places/input_objects.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 

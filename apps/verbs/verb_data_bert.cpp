@@ -61,7 +61,7 @@ void run_bert(const BertCommand& command, const objects::Access& objects) {
   data::ShardReader reader;
   data::BuildExamplesOptions options = command.build;
   set_build_options(command.common, options);
-  options.inputs.objects = data::input_objects(objects.store());
+  options.inputs.objects = objects.store();
   options.sentences = command.sentences == "lines" ? data::SentenceRule::Lines
                                                    : data::SentenceRule::Punctuation;
   options.examples.mask.max_predictions =

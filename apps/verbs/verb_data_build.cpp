@@ -121,7 +121,7 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
 
 void run_build(const BuildCommand& command, const objects::Access& objects) {
   data::BuildOptions options = build_options(command);
-  options.inputs.objects = data::input_objects(objects.store());
+  options.inputs.objects = objects.store();
   const objects::OutputPlace out(
       command.common.out, objects,
       output_use({.replaces = options.force ? data::kStoreRecord : "",

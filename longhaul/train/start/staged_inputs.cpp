@@ -121,8 +121,8 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
         !tokens && fields.size() == 1 && store->look(prefix / "state.json").has_value();
     if (tokens || rows) listing.objects = store->list(prefix, /*versions=*/true);
     if (rows) {
-      listing.outline = data::outline_of_saved_dataset(
-          prefix, listing.objects, *fields.begin(), seq_len, data::input_objects(store));
+      listing.outline = data::outline_of_saved_dataset(prefix, listing.objects,
+                                                       *fields.begin(), seq_len, store);
     }
     if (tokens || !listing.outline.empty()) {
       listings[address] = std::move(listing);

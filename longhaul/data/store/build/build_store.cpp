@@ -20,11 +20,6 @@ constexpr uint64_t kLeastPartBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostParts = 4096;
 constexpr size_t kBadExamples = 5;
 
-int threads_of(int threads) {
-  if (threads > 0) return threads;
-  return system::usable_cpus();
-}
-
 uint64_t memory_of(const BuildOptions& options) {
   return options.memory_bytes > 0 ? options.memory_bytes
                                   : default_build_memory(options.threads);
@@ -79,7 +74,7 @@ class Builder {
         parts_(inputs_.parts(part_bytes_)),
         encoder_(tokenizer, inputs_.options(), options),
         context_{options_,          inputs_,    parts_,
-                 encoder_,          directory_, threads_of(options.threads),
+                 encoder_,          directory_, system::threads_of(options.threads),
                  memory_of(options)},
         plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
@@ -328,8 +323,9 @@ fs::path holdout_path(const fs::path& out) {
 }
 
 uint64_t default_build_memory(int threads) {
-  return std::max(uint64_t{2} << 30,
-                  (uint64_t{128} << 20) * static_cast<uint64_t>(threads_of(threads)));
+  return std::max(
+      uint64_t{2} << 30,
+      (uint64_t{128} << 20) * static_cast<uint64_t>(system::threads_of(threads)));
 }
 
 BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
