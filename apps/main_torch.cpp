@@ -23,8 +23,8 @@ int main(int argc, char** argv) {
     add_train(program, outcome);
     program.set_version_flag("--version", version_text, kVersionHelp);
   });
-  // Everything of a run has ended with its scope. What is left are LibTorch's tables of
-  // operators, whose destructors take half as long as its start.
+  // Everything of a run has ended with its scope. LibTorch's tables of operators remain,
+  // and their destructors take half as long as the start of the program.
   std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(exit_code);
