@@ -6,8 +6,8 @@
 
 namespace longhaul::optim {
 
-/// Returns the share of the rate above its end that is left at x, from 1 at x = 0 to 0 at
-/// x = 1.
+/// Returns the share of the difference between the first and the last rate of a decay
+/// that is left at x, from 1 at x = 0 to 0 at x = 1.
 double decay_left(DecayForm form, double x);
 
 /// The learning rate as a pure function of the step, so that nothing has to be saved or
