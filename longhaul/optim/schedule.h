@@ -14,9 +14,10 @@ double decay_left(DecayForm form, double x);
 /// restored. ScheduleSection defines the forms and their letters. Immutable; may be used
 /// from any thread.
 ///
-/// Optimizer steps count from 1. The source systems call their scheduler after each step
-/// and count from 0, so that step n here is their scheduler step n - 1. Under a warm-up
-/// from zero the first step runs at rate 0, as in those systems.
+/// Optimizer steps count from 1. The programs that the forms are taken from call their
+/// scheduler after each step and count from 0, so that step n here is their scheduler
+/// step n - 1. Under a warm-up from zero the first step runs at rate 0, as in those
+/// programs.
 class Schedule {
  public:
   /// Makes a schedule with the peak `lr`. `steps` is the length of the run, which is the
