@@ -271,8 +271,7 @@ class Trainer {
     save(/*ends=*/true, checkpoints_.settle());
   }
 
-  /// Gives the routers the loads of the last step, where the experts are balanced by
-  /// these loads.
+  /// Gives the routers the loads of the last step, if these loads balance the experts.
   void share_loads() {
     if (config().experts.balance == BalanceKind::Global) {
       runner_.set_shares(session::expert_shares(session_, history_.expert_loads));
@@ -326,8 +325,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
-    // At that step the run may have had another batch size. Then run.epochs end at
-    // another step.
+    // At that step the batch size may have differed. Then run.epochs end elsewhere.
     total_steps_ = total_steps(session_, history_);
     last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
@@ -562,8 +560,7 @@ class Trainer {
 };
 
 /// Tells the log the current error, and throws the error again. Where steps were
-/// `running`, the error gets the kind that it has in a run that has begun
-/// (Failure::once_running).
+/// `running`, the error gets the kind that it has then (Failure::once_running).
 [[noreturn]] void end_by_error(RunLog& run, bool running) {
   const auto failure = Failure::of([] { throw; });
   const Failure now = running ? Failure::once_running(*failure) : *failure;
