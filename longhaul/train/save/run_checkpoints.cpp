@@ -175,8 +175,7 @@ void RunCheckpoints::open_mirror(const session::Session& session, int64_t step) 
   options.lock = start_.lock();
   options.claim.marker = marker_;
   // A run that has saved since it began anew knows its mirror by the names in the marker
-  // of its directory. Until its first save the mirror may belong to an identity that the
-  // run gave up.
+  // of its directory. Otherwise the mirror may belong to an earlier identity of the run.
   if (!start_.past().newest) options.claim.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
       session.world(), [&] { return std::to_string(newest_.value_or(-1)); });
