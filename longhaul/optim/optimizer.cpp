@@ -64,7 +64,7 @@ struct CountedRange {
   bool counted = false;
 };
 
-/// Returns the parts of a piece before, in and after `saved`, in this order.
+/// Returns the parts of a piece before, in and after Bucket::saved, in this order.
 std::vector<CountedRange> counted_parts(const tensor::Bucket& bucket,
                                         const tensor::FlatPiece& piece) {
   const layout::FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};

@@ -27,7 +27,7 @@ struct BucketState {
 struct OptimizerInputs {
   TensorOfParameter tensor_of = {};   ///< for LAMB: the tensors of the whole model
   uint64_t seed = 0;                  ///< the run's seed, for stochastic rounding
-  std::set<std::string> frozen = {};  ///< parameters of the whole model
+  std::set<std::string> frozen = {};  ///< names of the frozen parameters
 };
 
 /// Returns the global norm that follows from Optimizer::gradient_squares of all ranks.
@@ -73,7 +73,7 @@ class Optimizer {
   /// Returns the updates of each parameter, which the bias correction follows from.
   /// Frozen parameters have had none.
   const UpdateCounts& counts() const { return counts_; }
-  /// Continues from these counts; frozen parameters begin anew.
+  /// Continues from these counts. The counts of frozen parameters become 0.
   void set_counts(UpdateCounts counts);
   /// Returns the frozen parameters of the whole model.
   const std::set<std::string>& frozen() const { return frozen_; }

@@ -81,7 +81,7 @@ TEST(LambComposite, IsTheFusedUpdate) {
     EXPECT_NEAR(sums[0].item<double>(), fused.weight, 1e-9 * fused.weight);
     EXPECT_NEAR(sums[1].item<double>(), fused.update,
                 (moments == at::kFloat ? 1e-6 : 1e-3) * fused.update);
-    // The device's tensor halves the rate.
+    // The tensor `rate` has the same effect as half the lr.
     lamb_apply_composite(a, step, at::full({1}, 0.5, at::kDouble));
     step.lr *= 0.5;
     lamb_apply(range, step);
@@ -176,7 +176,8 @@ TEST(SquaresComposite, OfManyPartsIsTheFusedSum) {
   }
 }
 
-/// Expects that the first update is lr * lr_scale whatever the gradient, plus the decay.
+/// Expects that the first update moves an element by lr * lr_scale, whatever the gradient
+/// is, and by the decay.
 void check_first_update(Model& model, const layout::FlatRange& owned) {
   for (const tensor::FlatMember& member : model.flat.buckets()[1].members) {
     const bool decayed = member.parameter->name() == "b";
@@ -221,7 +222,8 @@ at::Tensor made_up(const tensor::Parameter& p, double salt) {
   return at::sin(i * (0.37 + salt) + p.name().size()).reshape(p.slice().extent);
 }
 
-/// Two updates; the parameters' weights, and the ratios of the second by name.
+/// The weights after two updates, and the trust ratios of the second update, by the names
+/// of the parameters.
 struct Updated {
   std::map<std::string, at::Tensor> weights;
   std::map<std::string, double> ratios;
@@ -258,7 +260,7 @@ Updated two_lamb_updates(Model& model, comm::Communicator& world,
 const TensorOfParameter kFused = {{"a", "ab"}, {"b", "ab"}, {"frozen", "frozen"}};
 const TensorOfParameter kApart = {{"a", "a"}, {"b", "b"}, {"frozen", "frozen"}};
 
-/// Both trained parameters decay.
+/// A Model in which weight decay applies to both trained parameters.
 struct DecayedModel : Model {
   explicit DecayedModel(int shard = 0, int shards = 1, bool counted = true) {
     flat = tensor::FlatBuffers({{parameters[0], {1.0, 0.1, false}, 0, 0, counted},
@@ -334,7 +336,8 @@ std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind ki
   OptimizerSection settings = lamb();
   settings.kind = kind;
   Optimizer optimizer(flat, settings, {{{"a", "a"}, {"b", "b"}}, 17});
-  // Gradients and first weights by element number.
+  // Fills a tensor with values that follow from the elements' numbers in the whole
+  // tensor.
   const auto fill = [](const tensor::Parameter& p, at::Tensor into, double salt) {
     const ElementPlace place = element_place(p.slice(), 0);
     const at::Tensor j = at::arange(p.slice().num_elements(), at::kLong);

@@ -78,7 +78,7 @@ History start_history(TrainingSession& session, RunStart& start, RunLog& run) {
   try {
     end_if_asked(session.world());
   } catch (const EndedEarly&) {
-    // Weights still arrive in memory that goes away now.
+    // Weights may still be arriving in memory that is freed now.
     session.replicas().finish_weights();
     throw;
   }
@@ -271,7 +271,7 @@ class Trainer {
     save(/*ends=*/true, checkpoints_.settle());
   }
 
-  /// Gives the routers the loads of the last step, where they are balanced by them.
+  /// Gives the routers the loads of the last step, if these loads balance the experts.
   void share_loads() {
     if (config().experts.balance == BalanceKind::Global) {
       runner_.set_shares(session::expert_shares(session_, history_.expert_loads));
@@ -292,7 +292,7 @@ class Trainer {
     if (const auto profile = hooks_.end()) run_.event(*profile);
   }
 
-  /// Records the step's seconds and those of waiting, for whoever watches this rank.
+  /// Records the seconds of a step and of its waits, for whoever watches this rank.
   void tell_record(double seconds, double waited) {
     if (run::RankRecord* record = session_.world().ledger().record()) {
       record->step_done(seconds, seconds - waited);
@@ -325,7 +325,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
-    // The batch size may have been another at that step. Then run.epochs end elsewhere.
+    // At that step the batch size may have differed. Then run.epochs end elsewhere.
     total_steps_ = total_steps(session_, history_);
     last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
@@ -535,7 +535,7 @@ class Trainer {
   int64_t last_step_;
   int64_t saved_step_;
   data::Loader loader_;
-  std::function<void()> restart_;  ///< of the loader, which comes after a rollback
+  std::function<void()> restart_;  ///< restarts the loader after a rollback
   ShardWaitsEnd shard_waits_end_{session_};
   optim::RunSchedule schedule_;
   layout::PipelinePlan plan_;
@@ -555,12 +555,12 @@ class Trainer {
   Requests requests_;
   bool risen_ = false;      ///< a validation loss is above its stop_above
   bool missed_ = false;     ///< a step is not what run.expect or run.golden says
-  std::string missed_key_;  ///< on rank 0: which of these settings
+  std::string missed_key_;  ///< on rank 0: the setting that was missed
   std::string title_;
 };
 
-/// Tells the log the current error, and throws the error again. Where steps have been
-/// `running`, the error has the kind that it has then.
+/// Tells the log the current error, and throws the error again. Where steps were
+/// `running`, the error gets the kind that it has then (Failure::once_running).
 [[noreturn]] void end_by_error(RunLog& run, bool running) {
   const auto failure = Failure::of([] { throw; });
   const Failure now = running ? Failure::once_running(*failure) : *failure;

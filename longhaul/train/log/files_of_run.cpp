@@ -51,7 +51,7 @@ std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
   return left;
 }
 
-/// Adds the files around the run's config.json.
+/// Adds the files beside the run's config.json that `files` lack.
 void add_files_of_config(const TrainingSession& session, system::Logger& log,
                          std::vector<CarriedFile>& files) {
   const RunConfig& config = session.config();

@@ -64,7 +64,7 @@ Json metric(const char* name, const Json& value, const char* units, Json more) {
   return results_metric(name, value, units, utc_now(), std::move(more));
 }
 
-/// Returns the ledger of the wall time that `report` shows.
+/// Returns the ledger of the wall time that `longhaul report` shows.
 monitor::Ledger ledger_of(const monitor::RunFiles& run) {
   return monitor::make_ledger(run.records(), run.events(), std::nullopt);
 }
@@ -161,8 +161,8 @@ void MetricsWriter::step(const run::StepRecord& record, const run::SourceTokens&
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
-      // TensorBoard's events carry step and time themselves, and a float is too small for
-      // them.
+      // TensorBoard's events carry step and time themselves, and a float is too small to
+      // hold them.
       if (key != run::kStepKey && key != run::kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }

@@ -86,7 +86,7 @@ void RunLog::begin_events() {
   held_.reset();
 }
 
-/// Ends the events of a start that leaves the run as it was.
+/// Writes the last event of a start that leaves the run as it was.
 void RunLog::refuse(const std::string& message) {
   refused_ = true;
   metrics_->event(run::event_line(run::RefusedStartEvent::kKind,
@@ -236,7 +236,7 @@ void RunLog::prove_held() const {
   try {
     lock->check();
   } catch (const TemporaryError&) {
-    // The lock cannot be seen now. The next line looks at it again.
+    // The lock cannot be looked at now. The next call looks at it again.
   } catch (const Error&) {
     if (!is_gone()) throw;
   }
@@ -387,7 +387,8 @@ void RunLog::fail(const Error& error) noexcept {
     prove_held();
     log_->to_file_only(fmt::format("error: {}", error.what()));
     if (refused_) return;
-    // A run that has told its end is not opened again by a start that does not begin.
+    // A start that ends before it begins is no attempt if its settings are wrong or if
+    // the run has told its end.
     if (held_ && (error.exit_code() == kExitSettings || is_done(config_.run.dir))) {
       return refuse(error.what());
     }

@@ -12,8 +12,8 @@ namespace longhaul::train {
 /// sequences of one forward pass of a replica; "Global batch size" is that of a step.
 Json run_parameters(const TrainingSession& session, int64_t total_steps);
 
-/// Returns what the other forms of results.json say besides. Looks at the files of
-/// data.train where log.results is "bert".
+/// Returns what the other forms of results.json need besides run_parameters(). Looks at
+/// the files of data.train where log.results is "bert".
 ResultsFacts results_facts(const TrainingSession& session);
 
 }  // namespace longhaul::train

@@ -34,7 +34,7 @@
 namespace longhaul::train {
 namespace {
 
-/// Seconds of waiting for the save before that are worth a warning.
+/// Seconds of waiting for the previous save from which on a warning is logged.
 constexpr double kLongWait = 1.0;
 
 /// Returns a line such as "data step 5 wiki 1,024 tokens, code 512 tokens; chain
@@ -54,8 +54,8 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// Returns the names of a mirror that the run's former directory of checkpoints knows;
-/// none where the directory is still the same.
+/// Returns the names in the marker of the run's former directory of checkpoints, by which
+/// the run knows its mirror. Returns none where the directory is still the same.
 std::vector<std::string> names_before(const RunStart& start, const fs::path& dir) {
   const std::string& place = start.past().checkpoints;
   if (place.empty() || place == run::RunPast::place_of(dir)) return {};
@@ -109,7 +109,8 @@ checkpoint::SaverOptions options_of(const session::Session& session, RunStart& s
   options.lock = start.lock();
   options.marker = marker;
   if (start.lock() != nullptr) {
-    // From now on the run's record says that this checkpoint must not get lost.
+    // After this call the run's record names the newest checkpoint, so that its loss is
+    // noticed.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
     };
@@ -173,7 +174,8 @@ void RunCheckpoints::open_mirror(const session::Session& session, int64_t step) 
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
   options.claim.marker = marker_;
-  // A run that has saved since knows the mirror by the names in its directory.
+  // A run that has saved since it began anew knows its mirror by the names in the marker
+  // of its directory. Otherwise the mirror may belong to an earlier identity of the run.
   if (!start_.past().newest) options.claim.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
       session.world(), [&] { return std::to_string(newest_.value_or(-1)); });
@@ -197,7 +199,7 @@ void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
   snapshot.step = history.step;
   snapshot.state = history.to_json();
   snapshot.files = carried_;
-  // Nothing is copied where training waits for the save.
+  // Where training waits for the save, the state is not copied.
   if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
   std::optional<checkpoint::SaveReport> before;
   try {
@@ -349,7 +351,7 @@ void RunCheckpoints::wait_for_mirror() {
   for (uint64_t looks = 1;; ++looks) {
     const bool first = world_->rank() == 0;
     const double waited = first ? watch.seconds() : 0.0;
-    // Rank 0's thread and clock count, and any rank's signal.
+    // Rank 0 has the mirror's thread and the clock; a signal may come to any rank.
     std::array<int64_t, 4> told = {first && mirror_->busy() ? 1 : 0,
                                    waited >= kMirrorEndSeconds ? 1 : 0,
                                    waited >= kMirrorSignalSeconds ? 1 : 0,
@@ -357,7 +359,7 @@ void RunCheckpoints::wait_for_mirror() {
     world_->all_reduce_wait(told, comm::ReduceOp::Sum);
     tell_mirror();
     if (told[0] == 0) {
-      // No later save tries a copy again that has failed.
+      // A copy that has failed is not tried again, since no save follows.
       if (first && mirror_->newest() != newest_) warn_of_mirror(waited);
       return;
     }
@@ -390,7 +392,7 @@ void RunCheckpoints::end_mirror() {
     mirror_->send_run_files();
     const system::Stopwatch watch;
     const auto goes_on = [&] {
-      // A sender of a signal does not wait for an export.
+      // The sender of a signal need not wait for an export.
       const bool signalled = longhaul::system::raised_signal().number != 0;
       return mirror_->busy() || (!signalled && mirror_->copies_exports());
     };

@@ -17,12 +17,13 @@ namespace longhaul::train {
 /// Returns whether data must be packed before training can read it at random. Such data
 /// are JSON lines, Parquet and Arrow of ready ids, and directories of these; save_to_disk
 /// directories whose rows differ in length; and files and directories of HDF5 shards of
-/// BERT's examples. `field` is the field of a row that holds the ids.
-/// What is read in pieces is packed never.
+/// BERT's examples. `field` is the field of a row that holds the ids. A save_to_disk
+/// directory that is read in pieces (`in_pieces`) is not packed.
 bool needs_packing(const fs::path& path, const std::string& field = data::kIdsField,
                    bool in_pieces = false);
 
-/// Returns whether the run's data are HDF5 shards: rank 0 needs a ShardReader then.
+/// Returns whether the run's data are HDF5 shards, or may be, since an address does not
+/// show its files yet. Rank 0 needs a ShardReader then.
 bool needs_shard_reader(const RunConfig& config);
 
 struct PackOptions {
