@@ -149,11 +149,11 @@ ForwardForm Passes::form_of(const UnitDescription& unit) const {
 }
 
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
-                 const LayoutDescription& layout) {
+                 const LayoutDescription& layout, std::string_view device) {
   Passes passes;
   passes.form.fused = config.run.fused;
   passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
-  if (config.run.device != "auto" && config.run.device != "cpu") {
+  if (device != "auto" && device != "cpu") {
     passes.logits_elements = kDeviceLogitsBytes / passes.form.compute_bytes;
   }
   passes.form.recompute = recompute_of(config.memory.recompute);

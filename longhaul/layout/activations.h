@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/description/description.h"
 #include "longhaul/layout/layout_description.h"
@@ -26,8 +28,9 @@ struct Passes {
   /// Returns the bytes that pass between two stages for a micro batch.
   int64_t boundary_bytes() const { return tokens.outside * passed * form.compute_bytes; }
 };
+/// Returns the numbers of passes on a device, which is named as in run.device.
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
-                 const LayoutDescription& layout);
+                 const LayoutDescription& layout, std::string_view device);
 
 /// The bytes of tensors that one rank holds during the passes of a step, beside its
 /// state, where nothing is frozen. A device other than a CPU also holds tokens and

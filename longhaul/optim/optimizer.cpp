@@ -136,14 +136,6 @@ at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) co
   return sums;
 }
 
-double Optimizer::gradient_norm(comm::Communicator& world,
-                                const std::vector<std::string>& names) const {
-  const at::Tensor sums = gradient_squares(names).cpu();
-  const double* values = sums.const_data_ptr<double>();
-  std::vector<double> squares(values, values + sums.numel());
-  return norm_over(world, squares);
-}
-
 double norm_over(comm::Communicator& world, std::vector<double>& squares) {
   world.all_reduce_wait(squares, comm::ReduceOp::Sum);
   return norm_of_sums(squares);

@@ -50,11 +50,6 @@ class Optimizer {
   /// host does not wait. norm_over() makes the global norm of the sums.
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
 
-  /// Returns the global L2 norm of the gradients in fp64: gradient_squares added over the
-  /// ranks of `world` and combined in the order of `names`. Collective.
-  double gradient_norm(comm::Communicator& world,
-                       const std::vector<std::string>& names) const;
-
   /// Makes one update with owned gradients times `gradient_scale`, and writes the owned
   /// weights. For LAMB, whose norms span ranks, this is collective over `world`, which
   /// has all ranks and takes tensors of the device of the buffers. The host does not wait

@@ -13,11 +13,9 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/due.h"
-#include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
-#include "longhaul/session/inference.h"
 #include "longhaul/system/process_title.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -42,6 +40,7 @@
 #include "longhaul/train/step/debug_faults.h"
 #include "longhaul/train/step/step_loss.h"
 #include "longhaul/train/step_hooks.h"
+#include "longhaul/train/validation.h"
 
 namespace longhaul::train {
 namespace {
@@ -144,7 +143,7 @@ class Trainer {
       validate();
       tell_samples();
     } else {
-      judge_validation();
+      risen_ = has_risen(session_, run_, history_);
     }
     while (history_.step < last_step_ && !ends()) {
       hooks_.begin(history_.step + 1);
@@ -450,8 +449,11 @@ class Trainer {
     if (requests_.ends()) return;
     phase(run::kValidationPhase, history_.step);
     try {
-      validate_all();
-      judge_validation();
+      evaluate_sets(session_, runner_, run_, history_, [this] {
+        end_if_asked(session_.world());
+        hooks_.phase("validation batch");
+      });
+      risen_ = has_risen(session_, run_, history_);
     } catch (const EndedEarly&) {
       requests_ = control_.ask();
     }
@@ -461,44 +463,6 @@ class Trainer {
     if (!samples_.wanted() || requests_.ends()) return;
     phase("sample text", history_.step);
     samples_.tell(history_.step);
-  }
-
-  /// Ends the run where rank 0 sees that a validation loss has risen too far. Collective.
-  void judge_validation() {
-    const auto risen = history_.validation.risen(config().data.validation);
-    risen_ = session_.world().any(risen.has_value() && session_.world().rank() == 0);
-    if (!risen_ || !risen) return;
-    run_.log().warning(risen->describe());
-    run_.event(run::kLossRoseEvent, {{"step", history_.step},
-                                     {"validation", risen->name},
-                                     {"loss", risen->loss.last},
-                                     {"first_step", risen->loss.first_step},
-                                     {"first_loss", risen->loss.first},
-                                     {"stop_above", risen->allowed}});
-  }
-
-  void validate_all() {
-    for (const ValidationSet& set : session_.data().validation) {
-      const system::Stopwatch watch;
-      infer::EvaluateOptions options;
-      options.max_sequences = config().validation.batches * config().batch.global_size;
-      options.micro_size = config().batch.micro_size;
-      options.micro_batches = 2 * config().parallel.pp;
-      const infer::Evaluation result = infer::evaluate(
-          [&](std::vector<data::TokenBatch>& batches) {
-            return validation_sums(batches);
-          },
-          *set.source, session_.mesh().dp(), options);
-      run_.record_validation(history_.step, set.name, result.loss(), watch.seconds());
-      history_.validation.note(set.name, history_.step, result.loss());
-    }
-  }
-
-  /// Returns the loss sums of micro batches of validation over all ranks. Collective.
-  std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
-    end_if_asked(session_.world());
-    hooks_.phase("validation batch");
-    return session::loss_sums(session_, runner_, batches);
   }
 
   /// Makes host memory for saves beside training. On other devices than a CPU each

@@ -205,9 +205,10 @@ void run_rank(const RunConfig& config, const layout::LayoutCosts& costs,
   const std::vector<double> scales(session.model().description.losses.size(), 1e-3);
   train_step(session, loader, runner, runner, scales);
   const ModelDescription& model = session.model().description;
-  WatchedStage watched(runner,
-                       layout::passes_of(config, model, session.layout().description()),
-                       model, session.layout().description(), session.mesh().index());
+  WatchedStage watched(
+      runner,
+      layout::passes_of(config, model, session.layout().description(), config.run.device),
+      model, session.layout().description(), session.mesh().index());
   const Sent before = sent_since({}, *world);
   train_step(session, loader, runner, watched, scales);
   const Sent sent = sent_since(before, *world);

@@ -23,11 +23,11 @@ namespace longhaul::ops {
 at::Tensor attention(const at::Tensor& q, const KeptPositions& kept,
                      const AttentionProblem& problem, bool fused);
 
-/// Returns what computes attention of these scores on this device, for the log and the
-/// numerics fingerprint. Where kernels exist for the dtype but not for this device, the
-/// text says why.
+/// Returns what computes attention of these scores on this device, with dropout of this
+/// probability, for the log and the numerics fingerprint. Where kernels exist for the
+/// dtype but not for this device, the text says why.
 std::string describe_attention(const AttentionScores& scores, int64_t head_dim,
-                               at::ScalarType type, at::Device device);
+                               double dropout, at::ScalarType type, at::Device device);
 
 // ---- Keys that come in parts, because several ranks hold them (parallel/context). These
 // functions make no autograd graph.

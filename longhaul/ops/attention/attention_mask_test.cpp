@@ -303,8 +303,10 @@ TEST(MaskedAttention, TakesValuesOfAnotherWidthThanKeys) {
 }
 
 TEST(MaskedAttention, OfACpuIsOurOwnUnlessItsScoresAreCapped) {
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, at::kCPU), "own");
-  EXPECT_EQ(describe_attention({.score_cap = 50.0}, 64, at::kBFloat16, at::kCPU),
+  for (const double dropout : {0.0, 0.1}) {
+    EXPECT_EQ(describe_attention({}, 64, dropout, at::kBFloat16, at::kCPU), "own");
+  }
+  EXPECT_EQ(describe_attention({.score_cap = 50.0}, 64, 0.0, at::kBFloat16, at::kCPU),
             "operations of LibTorch");
 }
 

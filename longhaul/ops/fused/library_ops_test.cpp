@@ -181,14 +181,16 @@ TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
   for (const AttentionProblem& mask : {unknown, drops, capped})
     attended({"", 4, 4, 20, 20, mask}, true);
   EXPECT_EQ(forwards, 0);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
+  EXPECT_EQ(describe_attention({}, 64, 0.1, at::kBFloat16, kDevice),
+            "operations of LibTorch");
 }
 
 TEST(LibraryAttention, SaysWhyADeviceHasNone) {
   make_device();
   attended({"no kernel"}, true);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "operations of LibTorch (aten::_flash_attention_forward has no kernel on "
             "counted)");
 }
@@ -298,13 +300,14 @@ TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   }
   at::globalContext().setDeterministicAlgorithms(true, false);
   attended(causal, true);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
   at::globalContext().setDeterministicAlgorithms(false, false);
   EXPECT_EQ(cudnn_calls, 4);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "cuDNN where causality alone hides keys, else LibTorch's flash kernels");
-  EXPECT_EQ(describe_attention({}, 64, at::kFloat, kDevice), "operations of LibTorch");
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kFloat, kDevice),
+            "operations of LibTorch");
 }
 
 /// Expects that uneven parts of the keys, merged, give the result of all keys at once.

@@ -64,10 +64,6 @@ void check_attention(const AttentionShape& s) {
            "a window of {} keys where queries see later keys", s.window);
 }
 
-void check_rope(int64_t head_dim) {
-  LH_CHECK(head_dim % 2 == 0, "rope", "head dim {} is odd", head_dim);
-}
-
 void no_such_kernel(system::Isa isa) {
   throw Error(ErrorKind::Internal, "kernels",
               fmt::format("no such kernel for {}", system::isa_name(isa)));

@@ -110,7 +110,6 @@ bool attention_supported(int64_t head_dim);
 
 /// Throws Error if the kernels cannot take the sizes.
 void check_attention(const AttentionShape& shape);
-void check_rope(int64_t head_dim);
 /// Throws Error, as the instruction set lacks the kernel.
 [[noreturn]] void no_such_kernel(system::Isa isa);
 
@@ -119,7 +118,6 @@ void check_rope(int64_t head_dim);
 template <IsOfCpu Kernel>
 void run(const Kernel& kernel, system::Isa isa = system::best_isa()) {
   if constexpr (requires { kernel.shape; }) check_attention(kernel.shape);
-  if constexpr (requires { kernel.position_ids; }) check_rope(kernel.head_dim);
   const Entry<Kernel>& entry = kernels_of(isa);
   if (entry.run == nullptr) no_such_kernel(isa);
   entry.run(kernel);

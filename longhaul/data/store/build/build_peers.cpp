@@ -69,8 +69,7 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
     std::vector<bool> alive_checked(static_cast<size_t>(options_.processes));
     for (size_t i = 0; i < files.size(); ++i) {
       if (there[i]) continue;
-      std::error_code ignored;
-      there[i] = fs::exists(files[i], ignored);
+      there[i] = is_seen(files[i]);
       if (there[i]) {
         ++done;
       } else if (!alive_checked[static_cast<size_t>(owner[i])]) {

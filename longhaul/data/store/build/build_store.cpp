@@ -93,15 +93,14 @@ class Builder {
 
   /// Removes, after a failure, the directory of a build that has done nothing.
   void clean_up() const {
-    std::error_code ignored;
     if (options_.processes > 1 || !build_.is_locked()) return;
-    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
+    if (is_seen(directory_.commit()) || finished_parts() > 0) {
       note(fmt::format(
           "the finished parts are kept in {}: the same command goes on from there",
           directory_.root.string()));
       return;
     }
-    fs::remove_all(directory_.root, ignored);
+    try_remove_all(directory_.root);
   }
 
  private:
@@ -115,7 +114,7 @@ class Builder {
     const std::vector<std::string>& notes =
         build_.lock(directory_.lock(options_.process));
     if (options_.process != 0 && stands_already()) {
-      remove_directory();
+      try_remove_all(directory_.root);
       return report(true);
     }
     for (const std::string& line : notes) note(line);
@@ -132,7 +131,7 @@ class Builder {
     }
     if (options_.process != 0) return partial_report();
     commit_stores(directory_, out_);
-    remove_directory();
+    try_remove_all(directory_.root);
     return report(false);
   }
 
@@ -155,12 +154,9 @@ class Builder {
   }
 
   int64_t finished_parts() const {
-    int64_t count = 0;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(directory_.root / "parts", ignored)) {
-      if (entry.path().extension() == ".json") ++count;
-    }
-    return count;
+    return std::ranges::count_if(
+        paths_in(directory_.root / "parts"),
+        [](const fs::path& path) { return path.extension() == ".json"; });
   }
 
   void clear() const { build_.clear(directory_.lock(options_.process)); }
@@ -266,11 +262,6 @@ class Builder {
     run_parts(context_, left, [&](int part, Workshop& shop) {
       build_part(context_, part, shop, meter, limit);
     });
-  }
-
-  void remove_directory() const {
-    std::error_code ignored;
-    fs::remove_all(directory_.root, ignored);
   }
 
   BuildReport partial_report() const {
