@@ -21,6 +21,7 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::apps {
 namespace {
@@ -73,10 +74,9 @@ FailureReport::FailureReport(comm::Communicator& world,
       patience_seconds_(patience_seconds) {}
 
 bool FailureReport::ends_in_time(comm::Work& work) const {
-  using Clock = std::chrono::steady_clock;
-  const auto limit = Clock::now() + std::chrono::duration<double>(patience_seconds_);
+  const system::Stopwatch watch;
   while (!work.test()) {
-    if (Clock::now() > limit) return false;
+    if (watch.seconds() > patience_seconds_) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;

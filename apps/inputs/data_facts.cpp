@@ -1,6 +1,7 @@
 #include "apps/inputs/data_facts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -129,9 +130,7 @@ std::string stores_in(const fs::path& path) {
   for (const auto& entry : fs::directory_iterator(path)) {
     if (is_store(entry.path())) names.insert(entry.path().string());
   }
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : " ") + name;
-  return list;
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
 void add(DataFacts& all, const DataFacts& more) {

@@ -111,10 +111,9 @@ void check_loopback() {
 }
 
 void check_launch_ground(bool over_ssh) {
-  const Environment environment = [](const char* name) { return std::getenv(name); };
-  check_mpirun_user(environment, ::getpwuid(::geteuid()) != nullptr, over_ssh);
+  check_mpirun_user(std::getenv, ::getpwuid(::geteuid()) != nullptr, over_ssh);
   system::need_file_size(kMpirunFileBytes, kArea, "mpirun");
-  check_mpirun_directory(mpirun_directory(environment));
+  check_mpirun_directory(mpirun_directory(std::getenv));
   check_loopback();
 }
 

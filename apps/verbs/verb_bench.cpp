@@ -125,16 +125,14 @@ void print_machine(const HardwareProfile& profile) {
 /// second of them profiled.
 LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scratch) {
   std::vector<std::string> sets = arguments.sets;
-  for (const std::string& set :
-       {fmt::format("run.dir={}", (scratch / "run").string()), std::string("run.epochs="),
-        std::string("run.stop_after="), fmt::format("run.steps={}", arguments.steps),
-        std::string("run.hardware="), std::string("run.expect="),
-        std::string("run.golden="), std::string("checkpoint.every=0"),
-        std::string("checkpoint.every_minutes=0"), std::string("checkpoint.dir="),
-        std::string("checkpoint.mirror="), std::string("checkpoint.mirror_keep="),
-        std::string("data.validation=[]"), std::string("log.tensorboard=false"),
-        std::string("profile.steps=[]"), std::string("profile.every=2")}) {
-    sets.push_back(set);
+  sets.insert(sets.end(), {"run.dir=" + (scratch / "run").string(),
+                           fmt::format("run.steps={}", arguments.steps)});
+  for (const char* const set :
+       {"run.epochs=", "run.stop_after=", "run.hardware=", "run.expect=", "run.golden=",
+        "checkpoint.every=0", "checkpoint.every_minutes=0", "checkpoint.dir=",
+        "checkpoint.mirror=", "checkpoint.mirror_keep=", "data.validation=[]",
+        "log.tensorboard=false", "profile.steps=[]", "profile.every=2"}) {
+    sets.emplace_back(set);
   }
   return load_run_config(arguments.file, sets);
 }

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,8 @@
 #include "apps/pages/pages.h"
 #include "apps/pages/shared_files.h"
 #include "apps/verbs.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
 #include "longhaul/monitor/terminal_writer.h"
 #include "longhaul/system/terminal.h"
 
@@ -30,10 +31,7 @@ size_t page_columns() {
 /// Returns the words of $PAGER, without a shell; `less -R` where it is not set.
 std::vector<std::string> pager_words() {
   const char* named = std::getenv("PAGER");
-  std::istringstream words(named == nullptr ? "less -R" : named);
-  std::vector<std::string> found;
-  for (std::string word; words >> word;) found.push_back(word);
-  return found;
+  return split_words(named == nullptr ? "less -R" : named);
 }
 
 /// Replaces this process by the pager, with the text as its standard input. Returns where
@@ -41,12 +39,12 @@ std::vector<std::string> pager_words() {
 void become_pager(const std::string& text) {
   std::vector<std::string> words = pager_words();
   if (words.empty()) return;
-  const int file = ::memfd_create("page", MFD_CLOEXEC);
-  if (file < 0) return;
-  const bool written = ::write(file, text.data(), text.size()) == ssize_t(text.size()) &&
-                       ::lseek(file, 0, SEEK_SET) == 0;
-  const int input = ::dup(STDIN_FILENO);
-  if (written && ::dup2(file, STDIN_FILENO) == STDIN_FILENO) {
+  const Descriptor file(::memfd_create("page", MFD_CLOEXEC));
+  if (!file.is_open()) return;
+  const bool written =
+      write_descriptor(file.get(), text) && ::lseek(file.get(), 0, SEEK_SET) == 0;
+  const Descriptor input(::dup(STDIN_FILENO));
+  if (written && ::dup2(file.get(), STDIN_FILENO) == STDIN_FILENO) {
     // Git sets the same options for less: colours pass, and a page that fits the window
     // is printed and stays. The pages are UTF-8 in any locale.
     ::setenv("LESS", "FRX", 0);
@@ -55,10 +53,8 @@ void become_pager(const std::string& text) {
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     ::execvp(arguments[0], arguments.data());
-    ::dup2(input, STDIN_FILENO);
+    ::dup2(input.get(), STDIN_FILENO);
   }
-  ::close(input);
-  ::close(file);
 }
 
 void show_page(const std::string& wanted) {

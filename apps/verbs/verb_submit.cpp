@@ -124,11 +124,8 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
   cluster::BatchJob job = command.batch;
   job.directory = fs::current_path().string();
   for (const std::string& jobs : command.after) {
-    size_t begin = 0;
-    while (begin <= jobs.size()) {
-      const size_t end = std::min(jobs.find_first_of(",:", begin), jobs.size());
-      job.after.push_back(jobs.substr(begin, end - begin));
-      begin = end + 1;
+    for (const std::string_view some : split(jobs, ',')) {
+      for (const std::string_view id : split(some, ':')) job.after.emplace_back(id);
     }
   }
   job.program = this_program();

@@ -26,12 +26,14 @@ enum class TimeClass : uint8_t {
 };
 inline constexpr size_t kTimeClasses = 11;
 
-/// Returns the name for people: "compute", "waiting for data", ...
-const char* time_class_name(TimeClass kind);
-/// Returns the key for JSON: "compute", "data", ...
-const char* time_class_key(TimeClass kind);
-/// Returns what the class means, in a few words.
-const char* time_class_meaning(TimeClass kind);
+/// The words for a class.
+struct ClassText {
+  const char* name;     ///< for people: "compute", "waiting for data", ...
+  const char* key;      ///< for JSON: "compute", "data", ...
+  const char* meaning;  ///< what the class means, in a few words
+};
+
+const ClassText& text_of(TimeClass kind);
 
 /// A part of the time of a run, in microseconds since 1970, with its class.
 struct Span {

@@ -320,7 +320,7 @@ Json to_json(const Ledger& ledger) {
   Json seconds = Json::object();
   for (size_t i = 0; i < kTimeClasses; ++i) {
     const auto kind = static_cast<TimeClass>(i);
-    seconds[time_class_key(kind)] = ledger.seconds(kind);
+    seconds[text_of(kind).key] = ledger.seconds(kind);
   }
   const auto seconds_at = [&](int64_t micros) {
     return ledger.spans.empty() ? Json() : Json(1e-6 * static_cast<double>(micros));

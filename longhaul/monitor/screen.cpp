@@ -206,7 +206,7 @@ void draw_goodput(const RunView& view, Lines& lines) {
     const auto kind = static_cast<TimeClass>(i);
     if (ledger.share(kind) < 0.0005) continue;
     pieces.push_back(
-        {fmt::format("  {} {:.1f}%", time_class_name(kind), 100.0 * ledger.share(kind)),
+        {fmt::format("  {} {:.1f}%", text_of(kind).name, 100.0 * ledger.share(kind)),
          Ink::Faint});
   }
   lines.flow("goodput     ", pieces);

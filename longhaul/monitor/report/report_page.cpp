@@ -89,7 +89,7 @@ std::string ledger_bar(const Ledger& ledger) {
         Out(svg),
         "<rect class=\"{}\" x=\"{:.2f}\" y=\"0\" width=\"{:.2f}\" height=\"34\">"
         "<title>{}: {:.2f}%, {}</title></rect>",
-        time_class_key(kind), x, width, time_class_name(kind), 100.0 * ledger.share(kind),
+        text_of(kind).key, x, width, text_of(kind).name, 100.0 * ledger.share(kind),
         human_duration(ledger.seconds(kind)));
     x += width;
   }
@@ -127,7 +127,7 @@ std::string ledger_strip(const Ledger& ledger) {
       fmt::format_to(Out(svg),
                      "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "
                      "height=\"{:.2f}\"/>",
-                     time_class_key(static_cast<TimeClass>(i)),
+                     text_of(static_cast<TimeClass>(i)).key,
                      static_cast<double>(part) * width, y, width + 0.05, height);
     }
   }
@@ -166,11 +166,11 @@ std::string ledger_section(const Ledger& ledger) {
         {{fmt::format("<span class=\"name\"><svg class=\"swatch\" viewBox=\"0 0 12 12\">"
                       "<rect class=\"{}\" width=\"12\" height=\"12\" rx=\"3\"/></svg>"
                       "{}</span>",
-                      time_class_key(kind), time_class_name(kind))},
+                      text_of(kind).key, text_of(kind).name)},
          {figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"), "n"},
          {human_duration(ledger.seconds(kind)), "n"},
          {fmt::format("{:.1f}", ledger.seconds(kind)), "n more"},
-         {time_class_meaning(kind), "x"}});
+         {text_of(kind).meaning, "x"}});
   }
   rows += html_row("th", {{"all"},
                           {"100.00%", "n"},

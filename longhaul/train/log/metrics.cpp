@@ -74,7 +74,7 @@ Json time_to_train(const monitor::Ledger& ledger) {
   Json seconds = Json::object();
   for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
     const auto kind = static_cast<monitor::TimeClass>(i);
-    seconds[monitor::time_class_key(kind)] = ledger.seconds(kind);
+    seconds[monitor::text_of(kind).key] = ledger.seconds(kind);
   }
   return metric(kTimeToTrain, ledger.total_seconds() / 60.0, "minutes",
                 {{"Steps", ledger.steps_counted},
