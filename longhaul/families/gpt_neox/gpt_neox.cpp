@@ -145,26 +145,23 @@ void read_gpt_neox(const ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family& gpt_neox_family() {
-  static const Family family{
-      "gpt_neox",
-      "GPT-NeoX, Pythia",
-      "GPTNeoXForCausalLM",
-      "attention_bias attention_dropout head_dim hidden_act hidden_dropout "
-      "hidden_size initializer_range intermediate_size layer_norm_eps "
-      "max_position_embeddings num_attention_heads num_hidden_layers "
-      "original_max_position_embeddings partial_rotary_factor rope_parameters "
-      "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
-      "use_parallel_residual "
-      // These fields belong to other heads than that of a language model, and to
-      // encoders.
-      "classifier_dropout is_decoder",
-      "head_dim original_max_position_embeddings partial_rotary_factor "
-      "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct",
-      read_gpt_neox,
-      describe,
-      "GPTNeoXTokenizer"};
-  return family;
+Family gpt_neox_family() {
+  return {"gpt_neox",
+          "GPT-NeoX, Pythia",
+          "GPTNeoXForCausalLM",
+          "attention_bias attention_dropout head_dim hidden_act hidden_dropout "
+          "hidden_size initializer_range intermediate_size layer_norm_eps "
+          "max_position_embeddings num_attention_heads num_hidden_layers "
+          "original_max_position_embeddings partial_rotary_factor rope_parameters "
+          "rope_scaling rope_theta rotary_emb_base rotary_pct tie_word_embeddings "
+          "use_parallel_residual "
+          // These fields belong to other heads than that of a language model, and to
+          // encoders.
+          "classifier_dropout is_decoder",
+          "head_dim original_max_position_embeddings partial_rotary_factor "
+          "rope_parameters rope_scaling rope_theta rotary_emb_base rotary_pct",
+          read_gpt_neox,
+          "GPTNeoXTokenizer"};
 }
 
 }  // namespace longhaul::families
