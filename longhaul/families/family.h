@@ -16,8 +16,8 @@ namespace longhaul::families {
 inline constexpr const char* kReadsTokenizerFile = "TokenizersBackend";
 
 /// A family of models: how its config.json is read, and which network the file stands
-/// for. There is one object of each family, in the folder of the family's name. Lists of
-/// names have spaces between the names.
+/// for. Each is made in the folder of its name. Lists of names have spaces between the
+/// names.
 struct Family {
   std::string model_type;     ///< as config.json has it
   std::string about;          ///< tells people which models are of this family
@@ -30,13 +30,13 @@ struct Family {
   /// Reads and checks the family's fields, and fills the network. Throws InputError for a
   /// field that changes the mathematics and is not built.
   std::function<void(const ConfigFields& fields, ModelConfig& config)> read;
-  /// Returns the description of a network that `read` has filled.
-  std::function<ModelDescription(const Network& network)> describe = families::describe;
   /// The class of tokenizers that transformers registers for the model_type; empty: none.
   std::string tokenizer = {};
+  /// Returns the description of a network that `read` has filled.
+  std::function<ModelDescription(const Network& network)> describe = families::describe;
 };
 
-const std::vector<const Family*>& all_families();
+const std::vector<Family>& all_families();
 /// Returns the fields of config.json that are read of a model of the family, with those
 /// that are read of every model.
 std::vector<std::string> fields_read(const Family& family);

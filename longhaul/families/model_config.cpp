@@ -45,9 +45,9 @@ constexpr const char* kOtherMathematics =
 /// Returns all families for a message: "llama" (Llama 1, 2 ...), ...
 std::string supported() {
   std::string text;
-  for (const Family* family : families::all_families()) {
-    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family->model_type,
-                        family->about);
+  for (const Family& family : families::all_families()) {
+    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family.model_type,
+                        family.about);
   }
   return text;
 }

@@ -370,8 +370,8 @@ TEST(ModelConfigRefuses, OtherFamilies) {
       "[model] c.json: model_type \"deepseek_v3\" is not available yet; supported: "
       "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), "))
       << said;
-  for (const families::Family* family : families::all_families()) {
-    EXPECT_NE(said.find('"' + family->model_type + '"'), std::string::npos);
+  for (const families::Family& family : families::all_families()) {
+    EXPECT_NE(said.find('"' + family.model_type + '"'), std::string::npos);
   }
   EXPECT_EQ(refused({{"architectures", {"LlamaForSequenceClassification"}}}),
             "[model] c.json: architectures \"LlamaForSequenceClassification\" is not "

@@ -135,23 +135,21 @@ void read_bert(const ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family& bert_family() {
-  static const Family family{
-      "bert",
-      "BERT",
-      "BertForPreTraining BertForMaskedLM",
-      "add_cross_attention attention_probs_dropout_prob hidden_act "
-      "hidden_dropout_prob hidden_size initializer_range intermediate_size "
-      "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
-      "num_hidden_layers pad_token_id position_embedding_type "
-      "tie_word_embeddings type_vocab_size "
-      // These two fields are read by other heads, or choose how a result is computed.
-      "chunk_size_feed_forward classifier_dropout",
-      "classifier_dropout pad_token_id position_embedding_type",
-      read_bert,
-      describe,
-      "BertTokenizer"};
-  return family;
+Family bert_family() {
+  return {"bert",
+          "BERT",
+          "BertForPreTraining BertForMaskedLM",
+          "add_cross_attention attention_probs_dropout_prob hidden_act "
+          "hidden_dropout_prob hidden_size initializer_range intermediate_size "
+          "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
+          "num_hidden_layers pad_token_id position_embedding_type "
+          "tie_word_embeddings type_vocab_size "
+          // These two fields are read by other heads, or choose how a result is
+          // computed.
+          "chunk_size_feed_forward classifier_dropout",
+          "classifier_dropout pad_token_id position_embedding_type",
+          read_bert,
+          "BertTokenizer"};
 }
 
 }  // namespace longhaul::families

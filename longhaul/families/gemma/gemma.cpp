@@ -111,24 +111,19 @@ DecoderFields gemma_fields() {
 
 /// Returns Gemma 2 (Gemma Team 2024, arXiv 2408.00118). It has a window in every second
 /// layer, and bounds of scores and of logits.
-const Family& gemma2_family() {
-  static const Family family =
-      decoder_family("gemma2", "Gemma 2", "Gemma2ForCausalLM", gemma_fields());
-  return family;
+Family gemma2_family() {
+  return decoder_family("gemma2", "Gemma 2", "Gemma2ForCausalLM", gemma_fields());
 }
 
 /// Returns Gemma 3 for text (Gemma Team 2025, arXiv 2503.19786). It has norms of each
 /// head, and a window and another rotation in five of six layers.
-const Family& gemma3_family() {
-  static const Family family = [] {
-    DecoderFields fields = gemma_fields();
-    fields.more += " rope_local_base_freq sliding_window_pattern _sliding_window_pattern";
-    fields.nullable += " rope_local_base_freq _sliding_window_pattern";
-    fields.rotation = read_full_rotation;
-    fields.change = change_gemma3;
-    return decoder_family("gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM", fields);
-  }();
-  return family;
+Family gemma3_family() {
+  DecoderFields fields = gemma_fields();
+  fields.more += " rope_local_base_freq sliding_window_pattern _sliding_window_pattern";
+  fields.nullable += " rope_local_base_freq _sliding_window_pattern";
+  fields.rotation = read_full_rotation;
+  fields.change = change_gemma3;
+  return decoder_family("gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM", fields);
 }
 
 }  // namespace longhaul::families

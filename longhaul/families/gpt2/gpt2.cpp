@@ -155,26 +155,23 @@ void read_gpt2(const ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family& gpt2_family() {
-  static const Family family{
-      "gpt2",
-      "GPT-2",
-      "GPT2LMHeadModel",
-      "activation_function add_cross_attention attn_pdrop embd_pdrop "
-      "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
-      "n_positions reorder_and_upcast_attn resid_pdrop "
-      "scale_attn_by_inverse_layer_idx scale_attn_weights "
-      // Other families use these names for n_embd, n_positions, n_head and n_layer.
-      "hidden_size max_position_embeddings num_attention_heads "
-      "num_hidden_layers "
-      // These fields belong to other heads than that of a language model.
-      "summary_activation summary_first_dropout summary_proj_to_labels "
-      "summary_type summary_use_proj tie_word_embeddings",
-      "n_ctx n_inner summary_activation",
-      read_gpt2,
-      describe,
-      "GPT2Tokenizer"};
-  return family;
+Family gpt2_family() {
+  return {"gpt2",
+          "GPT-2",
+          "GPT2LMHeadModel",
+          "activation_function add_cross_attention attn_pdrop embd_pdrop "
+          "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
+          "n_positions reorder_and_upcast_attn resid_pdrop "
+          "scale_attn_by_inverse_layer_idx scale_attn_weights "
+          // Other families use these names for n_embd, n_positions, n_head and n_layer.
+          "hidden_size max_position_embeddings num_attention_heads "
+          "num_hidden_layers "
+          // These fields belong to other heads than that of a language model.
+          "summary_activation summary_first_dropout summary_proj_to_labels "
+          "summary_type summary_use_proj tie_word_embeddings",
+          "n_ctx n_inner summary_activation",
+          read_gpt2,
+          "GPT2Tokenizer"};
 }
 
 }  // namespace longhaul::families
