@@ -130,7 +130,8 @@ struct NeoxRotation {
 NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   const double theta = one_number(fields, {"rope_theta", "rotary_emb_base", 10000.0});
   const double part = one_number(fields, {"partial_rotary_factor", "rotary_pct", 0.25});
-  // The form of the other families, whose heads are rotated whole.
+  // The object `usual` has the form of config.json for families that rotate whole heads,
+  // which read_rope expects.
   OrderedJson usual = {{"rope_theta", theta}};
   constexpr const char* kOriginal = "original_max_position_embeddings";
   if (fields.object().contains(kOriginal)) {
