@@ -42,6 +42,7 @@ struct BufferParts {
     const int64_t each = (count + ranks - 1) / ranks;
     return {count, (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign};
   }
+  /// Returns the first element of a rank's part, and in size() the part's elements.
   constexpr int64_t begin(int64_t rank) const { return std::min(count, rank * length); }
   constexpr int64_t size(int64_t rank) const { return begin(rank + 1) - begin(rank); }
 };
