@@ -4,7 +4,7 @@
 
 namespace longhaul::families {
 
-// Each in the folder of its name.
+// Each function is in the folder of its name.
 Family bert_family();
 Family gemma2_family();
 Family gemma3_family();
