@@ -275,7 +275,7 @@ OrderedJson traffic_json(const layout::Traffic& traffic) {
   for (const layout::TrafficLine& line : traffic.lines()) {
     out.push_back({{"kind", layout::traffic_name(line.kind)},
                    {"group", layout::group_name(line.group)},
-                   {"operation", layout::exchange_name(line.exchange)},
+                   {"operation", layout::verb_name(line.verb)},
                    {"calls", line.calls},
                    {"bytes", line.bytes}});
   }

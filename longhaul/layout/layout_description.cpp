@@ -4,15 +4,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/layout/pipeline/layer_costs.h"
 #include "longhaul/layout/pipeline/partition.h"
 #include "longhaul/layout/rules.h"
 
 namespace longhaul::layout {
 namespace {
+
+/// Returns the operations of a forward pass over `seq_len` tokens in the parts of a
+/// model. Every layer has the average of all layers.
+LayerCosts layer_costs(const ModelDescription& model, int64_t seq_len) {
+  LayerCosts costs;
+  for (const UnitDescription& unit : model.units) {
+    const double cost = forward_cost(unit, seq_len);
+    if (unit.kind == UnitKind::Embedding) costs.embedding = cost;
+    if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
+    if (unit.kind == UnitKind::Head) costs.head = cost;
+  }
+  // Every layer gets the average cost of the layers. Earlier versions of the program cut
+  // by this average, and a run that one of them began has to keep its cut.
+  const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
+  std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
+  return costs;
+}
 
 std::vector<StageSpec> place_layers(const RunConfig& config,
                                     const ModelDescription& model) {

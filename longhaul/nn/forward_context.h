@@ -191,19 +191,12 @@ struct RouterContext {
   RouterLoads* loads = nullptr;  ///< null: loads are not counted
 };
 
-/// The number format that linear layers multiply, forward and backward. Tensors between
-/// operations, the head and attention are in the compute dtype in every mode.
-enum class ProductPrecision {
-  Compute,  ///< the operands as they are, in the compute dtype
-};
-
 /// What a forward pass needs besides the tensors that the stage before hands on.
 /// Activations are [T, features].
 struct ForwardContext {
   Batch batch;
   Losses* losses = nullptr;  ///< null if no loss is computed
   bool fused = true;
-  ProductPrecision products = ProductPrecision::Compute;
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here

@@ -73,7 +73,7 @@ Sent described_sent(const layout::Traffic& traffic) {
   Sent sent;
   for (const layout::TrafficLine& line : traffic.lines()) {
     auto& [calls, bytes] =
-        sent[{layout::group_name(line.group), layout::exchange_name(line.exchange)}];
+        sent[{layout::group_name(line.group), layout::verb_name(line.verb)}];
     calls += line.calls;
     bytes += line.bytes;
   }

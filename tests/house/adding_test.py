@@ -50,7 +50,7 @@ def problems_of(page, sources):
     patterns = listed(page)
     problems, used, operations = [], set(), {}
     for kernel, operator in kernels_of(sources[ARGUMENTS]).items():
-        if kernel == "GroupedGradient":  # the CPU's is one of several products (ops/fused/grouped.h)
+        if kernel == "GroupedGradient":  # the CPU's is one of several products (ops/fused/fused.cpp)
             continue
         found = {n for n, s in sources.items() if names_kernel(n, s, kernel, operator)}
         owners = [n for n in found if n.endswith(".cpp")]

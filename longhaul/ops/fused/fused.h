@@ -51,7 +51,7 @@ inline constexpr decltype(declared_operator(&Kernel<float>::of)) op{};
 /// [R, N], and weights [E, K, N]. The last dim of x and y is contiguous, and matrices of
 /// weights have contiguous rows or columns. The rows of expert e are [offsets[e],
 /// offsets[e + 1]), where `offsets` is int32 [E + 1], and there may be none. A CPU alone
-/// has a kernel, that of grouped.h: CUDA has LibTorch's product.
+/// has a kernel, that of fused.cpp: CUDA has LibTorch's product.
 inline constexpr Operator<"grouped_product", In<"x">, In<"offsets">, In<"weights">,
                           Out<"y">>
     grouped_product{};

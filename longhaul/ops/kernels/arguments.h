@@ -232,7 +232,7 @@ struct SumRows {
 /// rounded once, or to `wide` in fp32; the other one is null. With `add` they are added
 /// to the previous content. Otherwise experts without rows get 0. The operator takes dy
 /// and x with a contiguous last dim, and grad [E, M, N] with contiguous matrices, which
-/// is fp32 or has the dtype of x. A CPU has the kernel for Bf16 alone (fused/grouped.h).
+/// is fp32 or has the dtype of x. A CPU has the kernel for Bf16 alone (fused/fused.cpp).
 template <typename T>
 struct GroupedGradient {
   const T* dy;

@@ -68,7 +68,7 @@ class MetricsWriter {
 };
 
 /// Writes results.json in the form that log.results of the facts names. `parameters` are
-/// the run's parameters in our form (run_parameters.h). The metrics come from all of
+/// the run's parameters in our form (run_log.cpp). The metrics come from all of
 /// metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to train is
 /// the wall time from the first start on, in our form by classes, as `longhaul report`
 /// has it. Our throughput counts each step once and leaves out the first step of a start,

@@ -32,7 +32,7 @@ double minutes_to_train(double seconds);
 bool is_time_to_train(const Json& name);
 
 /// Returns the parameters in the form that log.results names, from those of our form
-/// (run_parameters.h).
+/// (run_log.cpp).
 Json other_parameters(const ResultsFacts& facts, const Json& ours);
 
 /// Returns the metrics in the form that log.results names. As in the scripts of the
