@@ -33,7 +33,8 @@ struct KeyReplica {
   int index = 0;  ///< index of this rank in its group
   int count = 1;
 };
-/// Returns the group of a rank in layers with this number of key heads.
+/// Returns the group of the ranks that hold the same key heads as `rank`, and the index
+/// of `rank` in it, for layers with this number of key heads.
 KeyReplica key_replica(int64_t key_heads, const format::TpRank& rank);
 
 /// How the ranks of a tp group that hold the same parameter agree on one gradient.

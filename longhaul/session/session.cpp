@@ -51,7 +51,7 @@ void check_device_fit(const Session& session, const ParameterClasses& classes,
   if (!warning.empty()) log.warning(warning);
 }
 
-/// Logs where the host waits for the device in products of experts.
+/// Warns if the host has to wait for the device in the products of experts, and says why.
 void tell_offset_waits(const Session& session, const ParameterClasses& classes,
                        system::Logger& log) {
   const ModelDescription& model = session.model().description;

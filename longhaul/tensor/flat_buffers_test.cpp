@@ -160,7 +160,8 @@ TEST(FlatBuffers, LargeTensorsGetBucketsOfTheirOwn) {
 TEST(FlatBuffers, KeepJointMatricesInOneBucketWhateverItsSize) {
   auto placed = parameters();
   placed.pop_back();
-  // A vector between joint matrices does not part them.
+  // A joint matrix goes into the bucket of the matrix before it. The vector b.k_bias,
+  // which stands between two of them, does not change that.
   for (const char* name : {"b.k", "b.k_bias", "b.v", "b.o"}) {
     const bool vector = std::string(name) == "b.k_bias";
     placed.push_back(

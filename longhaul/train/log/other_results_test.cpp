@@ -136,7 +136,8 @@ TEST_F(OtherResults, OfARestartBeginANewWindowAndLeaveItsFirstTenStepsOut) {
 
 TEST_F(OtherResults, OfALogOfSomeStepsHaveTheThroughputOfThese) {
   facts_.config.log.every = 5;
-  // Only steps 5 and 10 are logged, so a window has two logged steps, as in the script.
+  // Only steps 5 and 10 are logged. The script takes the throughput over ten steps, so a
+  // window has two logged steps.
   const std::string found = metrics(ResultsForm::NxdZero1);
   EXPECT_NE(found.find(fmt::format(R"("MeasuredValue":{},"MetricName":"Peak throughput")",
                                    10240.0 / 38.0)),
