@@ -97,8 +97,9 @@ constexpr VerbWord kVerbWords[] = {
     {"check validate lint",
      "longhaul config RUN.toml checks a run file, longhaul verify "
      "what a run has written"},
-    {"estimate memory plan-memory",
-     "longhaul config RUN.toml --ranks 8 prints the bytes of each rank"},
+    {"estimate memory plan-memory cost price simulate",
+     "longhaul plan RUN.toml --nodes 2 --hardware p5.48xlarge prints memory, time and "
+     "money; longhaul config RUN.toml --ranks 8 the bytes of each rank"},
     {"init create setup", "longhaul new MODEL DATA --out RUN.toml writes a run file"},
     {"info show ls cat",
      "longhaul inspect says what a directory is, longhaul recipe "

@@ -52,6 +52,7 @@ void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_launch(CLI::App& program, Outcome& outcome);
 void add_new(CLI::App& program, Outcome& outcome);
+void add_plan(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_report(CLI::App& program, Outcome& outcome);
 void add_supervise(CLI::App& program, Outcome& outcome);

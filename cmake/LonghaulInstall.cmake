@@ -15,6 +15,7 @@ foreach(name IN LISTS LONGHAUL_PROGRAMS)
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
         FILES_MATCHING PATTERN "*.toml" PATTERN "config.json")
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/hardware/ DESTINATION share/longhaul/hardware FILES_MATCHING PATTERN "*.toml")
 # The pages of `longhaul docs`.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION share/longhaul FILES_MATCHING PATTERN "*.md")
 file(GLOB pages ${PROJECT_SOURCE_DIR}/*.md)

@@ -142,7 +142,8 @@ def lay_out(stage, build, cuda):
         put_elf(cuda, package / "bin" / cuda.name, LIBRARY_PATH)
     recipes = [p for p in (ROOT / "recipes").rglob("*")
                if p.suffix == ".toml" or p.name == "config.json"]
-    for source in sorted([*recipes, *ROOT.glob("docs/*.md"), *ROOT.glob("*.md")]):
+    for source in sorted([*recipes, *ROOT.glob("hardware/*.toml"), *ROOT.glob("docs/*.md"),
+                          *ROOT.glob("*.md")]):
         target = package / "share/longhaul" / source.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)

@@ -6,9 +6,10 @@
 
 namespace longhaul::apps {
 
-/// Returns the directory of files that come with the program (`name` is "recipes" or
-/// "docs"): share/longhaul/NAME beside an installed program, else NAME in the source tree
-/// that the program was built in. Throws InputError of `area` where neither is there.
+/// Returns the directory of files that come with the program (`name` is "recipes",
+/// "docs" or "hardware"): share/longhaul/NAME beside an installed program, else NAME in
+/// the source tree that the program was built in. Throws InputError of `area` where
+/// neither is there.
 fs::path shared_files(const std::string& name, const std::string& area);
 
 /// Returns the directory of the model that a run file's text names, if it is one of the

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "apps/inputs/data_places.h"
-#include "apps/inputs/run_inputs.h"
+#include "apps/asked_layout.h"
+#include "apps/inputs/checked_run.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
@@ -16,14 +15,9 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
-#include "longhaul/families/model_config.h"
-#include "longhaul/layout/rank_costs.h"
-#include "longhaul/layout/rules.h"
-#include "longhaul/optim/param_groups.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/train/history/history.h"
 
@@ -111,231 +105,6 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
   return out;
 }
 
-/// Returns whether a start would find nothing to resume from, so far as this machine can
-/// tell.
-bool starts_anew(const RunConfig& config) {
-  try {
-    return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config))
-        .empty();
-  } catch (const InputError&) {
-    return false;
-  }
-}
-
-/// Throws ConfigError where a start would refuse [optimizer] groups.
-void check_groups(const RunConfig& config, const ModelDescription& model,
-                  std::vector<std::string>& warnings) {
-  const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
-  if (config.optimizer.kind == OptimizerKind::Lamb) {
-    optim::check_ratio_groups(model, groups);
-  }
-  if (!groups.unmatched.empty() && starts_anew(config)) {
-    optim::refuse_unmatched(config, groups);
-  }
-  for (const auto* lines : {&groups.unmatched, &groups.warnings}) {
-    warnings.insert(warnings.end(), lines->begin(), lines->end());
-  }
-}
-
-/// Checks the run's inputs as far as this machine has them. An input that is missing here
-/// is a warning, and an error when the run starts. Returns the model, where it is here.
-std::optional<ModelConfig> check_inputs(const RunConfig& config,
-                                        std::vector<std::string>& warnings) {
-  checkpoint::refuse_foreign_start(config);
-  for (const auto& lines : {missing_inputs(config), unlooked_addresses(config)}) {
-    warnings.insert(warnings.end(), lines.begin(), lines.end());
-  }
-  if (!fs::exists(config.model.config)) {
-    warnings.emplace_back(
-        "the settings are not checked against the model, since model.config is not here");
-    return {};
-  }
-  ModelConfig model = load_model_config(config.model.config, config.model.override_);
-  layout::check_against_model(config, model);
-  const auto unused = settings_without_effect(config, model);
-  warnings.insert(warnings.end(), unused.begin(), unused.end());
-  check_groups(config, model.description, warnings);
-  if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
-  check_first_weights(config, model);
-  for (const std::string& field : model.ignored_fields) {
-    warnings.push_back(
-        fmt::format("{}: {} is not used", model.source_path.string(), field));
-  }
-  return model;
-}
-
-/// What is printed of one pipeline stage: what its ranks hold and send. The costs are
-/// those of the rank that holds most, which is the first of each group.
-struct StageLine {
-  int stage = 0;
-  int64_t first_layer = 0;
-  int64_t end_layer = 0;
-  layout::RankCosts costs;  ///< what one rank holds and sends, over all its stages
-};
-
-struct AskedLayout {
-  layout::LayoutDescription layout;
-  std::vector<StageLine> stages;
-  int64_t checkpoint_bytes = 0;
-  int64_t kept_checkpoints = 0;  ///< checkpoint.keep; 0: all
-};
-
-/// Computes the layout of the settings and its costs. Throws ConfigError like
-/// describe_layout.
-AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
-                       const ConfigCall& options) {
-  const layout::Placement placement =
-      options.ranks_per_node > 0
-          ? layout::Placement::even(static_cast<int>(options.ranks_per_node))
-          : layout::Placement();
-  const std::set<std::string> names =
-      optim::assign_param_groups(model, config.optimizer).frozen();
-  const auto frozen = [&](const std::string& name) { return names.contains(name); };
-  AskedLayout asked{layout::describe_layout(config, model, options.ranks, placement),
-                    {},
-                    layout::checkpoint_bytes(model, config.precision, frozen),
-                    config.checkpoint.keep};
-  const layout::LayoutDescription& layout = asked.layout;
-  const layout::LayoutCosts costs(config, model, layout, frozen);
-  for (int pp = 0; pp < layout.shape.pp; ++pp) {
-    const int rank = layout::rank_at(layout.shape, {.pp = pp});
-    asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
-                            layout.stage(rank, layout.chunks - 1).end_layer,
-                            costs.of(rank)});
-  }
-  return asked;
-}
-
-constexpr layout::TrafficKind kKindsOfTraffic[] = {
-    layout::TrafficKind::Pipeline,  layout::TrafficKind::Tensor,
-    layout::TrafficKind::Context,   layout::TrafficKind::Experts,
-    layout::TrafficKind::Gradients, layout::TrafficKind::Weights};
-static_assert(std::size(kKindsOfTraffic) == layout::kTrafficKinds);
-
-void print_state(const AskedLayout& asked) {
-  fmt::print(
-      "# of one rank of each stage\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  "
-      "{:>9}\n",
-      "stage", "layers", "parameters", "weights", "gradients", "masters", "moments");
-  for (const StageLine& s : asked.stages) {
-    const std::string layers =
-        asked.layout.chunks > 1 ? fmt::format("{} parts", asked.layout.chunks)
-                                : fmt::format("{} to {}", s.first_layer, s.end_layer - 1);
-    const layout::StateBytes& state = s.costs.state;
-    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  {:>9}\n", s.stage, layers,
-               grouped(s.costs.parameters), human_bytes(state.weights),
-               human_bytes(state.gradients), human_bytes(state.masters),
-               human_bytes(state.moments));
-  }
-}
-
-/// Prints the memory that a step needs in addition to weights and optimizer states.
-/// Gathered units are in this table, since they come and go like activations.
-void print_passes(const AskedLayout& asked) {
-  fmt::print("# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n",
-             "stage", "activations", "forwards open", "logits", "work", "whole units",
-             "all, at most");
-  for (const StageLine& s : asked.stages) {
-    const layout::ActivationBytes& passes = s.costs.activations;
-    const int64_t units = s.costs.whole.weights + s.costs.whole.gradients;
-    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n", s.stage,
-               human_bytes(passes.in_flight.total()), passes.forwards,
-               human_bytes(passes.logits), human_bytes(passes.work), human_bytes(units),
-               human_bytes(layout::most_bytes(s.costs)));
-  }
-}
-
-void print_traffic(const AskedLayout& asked) {
-  fmt::print("# sent in a step\n#   {:>5}", "stage");
-  for (const layout::TrafficKind kind : kKindsOfTraffic) {
-    fmt::print("  {:>9}", layout::traffic_name(kind));
-  }
-  fmt::print("\n");
-  for (const StageLine& s : asked.stages) {
-    fmt::print("#   {:>5}", s.stage);
-    for (const layout::TrafficKind kind : kKindsOfTraffic) {
-      fmt::print("  {:>9}", human_bytes(s.costs.traffic.bytes(kind)));
-    }
-    fmt::print("\n");
-  }
-}
-
-OrderedJson activations_json(const layout::ActivationBytes& passes) {
-  OrderedJson out;
-  for (size_t i = 0; i < kKeptKinds; ++i) {
-    const auto kind = static_cast<KeptKind>(i);
-    out[kept_name(kind)] = passes.in_flight[kind];
-  }
-  out["total"] = passes.in_flight.total();
-  return out;
-}
-
-OrderedJson traffic_json(const layout::Traffic& traffic) {
-  OrderedJson out = OrderedJson::array();
-  for (const layout::TrafficLine& line : traffic.lines()) {
-    out.push_back({{"kind", layout::traffic_name(line.kind)},
-                   {"group", layout::group_name(line.group)},
-                   {"operation", layout::verb_name(line.verb)},
-                   {"calls", line.calls},
-                   {"bytes", line.bytes}});
-  }
-  return out;
-}
-
-/// Prints the layout as comments of a TOML file, in aligned tables.
-void print_layout(const AskedLayout& asked) {
-  fmt::print("# layout: {}{}\n", asked.layout.describe(),
-             asked.layout.shards > 1 ? fmt::format(", shard groups of {}",
-                                                   counted(asked.layout.shards, "rank"))
-                                     : "");
-  print_state(asked);
-  print_passes(asked);
-  print_traffic(asked);
-  fmt::print(
-      "# a checkpoint: {}; checkpoint.keep = {}: {}\n",
-      human_bytes(asked.checkpoint_bytes), asked.kept_checkpoints,
-      asked.kept_checkpoints == 0
-          ? "all of them stay"
-          : fmt::format("{}, and one more while it is saved",
-                        human_bytes(asked.checkpoint_bytes * asked.kept_checkpoints)));
-}
-
-OrderedJson layout_json(const AskedLayout& asked) {
-  const layout::LayoutDescription& layout = asked.layout;
-  OrderedJson out;
-  out["pp"] = layout.shape.pp;
-  out["dp"] = layout.shape.dp;
-  out["cp"] = layout.shape.cp;
-  out["tp"] = layout.shape.tp;
-  out["ep"] = layout.ep;
-  out["zero"] = layout.zero;
-  out["shard_group"] = layout.shards;
-  out["checkpoint_bytes"] = asked.checkpoint_bytes;
-  out["stages"] = OrderedJson::array();
-  for (const StageSpec& stage : layout.stages) {
-    out["stages"].push_back(
-        {{"first_layer", stage.first_layer}, {"end_layer", stage.end_layer}});
-  }
-  out["ranks"] = OrderedJson::array();
-  for (const StageLine& s : asked.stages) {
-    const layout::RankCosts& costs = s.costs;
-    out["ranks"].push_back({{"pp", s.stage},
-                            {"parameters", costs.parameters},
-                            {"weight_bytes", costs.state.weights},
-                            {"gradient_bytes", costs.state.gradients},
-                            {"master_bytes", costs.state.masters},
-                            {"moment_bytes", costs.state.moments},
-                            {"whole_weight_bytes", costs.whole.weights},
-                            {"whole_gradient_bytes", costs.whole.gradients},
-                            {"activation_bytes", activations_json(costs.activations)},
-                            {"open_forwards", costs.activations.forwards},
-                            {"logits_bytes", costs.activations.logits},
-                            {"work_bytes", costs.activations.work},
-                            {"sent", traffic_json(costs.traffic)}});
-  }
-  return out;
-}
-
 std::string batch_line(const RunConfig& config, const ConfigCall& options) {
   const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   if (options.ranks > 0) {
@@ -407,13 +176,12 @@ void run_config(const ConfigCall& options) {
     fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
     return;
   }
-  LoadedConfig loaded = load_with_places(options.file, options.sets);
-  // The checks have the order in which a start makes them.
-  if (options.ranks > 0) derive_batch(loaded.config, options.ranks);
-  const auto model = check_inputs(loaded.config, loaded.warnings);
+  const CheckedRun run = check_run(options.file, options.sets, options.ranks);
+  const LoadedConfig& loaded = run.loaded;
   std::optional<AskedLayout> layout;
-  if (model && options.ranks > 0) {
-    layout = ask_layout(loaded.config, model->description, options);
+  if (run.model && options.ranks > 0) {
+    layout = describe_run(loaded.config, run.model->description, options.ranks,
+                          options.ranks_per_node);
   }
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "longhaul/base/error.h"
 #include "longhaul/config/codec.h"
@@ -21,6 +22,8 @@ Fields machine_fields(HardwareProfile& p) {
       make_field("cpu", p.cpu, ResumeClass::Free, "its processor"),
       make_field("threads", p.threads, ResumeClass::Free, "of a rank").at_least(0),
       make_field("made", p.made, ResumeClass::Free, "by which program, and when"),
+      make_field("comparison_only", p.comparison_only, ResumeClass::Free,
+                 "why train does not run on it"),
   };
 }
 
@@ -30,6 +33,52 @@ Fields peak_fields(HardwareProfile& p) {
           .at_least(0),
       make_field("fp32", p.peak_fp32, ResumeClass::Free, "dense products, FLOP/s")
           .at_least(0),
+      make_field("memory", p.peak_memory, ResumeClass::Free, "the device's memory, B/s")
+          .at_least(0),
+  };
+}
+
+Fields efficiency_fields(HardwareProfile& p) {
+  EfficiencyProfile& e = p.efficiency;
+  return {
+      make_field("products", e.products, ResumeClass::Free, "share of the peak")
+          .at_least(0),
+      make_field("attention", e.attention, ResumeClass::Free, "share of the peak")
+          .at_least(0),
+      make_field("memory", e.memory, ResumeClass::Free, "share of the peak").at_least(0),
+  };
+}
+
+Fields link_fields(LinkProfile& link) {
+  return {
+      make_field("bytes_per_s", link.bytes_per_s, ResumeClass::Free, "that a rank sends")
+          .must_be_given()
+          .above(0),
+      make_field("latency_s", link.latency_s, ResumeClass::Free, "of one message")
+          .at_least(0),
+  };
+}
+
+Fields node_fields(NodeProfile& n) {
+  return {
+      make_field("ranks", n.ranks, ResumeClass::Free, "devices of a node").at_least(0),
+      make_field("device_bytes", n.device_bytes, ResumeClass::Free, "memory of a device")
+          .at_least(0),
+      make_field("context_bytes", n.context_bytes, ResumeClass::Free,
+                 "what driver and libraries take of it")
+          .at_least(0),
+      make_field("host_bytes", n.host_bytes, ResumeClass::Free, "memory of a node")
+          .at_least(0),
+      make_field("copy_bytes_per_s", n.copy_bytes_per_s, ResumeClass::Free,
+                 "of a device to the memory of its node")
+          .at_least(0),
+      make_field("disk_bytes_per_s", n.disk_bytes_per_s, ResumeClass::Free,
+                 "of a node to the file system of checkpoints")
+          .at_least(0),
+      make_field("watts", n.watts, ResumeClass::Free, "of a node under load").at_least(0),
+      make_field("price_per_hour", n.price_per_hour, ResumeClass::Free, "of a node")
+          .at_least(0),
+      make_field("currency", n.currency, ResumeClass::Free, "of the price"),
   };
 }
 
@@ -75,6 +124,10 @@ std::string to_toml(const HardwareProfile& profile) {
   std::string text = "# What a machine can do, measured by `longhaul bench`.\n";
   text += section("[machine]", machine_fields(p));
   text += section("[peak]", peak_fields(p));
+  if (p.efficiency.products > 0) text += section("[efficiency]", efficiency_fields(p));
+  if (p.node.ranks > 0) text += section("[node]", node_fields(p.node));
+  if (p.inside.bytes_per_s > 0) text += section("[inside]", link_fields(p.inside));
+  if (p.between.bytes_per_s > 0) text += section("[between]", link_fields(p.between));
   for (MeasuredRate& rate : p.rates) text += section("[[rate]]", rate_fields(rate));
   return text;
 }
@@ -88,12 +141,17 @@ HardwareProfile parse_hardware_profile(std::string_view text, std::string_view n
         std::string(name),
         "the file has no [machine], so it is no profile that longhaul bench wrote");
   }
+  const std::map<std::string, Fields, std::less<>> sections = {
+      {"machine", machine_fields(profile)},
+      {"peak", peak_fields(profile)},
+      {"efficiency", efficiency_fields(profile)},
+      {"node", node_fields(profile.node)},
+      {"inside", link_fields(profile.inside)},
+      {"between", link_fields(profile.between)}};
   for (const config::Entry& entry : file) {
-    if (entry.key == "machine") {
-      config::set_fields(machine_fields(profile), table_of(entry.value, "machine"),
-                         "machine");
-    } else if (entry.key == "peak") {
-      config::set_fields(peak_fields(profile), table_of(entry.value, "peak"), "peak");
+    if (const auto fields = sections.find(entry.key); fields != sections.end()) {
+      config::set_fields(fields->second, table_of(entry.value, entry.key.c_str()),
+                         entry.key);
     } else if (entry.key == "rate") {
       const auto* array = std::get_if<config::Array>(&entry.value.data);
       if (array == nullptr) config::fail_at(entry.where, "rate is an array of tables");

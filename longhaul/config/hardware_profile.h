@@ -17,8 +17,36 @@ struct MeasuredRate {
   double to_first = 0.0;
 };
 
+/// The share of a peak rate that an operation reaches, where no rate was measured; 0
+/// where it is not known.
+struct EfficiencyProfile {
+  double products = 0.0;
+  double attention = 0.0;
+  double memory = 0.0;
+};
+
+/// What a rank sends through, in one direction.
+struct LinkProfile {
+  double bytes_per_s = 0.0;  ///< 0: not known
+  double latency_s = 0.0;    ///< of one message
+};
+
+/// A node as it is bought, rented and filled; figures that are not known are 0.
+struct NodeProfile {
+  int64_t ranks = 0;            ///< devices, of one rank each
+  double device_bytes = 0.0;    ///< memory of one device
+  double context_bytes = 0.0;   ///< what driver and libraries take of it
+  double host_bytes = 0.0;      ///< memory of the node
+  double copy_bytes_per_s = 0;  ///< of a device to the memory of its node
+  double disk_bytes_per_s = 0;  ///< of one node to the shared file system
+  double watts = 0.0;           ///< of the node under load
+  double price_per_hour = 0.0;  ///< of the node
+  std::string currency;         ///< of the price: "USD"
+};
+
 /// The rates of a machine. `longhaul bench` writes the profile, and run.hardware names
-/// its file.
+/// its file. Profiles of known machines come with the program; those have figures of
+/// makers and of published runs, and a node.
 struct HardwareProfile {
   // The machine that was measured.
   std::string device;  ///< device::name: "cpu", "NVIDIA H100 80GB HBM3 sm_90"
@@ -28,6 +56,13 @@ struct HardwareProfile {
   // Dense products, FLOP/s of one device; 0: not known.
   double peak_bf16 = 0.0;
   double peak_fp32 = 0.0;
+  double peak_memory = 0.0;  ///< bytes a second of the device's memory
+  EfficiencyProfile efficiency;
+  LinkProfile inside;   ///< to the ranks of the same node
+  LinkProfile between;  ///< to other nodes, where all ranks of the node send
+  NodeProfile node;
+  /// Why `train` does not run on the machine; empty where it does.
+  std::string comparison_only;
   std::vector<MeasuredRate> rates;
 
   /// Returns the rate of a name, or null if there is none.

@@ -43,7 +43,7 @@ constexpr Figure kFigures[] = {
     {kSeqsPerSecondKey, &StepRecord::seqs_per_s},
     {kTokensPerSecondKey, &StepRecord::tokens_per_s},
     {kMfuKey, &StepRecord::mfu},
-    {"mfu_causal", &StepRecord::mfu_causal},
+    {kMfuCausalKey, &StepRecord::mfu_causal},
     {"tflops_per_device", &StepRecord::tflops_per_device},
     {"peak_tflops_per_device", &StepRecord::peak_tflops_per_device},
     {kMemoryPeakKey, &StepRecord::memory_peak, true},

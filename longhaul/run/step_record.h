@@ -88,6 +88,7 @@ inline constexpr const char* kStepTimeKey = "step_time_s";
 inline constexpr const char* kSeqsPerSecondKey = "seqs_per_s";
 inline constexpr const char* kTokensPerSecondKey = "tokens_per_s";
 inline constexpr const char* kMfuKey = "mfu";
+inline constexpr const char* kMfuCausalKey = "mfu_causal";
 inline constexpr const char* kMemoryPeakKey = "memory_peak_bytes";
 inline constexpr const char* kExpertUseKey = "expert_use";
 inline constexpr const char* kExpertBusiestKey = "expert_busiest";

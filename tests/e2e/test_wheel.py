@@ -66,12 +66,14 @@ def test_twenty_steps_are_those_of_the_build(environment, run, tmp_path):
     assert curve(tmp_path / "wheel") == curve(tmp_path / "build")
 
 
-def test_it_carries_the_pages_and_the_recipes_with_their_models(environment, tmp_path):
+def test_it_carries_the_pages_the_machines_and_the_recipes_with_their_models(environment, tmp_path):
     for page in ("data", "docs/offline.md", "troubleshooting#exit-codes", "readme", "changelog"):
         shown = longhaul(environment, "docs", page)
         assert shown.returncode == 0 and shown.stdout.startswith("#"), shown.stderr
     (share,) = environment.glob("lib/python3*/site-packages/longhaul_train/share/longhaul")
     assert {p.name for p in share.glob("docs/*")} == {p.name for p in SOURCE.glob("docs/*.md")}
+    assert {p.name for p in share.glob("hardware/*")} == \
+        {p.name for p in SOURCE.glob("hardware/*.toml")}
     recipe = longhaul(environment, "recipe", "list")
     assert recipe.returncode == 0 and "llama2-7b" in recipe.stdout
     shown = longhaul(environment, "recipe", "show", "llama2-7b", "--out", tmp_path / "run.toml")

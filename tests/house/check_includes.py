@@ -46,12 +46,12 @@ ROWS = {
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"tensor", "data"},
     "session": {"device", "models", "parallel", "checkpoint", "infer"},
-    "plan": {"models", "parallel", "optim", "data", "checkpoint"},
+    "plan": {"layout"},
     "train": {"session", "optim", "monitor"},
 }
 STRICT = {"base", "system", "objects", "run", "dictionary", "config", "format", "families"}
 TORCH_FREE = {"base", "system", "objects", "run", "dictionary", "config", "format", "families", "layout", "tokenizer",
-              "data", "comm", "cluster", "monitor", "drill", "doctor", "translate"}
+              "data", "comm", "cluster", "monitor", "drill", "doctor", "translate", "plan"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer|session)/"

@@ -52,6 +52,7 @@ test -f "$tree/share/longhaul/recipes/llama2-7b.toml"
 (cd "$scratch" && env -i "$tree/bin/longhaul" recipe show llama2-7b |
   grep -c "^config = \"$tree/share/longhaul/recipes/models/llama2-7b\"$" >/dev/null)
 test -f "$tree/share/longhaul/recipes/models/llama2-7b/config.json"
+test -f "$tree/share/longhaul/hardware/p5.48xlarge.toml"
 
 # Every library that came along has a licence, and so has what is compiled in.
 test -s "$tree/share/longhaul/LICENSE"

@@ -68,16 +68,6 @@ void check_stored(const ModelDescription& model) {
   }
 }
 
-/// Returns how many positions a token sees, as the average over a sequence. Without
-/// causal attention a token sees all. With it a token sees those up to its own that lie
-/// in its window, which are half of all on average if the window is as long as the
-/// sequence.
-double seen_on_average(const UnitWork& work, int64_t seq_len) {
-  if (!work.causal) return static_cast<double>(seq_len);
-  const auto window = static_cast<double>(std::min(work.window, seq_len));
-  return window - window * window / (2.0 * static_cast<double>(seq_len));
-}
-
 bool is_split(const ParameterDescription& parameter) {
   return parameter.split && parameter.split->unit != format::ShardUnit::None;
 }
@@ -282,6 +272,12 @@ FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
   }
   return {kTrainingOperations * (products + full),
           kTrainingOperations * (products + causal), kTrainingOperations * products};
+}
+
+double seen_on_average(const UnitWork& work, int64_t seq_len) {
+  if (!work.causal) return static_cast<double>(seq_len);
+  const auto window = static_cast<double>(std::min(work.window, seq_len));
+  return window - window * window / (2.0 * static_cast<double>(seq_len));
 }
 
 double forward_cost(const UnitDescription& unit, int64_t seq_len) {

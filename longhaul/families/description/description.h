@@ -210,6 +210,12 @@ struct ModelDescription {
   FlopsPerToken flops_per_token(int64_t seq_len) const;
 };
 
+/// Returns how many positions a token sees, as the average over a sequence. Without
+/// causal attention a token sees all. With it a token sees those up to its own that lie
+/// in its window, which are half of all on average if the window is as long as the
+/// sequence.
+double seen_on_average(const UnitWork& work, int64_t seq_len);
+
 /// Returns the multiplications and lookups of a unit's forward pass per token, with
 /// causal attention: the time of a pipeline stage grows with this number.
 double forward_cost(const UnitDescription& unit, int64_t seq_len);

@@ -1,0 +1,375 @@
+#include "apps/verbs/planned_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <system_error>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
+#include "longhaul/run/step_record.h"
+
+namespace longhaul::apps {
+namespace {
+
+constexpr double kDaySeconds = 86400.0;
+/// Bytes of the token and the position of one place of a micro batch on a device.
+constexpr int64_t kTokenBytes = 8;
+
+bool has_devices(const PlannedFigures& p) { return p.on.profile.device != "cpu"; }
+
+double bytes_of(int64_t bytes) { return static_cast<double>(bytes); }
+
+std::vector<DeviceMemory> device_memory(const PlannedFigures& p) {
+  const int64_t tokens =
+      layout::passes_of(p.run.loaded.config, p.run.model->description, p.asked.layout)
+          .tokens.inside;
+  std::vector<DeviceMemory> memory;
+  for (const StageLine& stage : p.asked.stages) {
+    DeviceMemory& one = memory.emplace_back(DeviceMemory{stage.costs});
+    if (!has_devices(p)) continue;
+    one.tokens = stage.costs.activations.forwards * tokens * kTokenBytes;
+    one.context = p.on.profile.node.context_bytes;
+  }
+  return memory;
+}
+
+/// Returns the most that any rank holds.
+double most_of(const std::vector<DeviceMemory>& memory) {
+  double most = 0.0;
+  for (const DeviceMemory& one : memory) most = std::max(most, one.all());
+  return most;
+}
+
+/// Returns the checkpoints that are on the disk at once; none: as many as the run makes.
+std::optional<int64_t> checkpoints_at_once(const PlannedFigures& p) {
+  const int64_t keep = p.asked.kept_checkpoints;
+  if (keep == 0) return {};
+  return keep + 1;
+}
+
+std::optional<double> free_bytes(const fs::path& dir) {
+  std::error_code error;
+  const fs::space_info space = fs::space(dir, error);
+  if (error) return {};
+  return static_cast<double>(space.available);
+}
+
+/// Returns lines for what a start looks at and a plan does not.
+std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
+  std::vector<std::string> lines = p.run.elsewhere;
+  const RunConfig& config = p.run.loaded.config;
+  if (!config.run.steps) {
+    lines.emplace_back("run.epochs: how many steps they are follows from the data");
+  }
+  if (!p.free_disk) {
+    lines.push_back(
+        fmt::format("run.dir: {} is not on this machine", config.run.dir.string()));
+  }
+  if (config.run.device == "auto" && has_devices(p)) {
+    lines.emplace_back(
+        "run.device = \"auto\": logits are counted as on a CPU; --set run.device=cuda "
+        "counts those of a GPU");
+  }
+  return lines;
+}
+
+/// Returns "12.3 GB", or "lacks 1.2 GB" where the room does not suffice.
+std::string left_of(double room, double used) {
+  return room >= used ? human_bytes(room - used) : "lacks " + human_bytes(used - room);
+}
+
+std::string seconds_text(const std::optional<double>& seconds, const char* missing) {
+  if (!seconds) return fmt::format("not known: the machine has no {}", missing);
+  return fmt::format("{:.3g} s", *seconds);
+}
+
+void print_memory(const PlannedFigures& p) {
+  fmt::print("\nmemory of one rank of each stage{}\n",
+             has_devices(p) ? fmt::format("; a device has {}",
+                                          human_bytes(p.on.profile.node.device_bytes))
+                            : "");
+  fmt::print("  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>11}  {:>11}  {:>9}", "stage",
+             "weights", "gradients", "masters", "moments", "whole units", "activations",
+             "work");
+  if (has_devices(p)) fmt::print("  {:>9}  {:>9}", "tokens", "context");
+  fmt::print("  {:>9}", "all");
+  if (has_devices(p)) fmt::print("  left");
+  fmt::print("\n");
+  for (size_t i = 0; i < p.memory.size(); ++i) {
+    const DeviceMemory& one = p.memory[i];
+    const layout::StateBytes& state = one.costs.state;
+    fmt::print("  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>11}  {:>11}  {:>9}",
+               p.asked.stages[i].stage, human_bytes(state.weights),
+               human_bytes(state.gradients), human_bytes(state.masters),
+               human_bytes(state.moments),
+               human_bytes(one.costs.whole.weights + one.costs.whole.gradients),
+               human_bytes(one.costs.activations.in_flight.total()),
+               human_bytes(one.costs.activations.work));
+    if (has_devices(p)) {
+      fmt::print("  {:>9}  {:>9}", human_bytes(one.tokens), human_bytes(one.context));
+    }
+    fmt::print("  {:>9}", human_bytes(one.all()));
+    if (has_devices(p)) {
+      fmt::print("  {}", left_of(p.on.profile.node.device_bytes, one.all()));
+    }
+    fmt::print("\n");
+  }
+  const double host = p.on.profile.node.host_bytes;
+  fmt::print("memory of a node, which has {}\n  {:>9}  {:>16}  {:>11}  {:>9}  left\n",
+             human_bytes(host), "ranks", "copies for saves", "peer memory", "all");
+  fmt::print("  {:>9}  {:>16}  {:>11}  {:>9}  {}\n", human_bytes(p.host.ranks),
+             human_bytes(p.host.saves), human_bytes(p.host.peers),
+             human_bytes(p.host.all()), left_of(host, p.host.all()));
+}
+
+void print_step(const PlannedFigures& p) {
+  const plan::StepEstimate& step = p.step;
+  fmt::print(
+      "\na step takes {:.3g} s, on the stage that computes longest\n  {:<30}  {:>10}  "
+      "{:>10}  {:>6}\n",
+      step.seconds, "cause", "exposed s", "hidden s", "share");
+  for (const plan::TimePart& part : step.parts) {
+    fmt::print("  {:<30}  {:>10.4g}  {:>10.4g}  {:>5.1f}%\n", part.name, part.seconds,
+               part.hidden, 100.0 * part.seconds / step.seconds);
+  }
+  fmt::print("  bubble {:.1f}%; {} tokens/s, {} per device", 100.0 * step.bubble,
+             grouped(std::llround(step.tokens_per_s)),
+             grouped(std::llround(step.tokens_per_s / static_cast<double>(p.on.ranks))));
+  if (p.machine.peak > 0.0) {
+    fmt::print("; mfu {:.1f}%, causal {:.1f}%", 100.0 * step.mfu,
+               100.0 * step.mfu_causal);
+  }
+  fmt::print("\n");
+}
+
+/// Prints what so many seconds take, behind a line's head.
+void print_total(const PlannedFigures& p, const std::string& head, double seconds) {
+  const NodeProfile& node = p.on.profile.node;
+  const plan::RunTotals total = plan::totals_of(p.cluster(), seconds);
+  fmt::print("  {:<30}  {:>10.4g}  {:>12.5g}", head, total.seconds / kDaySeconds,
+             total.node_hours);
+  fmt::print("  {:>10}", node.watts > 0.0 ? fmt::format("{:.4g}", total.kilowatt_hours)
+                                          : "not known");
+  fmt::print("  {}\n",
+             node.price_per_hour > 0.0
+                 ? fmt::format("{} {}", grouped(std::llround(total.money)), node.currency)
+                 : "not counted");
+}
+
+void print_totals(const PlannedFigures& p) {
+  const double tokens = bytes_of(p.asked.layout.batch.tokens_per_step);
+  if (p.steps == 0) {
+    fmt::print("\nthe run in steps of {} tokens: its length is not checked\n",
+               grouped(p.asked.layout.batch.tokens_per_step));
+    return;
+  }
+  const double seconds = static_cast<double>(p.steps) * p.step.seconds;
+  fmt::print(
+      "\nthe run: {} steps, {:.4g} tokens\n  {:<30}  {:>10}  {:>12}  {:>10}  money\n",
+      grouped(p.steps), static_cast<double>(p.steps) * tokens, "", "days", "node hours",
+      "kWh");
+  print_total(p, "without failures", seconds);
+  for (const plan::FailureOutlook& outlook : p.failures) {
+    print_total(p, fmt::format("failures each {:g} node hours", outlook.node_hours),
+                seconds / outlook.goodput);
+  }
+}
+
+void print_storage(const PlannedFigures& p) {
+  const double bytes = bytes_of(p.asked.checkpoint_bytes);
+  const auto kept = checkpoints_at_once(p);
+  fmt::print("\na checkpoint: {}; written in {}, read in {}\n", human_bytes(bytes),
+             seconds_text(p.saves.write, "node.disk_bytes_per_s"),
+             seconds_text(p.saves.read, "node.disk_bytes_per_s"));
+  fmt::print("  a save holds training up for {}\n",
+             seconds_text(p.saves.stall, "node.copy_bytes_per_s"));
+  fmt::print("  checkpoint.keep = {}: {}", p.asked.kept_checkpoints,
+             kept ? fmt::format("{}, with one more while it is saved",
+                                human_bytes(bytes * bytes_of(*kept)))
+                  : "all of them stay");
+  if (p.free_disk) {
+    fmt::print("; {} has {} free", p.run.loaded.config.run.dir.string(),
+               human_bytes(*p.free_disk));
+    if (kept && bytes * bytes_of(*kept) > *p.free_disk) {
+      fmt::print(", {}", left_of(*p.free_disk, bytes * bytes_of(*kept)));
+    }
+  }
+  fmt::print("\n");
+}
+
+void print_goodput(const PlannedFigures& p) {
+  const CheckpointSection& checkpoint = p.run.loaded.config.checkpoint;
+  if (p.failures.empty()) {
+    fmt::print("\ngoodput is not known: {}\n",
+               p.saves.write ? "the run saves at its end only, and its length is not "
+                               "checked"
+                             : "the machine has no node.disk_bytes_per_s");
+    return;
+  }
+  fmt::print(
+      "\ngoodput with checkpoint.every = {}{}, and with the best interval\n"
+      "  {:>13}  {:>10}  {:>8}  {:>8}  {:>10}  {:>8}  {:>8}\n",
+      checkpoint.every,
+      checkpoint.every_minutes > 0.0
+          ? fmt::format(", every_minutes = {:g}", checkpoint.every_minutes)
+          : "",
+      "node hours", "failure", "saves", "goodput", "best saves", "steps", "goodput");
+  for (const plan::FailureOutlook& outlook : p.failures) {
+    fmt::print("  {:>13g}  {:>10}  {:>8}  {:>7.2f}%  {:>10}  {:>8}  {:>7.2f}%\n",
+               outlook.node_hours, human_duration(outlook.costs.between_s),
+               human_duration(outlook.interval_s), 100.0 * outlook.goodput,
+               human_duration(outlook.best_interval_s), outlook.best_steps,
+               100.0 * outlook.best_goodput);
+  }
+}
+
+OrderedJson number_or_null(const std::optional<double>& number) {
+  return number ? OrderedJson(*number) : OrderedJson(nullptr);
+}
+
+OrderedJson memory_json(const PlannedFigures& p) {
+  OrderedJson out;
+  out["device_bytes"] = p.on.profile.node.device_bytes;
+  out["ranks"] = OrderedJson::array();
+  for (size_t i = 0; i < p.memory.size(); ++i) {
+    const DeviceMemory& one = p.memory[i];
+    OrderedJson rank = {{"pp", p.asked.stages[i].stage},
+                        {"token_bytes", one.tokens},
+                        {"context_bytes", one.context},
+                        {"all_bytes", one.all()}};
+    if (has_devices(p)) {
+      rank["left_bytes"] = p.on.profile.node.device_bytes - one.all();
+    }
+    out["ranks"].push_back(std::move(rank));
+  }
+  out["node"] = {{"host_bytes", p.on.profile.node.host_bytes},
+                 {"rank_bytes", p.host.ranks},
+                 {"save_bytes", p.host.saves},
+                 {"peer_bytes", p.host.peers},
+                 {"left_bytes", p.on.profile.node.host_bytes - p.host.all()}};
+  return out;
+}
+
+OrderedJson step_json(const PlannedFigures& p) {
+  OrderedJson out;
+  out["seconds"] = p.step.seconds;
+  out["parts"] = OrderedJson::array();
+  for (const plan::TimePart& part : p.step.parts) {
+    out["parts"].push_back(
+        {{"cause", part.name}, {"exposed_s", part.seconds}, {"hidden_s", part.hidden}});
+  }
+  out["bubble"] = p.step.bubble;
+  out["tokens"] = p.asked.layout.batch.tokens_per_step;
+  out[run::kTokensPerSecondKey] = p.step.tokens_per_s;
+  out[run::kMfuKey] = p.step.mfu;
+  out[run::kMfuCausalKey] = p.step.mfu_causal;
+  return out;
+}
+
+OrderedJson total_json(const PlannedFigures& p, double seconds) {
+  const NodeProfile& node = p.on.profile.node;
+  const plan::RunTotals total = plan::totals_of(p.cluster(), seconds);
+  return {{"seconds", total.seconds},
+          {"node_hours", total.node_hours},
+          {"kwh", node.watts > 0.0 ? OrderedJson(total.kilowatt_hours) : nullptr},
+          {"money", node.price_per_hour > 0.0 ? OrderedJson(total.money) : nullptr},
+          {"currency", node.currency}};
+}
+
+OrderedJson failures_json(const PlannedFigures& p, double seconds) {
+  OrderedJson out = OrderedJson::array();
+  for (const plan::FailureOutlook& outlook : p.failures) {
+    OrderedJson one = {{"node_hours", outlook.node_hours},
+                       {"between_s", outlook.costs.between_s},
+                       {"restart_s", outlook.costs.restart_s},
+                       {"interval_s", outlook.interval_s},
+                       {"goodput", outlook.goodput},
+                       {"best_interval_s", outlook.best_interval_s},
+                       {"best_steps", outlook.best_steps},
+                       {"best_goodput", outlook.best_goodput}};
+    if (p.steps > 0) one["run"] = total_json(p, seconds / outlook.goodput);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace
+
+PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& planned_on)
+    : run(checked),
+      on(planned_on),
+      asked(describe_run(run.loaded.config, run.model->description, on.ranks,
+                         on.node_ranks)),
+      machine(plan::machine_of(on.profile, on.name,
+                               run.loaded.config.precision.compute != ComputeType::Fp32,
+                               on.ranks, on.node_ranks)),
+      step(plan::estimate_step(
+          {run.loaded.config, run.model->description, asked.layout, asked.costs},
+          machine)) {
+  const RunConfig& config = run.loaded.config;
+  if (config.run.steps) steps = last_step(config, *config.run.steps);
+  memory = device_memory(*this);
+  host = plan::host_memory(cluster(), most_of(memory));
+  saves = plan::save_times(cluster());
+  free_disk = free_bytes(config.run.dir);
+  for (const double hours : on.failure_hours) {
+    const auto outlook =
+        plan::failure_outlook(cluster(), hours, on.restart_s, step.seconds, steps);
+    if (outlook) failures.push_back(*outlook);
+  }
+  not_checked = lines_not_checked(*this);
+}
+
+plan::Cluster PlannedFigures::cluster() const {
+  return {run.loaded.config, on.profile, machine,
+          on.ranks,          on.nodes,   bytes_of(asked.checkpoint_bytes)};
+}
+
+void print_plan(const PlannedFigures& p) {
+  fmt::print("{} on {}: {} of {}\n{}\n", p.run.loaded.config.run.dir.string(),
+             counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name,
+             p.asked.layout.describe());
+  if (!p.on.profile.comparison_only.empty()) {
+    fmt::print("comparison only: {}\n", p.on.profile.comparison_only);
+  }
+  print_memory(p);
+  print_step(p);
+  print_totals(p);
+  print_storage(p);
+  print_goodput(p);
+  fmt::print("\nnot checked{}\n", p.not_checked.empty() ? ": nothing" : "");
+  for (const std::string& line : p.not_checked) fmt::print("  {}\n", line);
+}
+
+OrderedJson plan_json(const PlannedFigures& p) {
+  OrderedJson out;
+  out["hardware"] = p.on.name;
+  out["comparison_only"] = p.on.profile.comparison_only;
+  out["ranks"] = p.on.ranks;
+  out["nodes"] = p.on.nodes;
+  out["ranks_per_node"] = p.on.node_ranks;
+  out["layout"] = layout_json(p.asked);
+  out["memory"] = memory_json(p);
+  out["step"] = step_json(p);
+  const double seconds = static_cast<double>(p.steps) * p.step.seconds;
+  if (p.steps > 0) {
+    out["run"] = total_json(p, seconds);
+    out["run"]["steps"] = p.steps;
+    out["run"]["tokens"] =
+        static_cast<double>(p.steps) * bytes_of(p.asked.layout.batch.tokens_per_step);
+  }
+  out["storage"] = {{"checkpoint_bytes", p.asked.checkpoint_bytes},
+                    {"keep", p.asked.kept_checkpoints},
+                    {"write_s", number_or_null(p.saves.write)},
+                    {"read_s", number_or_null(p.saves.read)},
+                    {"stall_s", number_or_null(p.saves.stall)},
+                    {"free_bytes", number_or_null(p.free_disk)}};
+  out["failures"] = failures_json(p, seconds);
+  out["not_checked"] = p.not_checked;
+  return out;
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/inputs/checked_run.h"
+#include "longhaul/base/json.h"
+#include "longhaul/config/hardware_profile.h"
+#include "longhaul/plan/run_outlook.h"
+#include "longhaul/plan/step_estimate.h"
+
+namespace longhaul::apps {
+
+/// Seconds from a failure until training goes on: the published run of docs/planning.md
+/// took 173 s more for its first step after a restart.
+inline constexpr double kRestartSeconds = 180.0;
+
+/// The cluster that a run is planned on.
+struct PlannedOn {
+  std::string name;  ///< as the user has named the machine
+  HardwareProfile profile;
+  int64_t ranks = 0;
+  int64_t nodes = 0;
+  int64_t node_ranks = 0;
+  double restart_s = kRestartSeconds;
+  std::vector<double> failure_hours = {};  ///< mean node hours between failures
+};
+
+/// What a device holds of one rank of a stage, in bytes.
+struct DeviceMemory {
+  layout::RankCosts costs;
+  int64_t tokens = 0;  ///< tokens and positions of the micro batches in flight
+  double context = 0;  ///< what driver and libraries take
+  double all() const {
+    return static_cast<double>(layout::most_bytes(costs) + tokens) + context;
+  }
+};
+
+/// Everything that is told of a planned run. `run` has a model.
+struct PlannedFigures {
+  /// Throws ConfigError for a layout that train refuses, and for a machine without the
+  /// rates and links that the run needs.
+  PlannedFigures(const CheckedRun& checked, const PlannedOn& planned_on);
+
+  const CheckedRun& run;
+  const PlannedOn& on;
+  AskedLayout asked;
+  plan::Machine machine;
+  plan::StepEstimate step;
+  int64_t steps = 0;                 ///< 0: run.epochs, which depends on the data
+  std::vector<DeviceMemory> memory;  ///< by stage
+  plan::HostMemory host;
+  plan::SaveTimes saves;
+  std::optional<double> free_disk;  ///< bytes at run.dir, where a part of it is here
+  std::vector<plan::FailureOutlook> failures;
+  std::vector<std::string> not_checked;
+
+  plan::Cluster cluster() const;
+};
+
+void print_plan(const PlannedFigures& planned);
+OrderedJson plan_json(const PlannedFigures& planned);
+
+}  // namespace longhaul::apps

@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "apps/inputs/checked_run.h"
+#include "apps/pages/shared_files.h"
+#include "apps/program.h"
+#include "apps/verbs.h"
+#include "apps/verbs/planned_run.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::apps {
+namespace {
+
+constexpr const char* kHardwareArea = "hardware";
+
+struct PlanCall {
+  std::string file;
+  std::vector<std::string> sets;
+  int64_t ranks = 0;  // 0: not given
+  int64_t nodes = 0;
+  int64_t ranks_per_node = 0;
+  std::string hardware;
+  double failure_hours = 0.0;
+  double restart_s = kRestartSeconds;
+  double price = -1.0;
+  bool json = false;
+};
+
+/// Returns the names of the machines that come with the program, sorted.
+std::vector<std::string> known_machines() {
+  std::vector<std::string> names;
+  for (const auto& entry :
+       fs::directory_iterator(shared_files("hardware", kHardwareArea))) {
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Returns the file of a machine that comes with the program, or a file of that name.
+fs::path profile_of(const std::string& name) {
+  std::error_code error;
+  if (fs::is_regular_file(name, error)) return name;
+  const std::vector<std::string> known = known_machines();
+  if (std::ranges::find(known, name) != known.end()) {
+    return shared_files("hardware", kHardwareArea) / (name + ".toml");
+  }
+  const auto nearest = nearest_name(name, known);
+  fail_input(kHardwareArea, "{} is no file and no machine that comes along; {}known: {}",
+             name, nearest ? fmt::format("did you mean {}? ", *nearest) : "",
+             fmt::join(known, ", "));
+}
+
+/// Refuses a profile that says too little of its nodes.
+void check_profile_node(const HardwareProfile& profile, const std::string& name) {
+  const NodeProfile& node = profile.node;
+  const auto need = [&](bool there, std::string_view what, std::string_view add) {
+    if (!there) fail_config(kHardwareArea, "{} has no {}; add {}", name, what, add);
+  };
+  need(node.ranks > 0, "node",
+       "[node] with ranks, device_bytes (of a device that is no CPU), host_bytes, "
+       "price_per_hour and currency");
+  need(profile.device == "cpu" || node.device_bytes > 0.0, "memory of a device",
+       "node.device_bytes");
+  need(node.host_bytes > 0.0, "memory of a node", "node.host_bytes");
+  need(node.price_per_hour > 0.0, "price",
+       "node.price_per_hour and node.currency, or give --price PER_HOUR (0: money is not "
+       "counted)");
+}
+
+HardwareProfile read_profile(const PlanCall& options, const fs::path& file) {
+  HardwareProfile profile = parse_hardware_profile(read_text(file), file.string());
+  const bool free = options.price == 0.0;
+  if (options.price >= 0.0) {
+    profile.node.price_per_hour = free ? 1.0 : options.price;
+    if (profile.node.currency.empty()) profile.node.currency = "USD";
+  }
+  check_profile_node(profile, file.string());
+  if (free) profile.node.price_per_hour = 0.0;
+  return profile;
+}
+
+/// Refuses a run that no plan can be made of here.
+void check_planned(const CheckedRun& run) {
+  if (run.model) return;
+  fail_input("plan",
+             "{} is not on this machine, and memory and time follow from the model's "
+             "config.json; copy that file here (weights and data are not needed)",
+             run.loaded.config.model.config.string());
+}
+
+int run_plan(const PlanCall& options) {
+  if (options.hardware.empty()) {
+    fail_input("plan", "give --hardware NAME or FILE; known: {}",
+               fmt::join(known_machines(), ", "));
+  }
+  const fs::path file = profile_of(options.hardware);
+  PlannedOn on{options.hardware, read_profile(options, file)};
+  on.node_ranks =
+      options.ranks_per_node > 0 ? options.ranks_per_node : on.profile.node.ranks;
+  on.ranks = options.nodes > 0 ? options.nodes * on.node_ranks : options.ranks;
+  if (on.ranks == 0) fail_input("plan", "give --ranks N or --nodes N");
+  on.nodes = (on.ranks + on.node_ranks - 1) / on.node_ranks;
+  on.restart_s = options.restart_s;
+  on.failure_hours = {plan::kFewestFailureHours, plan::kMostFailureHours};
+  if (options.failure_hours > 0.0) on.failure_hours = {options.failure_hours};
+  const CheckedRun run = check_run(options.file, options.sets, on.ranks);
+  check_planned(run);
+  const PlannedFigures planned(run, on);
+  for (const std::string& warning : run.loaded.warnings) {
+    if (std::ranges::find(run.elsewhere, warning) == run.elsewhere.end()) {
+      say_warning(warning);
+    }
+  }
+  if (options.json) {
+    fmt::print("{}\n", json_text(plan_json(planned), 2));
+  } else {
+    print_plan(planned);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Outcome& outcome) {
+  const auto options = std::make_shared<PlanCall>();
+  CLI::App* verb = program.add_subcommand(
+      "plan",
+      "What a run takes on a machine that need not be here: memory, time, money, "
+      "storage, and what failures cost");
+  verb->add_option("file", options->file, "the run's TOML file")->required();
+  add_set_option(*verb, options->sets, "; section.key= removes the key");
+  CLI::Option* ranks = verb->add_option("--ranks", options->ranks, "number of ranks")
+                           ->check(CLI::Range(1, 1'000'000));
+  verb->add_option("--nodes", options->nodes, "number of nodes, in place of --ranks")
+      ->check(CLI::Range(1, 100'000))
+      ->excludes(ranks);
+  verb->add_option("--ranks-per-node", options->ranks_per_node,
+                   "ranks on each node (default: the devices of the machine's node)")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--hardware,--gpu", options->hardware,
+                   "a machine that comes along (a wrong name lists them), or the file of "
+                   "a profile");
+  verb->add_option("--failure-hours", options->failure_hours,
+                   fmt::format("mean hours of one node between failures (default: both "
+                               "{} and {}, the range of published clusters)",
+                               plan::kFewestFailureHours, plan::kMostFailureHours))
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--restart-s", options->restart_s,
+                   "seconds from a failure until training goes on, without the read of "
+                   "the checkpoint")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--price", options->price,
+                   "what a node costs an hour, in place of the profile's price; 0: money "
+                   "is not counted")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_flag("--json", options->json, "every number, machine-readable");
+  verb->footer(
+      "Neither devices nor weights nor data are needed (docs/planning.md).\n"
+      "Example: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge");
+  verb->callback([options, &outcome] { outcome.exit_code = run_plan(*options); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "longhaul/config/hardware_profile.h"
+#include "longhaul/layout/groups.h"
+#include "longhaul/layout/traffic.h"
+
+namespace longhaul::plan {
+
+/// The rates of one rank's device and of its links, from a hardware profile.
+struct Machine {
+  double products = 0.0;   ///< FLOP/s of dense products in the compute dtype
+  double attention = 0.0;  ///< FLOP/s of attention's forward and backward
+  double memory = 0.0;     ///< bytes a second, read and written
+  double peak = 0.0;       ///< FLOP/s that MFU relates to
+  int64_t node_ranks = 0;  ///< ranks of a node
+  LinkProfile inside;      ///< of a rank to the ranks of its node
+  LinkProfile between;     ///< of a rank to other nodes, where all ranks of a node send
+};
+
+/// Takes the rates from a profile. A measured rate counts; where there is none, the peak
+/// times the profile's efficiency does. Throws ConfigError that names the file `name`,
+/// the missing figure, and what to add: links are needed for several ranks, those between
+/// nodes for several nodes.
+Machine machine_of(const HardwareProfile& profile, std::string_view name, bool bf16,
+                   int64_t ranks, int64_t node_ranks);
+
+/// A group of ranks that exchange data, and its place on the nodes.
+struct GroupSpread {
+  int64_t ranks = 1;
+  int64_t on_node = 1;  ///< ranks of the group on one node, the rank itself included
+};
+/// Returns how the group of this kind that `rank` is in lies on nodes of `node_ranks`
+/// neighbouring ranks.
+GroupSpread spread_of(const layout::Groups& groups, layout::GroupKind kind, int rank,
+                      int64_t node_ranks);
+
+/// Returns the seconds that the operations of a line take on one rank of a group.
+///
+/// Rings pass every byte to a neighbour. A group's ring leaves each node once, and the
+/// ranks of a node share its way out: a group that has `on_node` of the node's ranks has
+/// as many ranks' part of it. Rows of experts go to each rank directly, so that the share
+/// of the ranks on other nodes leaves the node. Each operation waits for the latency of
+/// its messages. In a ring there is one after the other for each other rank (Thakur,
+/// Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH",
+/// 2005). There is one between neighbours or where rows go directly.
+double seconds_of(const Machine& machine, const GroupSpread& group,
+                  const layout::TrafficLine& line);
+
+}  // namespace longhaul::plan

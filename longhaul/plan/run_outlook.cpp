@@ -1,0 +1,93 @@
+#include "longhaul/plan/run_outlook.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace longhaul::plan {
+namespace {
+
+constexpr double kHour = 3600.0;
+
+bool on_cpu(const Cluster& cluster) { return cluster.profile.device == "cpu"; }
+
+/// Returns the seconds between saves; 0 where it is not known.
+double interval_of(const CheckpointSection& checkpoint, double step_s, int64_t steps) {
+  double seconds = std::numeric_limits<double>::infinity();
+  if (checkpoint.every > 0) seconds = static_cast<double>(checkpoint.every) * step_s;
+  if (checkpoint.every_minutes > 0.0) {
+    seconds = std::min(seconds, 60.0 * checkpoint.every_minutes);
+  }
+  if (steps > 0) seconds = std::min(seconds, static_cast<double>(steps) * step_s);
+  return std::isinf(seconds) ? 0.0 : seconds;
+}
+
+}  // namespace
+
+HostMemory host_memory(const Cluster& cluster, double rank_bytes) {
+  const auto nodes = static_cast<double>(cluster.nodes);
+  const double state = cluster.checkpoint_bytes / nodes;
+  HostMemory memory;
+  if (on_cpu(cluster)) {
+    memory.ranks = rank_bytes * static_cast<double>(cluster.ranks) / nodes;
+  }
+  if (cluster.config.checkpoint.async_ || !on_cpu(cluster)) memory.saves = state;
+  if (cluster.config.resilience.peer_memory_every > 0) {
+    memory.peers = 2.0 * state * (cluster.nodes > 1 ? 2.0 : 1.0);
+    // A device's state passes through a copy of its own.
+    if (!on_cpu(cluster)) memory.peers += state;
+  }
+  return memory;
+}
+
+SaveTimes save_times(const Cluster& cluster) {
+  SaveTimes times;
+  const NodeProfile& node = cluster.profile.node;
+  if (node.disk_bytes_per_s > 0.0) {
+    times.write = cluster.checkpoint_bytes /
+                  (static_cast<double>(cluster.nodes) * node.disk_bytes_per_s);
+    times.read = times.write;
+  }
+  times.stall = times.write;
+  // A copy within a CPU's memory reads and writes.
+  const double copy =
+      on_cpu(cluster) ? cluster.machine.memory / 2.0 : node.copy_bytes_per_s;
+  if (cluster.config.checkpoint.async_ && copy > 0.0) {
+    times.stall = cluster.checkpoint_bytes / static_cast<double>(cluster.ranks) / copy;
+  }
+  return times;
+}
+
+RunTotals totals_of(const Cluster& cluster, double seconds) {
+  const NodeProfile& node = cluster.profile.node;
+  RunTotals totals;
+  totals.seconds = seconds;
+  totals.node_hours = seconds / kHour * static_cast<double>(cluster.nodes);
+  totals.kilowatt_hours = totals.node_hours * node.watts / 1000.0;
+  totals.money = totals.node_hours * node.price_per_hour;
+  return totals;
+}
+
+std::optional<FailureOutlook> failure_outlook(const Cluster& cluster, double node_hours,
+                                              double restart_s, double step_s,
+                                              int64_t steps) {
+  const SaveTimes times = save_times(cluster);
+  FailureOutlook outlook;
+  outlook.interval_s = interval_of(cluster.config.checkpoint, step_s, steps);
+  if (!times.write || !times.stall || outlook.interval_s == 0.0) return {};
+  outlook.node_hours = node_hours;
+  FailureCosts& costs = outlook.costs;
+  costs.between_s = node_hours * kHour / static_cast<double>(cluster.nodes);
+  costs.stall_s = *times.stall;
+  costs.write_s = cluster.config.checkpoint.async_ ? *times.write : 0.0;
+  costs.restart_s = restart_s + *times.read;
+  outlook.goodput = expected_goodput(costs, outlook.interval_s);
+  outlook.best_interval_s = best_interval(costs);
+  outlook.best_steps =
+      std::max<int64_t>(1, std::llround(outlook.best_interval_s / step_s));
+  outlook.best_goodput =
+      expected_goodput(costs, static_cast<double>(outlook.best_steps) * step_s);
+  return outlook;
+}
+
+}  // namespace longhaul::plan

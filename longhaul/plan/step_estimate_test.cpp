@@ -1,0 +1,121 @@
+#include "longhaul/plan/step_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/process.h"
+#include "longhaul/families/model_config.h"
+#include "tests/support/settings.h"
+
+namespace longhaul::plan {
+namespace {
+
+// These are the multiplications of a token in Llama 3 70B with weights, and with keys and
+// values for each position that the token sees.
+constexpr double kLayerProducts =
+    2.0 * 8192 * 8192 + 2.0 * 8192 * 1024 + 3.0 * 8192 * 28672;
+constexpr double kProducts = 80.0 * kLayerProducts + 8192.0 * 128256;
+constexpr double kAttention = 80.0 * 2.0 * 8192;
+constexpr double kParameters =
+    80.0 * (kLayerProducts + 2.0 * 8192) + 2.0 * 8192.0 * 128256 + 8192;
+constexpr double kTokens = 4096;
+constexpr double kSeen = kTokens / 2.0;
+
+/// Rates that differ, so that a part which uses the wrong one has another time.
+Machine rates() {
+  Machine machine;
+  machine.products = 1e15;
+  machine.attention = 3e14;
+  machine.memory = 2e12;
+  machine.peak = 2e15;
+  machine.node_ranks = 8;
+  machine.inside = {5e11, 0.0};
+  machine.between = {5e10, 0.0};
+  return machine;
+}
+
+StepEstimate estimate(std::vector<std::string> sets, int64_t ranks) {
+  sets.insert(sets.end(), {"data.seq_len=4096", "batch.micro_size=1"});
+  const RunConfig config = accepted("", std::move(sets)).config;
+  const ModelDescription model =
+      load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")
+          .description;
+  const layout::LayoutDescription layout =
+      layout::describe_layout(config, model, ranks, layout::Placement::even(8));
+  const layout::LayoutCosts costs(config, model, layout);
+  return estimate_step({config, model, layout, costs}, rates());
+}
+
+TimePart part(const StepEstimate& step, const std::string& name) {
+  for (const TimePart& one : step.parts) {
+    if (one.name == name) return one;
+  }
+  return {};
+}
+
+double exposed(const StepEstimate& step) {
+  double sum = 0.0;
+  for (const TimePart& one : step.parts) sum += one.seconds;
+  return sum;
+}
+
+TEST(StepEstimate, OfOneRankIsItsOperationsAtTheirRates) {
+  const StepEstimate step = estimate({"batch.global_size=2"}, 1);
+  const double tokens = 2.0 * kTokens;
+  EXPECT_NEAR(part(step, "matrix products").seconds / (6.0 * kProducts * tokens / 1e15),
+              1.0, 1e-9);
+  EXPECT_NEAR(
+      part(step, "attention").seconds / (6.0 * kAttention * kSeen * tokens / 3e14), 1.0,
+      1e-9);
+  // A gradient twice, master and two moments read and written in fp32, a bf16 weight.
+  EXPECT_NEAR(part(step, "optimizer").seconds / (34.0 * kParameters / 2e12), 1.0, 1e-6);
+  EXPECT_GT(part(step, "norms, activations and copies").seconds, 0.0);
+  EXPECT_EQ(step.parts.size(), 4U);
+  EXPECT_NEAR(exposed(step), step.seconds, 1e-9);
+  EXPECT_EQ(step.bubble, 0.0);
+  EXPECT_NEAR(step.tokens_per_s, tokens / step.seconds, 1e-6);
+  const double flops = 6.0 * (kProducts + kAttention * kSeen);
+  EXPECT_NEAR(step.mfu_causal, flops * step.tokens_per_s / 2e15, 1e-9);
+  EXPECT_GT(step.mfu, step.mfu_causal);
+}
+
+TEST(StepEstimate, RecomputesOneForwardOfTheBlocks) {
+  const StepEstimate step = estimate({"batch.global_size=1", "memory.recompute=full"}, 1);
+  const double forward = 2.0 * 80.0 * kLayerProducts * kTokens / 1e15 +
+                         2.0 * kAttention * kSeen * kTokens / 3e14;
+  EXPECT_GT(part(step, "computed again").seconds, forward);
+  EXPECT_LT(part(step, "computed again").seconds, 1.5 * forward);
+}
+
+TEST(StepEstimate, OfReplicasHidesWhatRunsBesideThePasses) {
+  const StepEstimate step = estimate({"batch.global_size=2", "parallel.zero=1"}, 2);
+  const TimePart gradients = part(step, "gradients of replicas");
+  const TimePart weights = part(step, "weights gathered");
+  EXPECT_NEAR(gradients.seconds + gradients.hidden, 4.0 * kParameters / 2.0 / 5e11, 0.01);
+  EXPECT_NEAR(weights.seconds + weights.hidden, 2.0 * kParameters / 2.0 / 5e11, 0.01);
+  EXPECT_GT(gradients.hidden, 0.8 * gradients.seconds);
+  EXPECT_GT(weights.hidden, weights.seconds);
+  EXPECT_NEAR(exposed(step), step.seconds, 1e-9);
+}
+
+TEST(StepEstimate, OfAPipelineWaitsAsItsScheduleDoes) {
+  const std::vector<std::string> sets = {"batch.global_size=16", "parallel.pp=4"};
+  const StepEstimate plain = estimate(sets, 4);
+  // (p - 1) / (m + p - 1) of equal stages; the last one has the head as well.
+  EXPECT_GT(plain.bubble, 0.05);
+  EXPECT_LT(plain.bubble, 3.0 / 19.0);
+  std::vector<std::string> more = sets;
+  more.emplace_back("parallel.pipeline=zb-h1");
+  EXPECT_LT(estimate(more, 4).bubble, plain.bubble);
+}
+
+TEST(StepEstimate, AddsWhatTensorParallelismExchanges) {
+  const StepEstimate inside = estimate({"batch.global_size=1", "parallel.tp=8"}, 8);
+  EXPECT_GT(part(inside, "exchanges over tp").seconds, 0.0);
+  EXPECT_EQ(part(inside, "exchanges over tp").hidden, 0.0);
+  const StepEstimate across = estimate({"batch.global_size=1", "parallel.tp=16"}, 16);
+  EXPECT_GT(part(across, "exchanges over tp").seconds,
+            part(inside, "exchanges over tp").seconds);
+}
+
+}  // namespace
+}  // namespace longhaul::plan
