@@ -33,8 +33,8 @@ void print_state(const AskedLayout& asked) {
   }
 }
 
-/// Prints what a step needs besides the state. Gathered units are in this table, since
-/// they come and go like activations.
+/// Prints the memory that a step needs in addition to weights and optimizer states.
+/// Gathered units are in this table, since they come and go like activations.
 void print_passes(const AskedLayout& asked) {
   fmt::print("# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n",
              "stage", "activations", "forwards open", "logits", "work", "whole units",
@@ -79,7 +79,7 @@ OrderedJson traffic_json(const layout::Traffic& traffic) {
   for (const layout::TrafficLine& line : traffic.lines()) {
     out.push_back({{"kind", layout::traffic_name(line.kind)},
                    {"group", layout::group_name(line.group)},
-                   {"operation", layout::exchange_name(line.exchange)},
+                   {"operation", layout::verb_name(line.verb)},
                    {"calls", line.calls},
                    {"bytes", line.bytes}});
   }

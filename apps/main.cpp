@@ -24,15 +24,15 @@
 namespace longhaul::apps {
 namespace {
 
-/// What LibTorch takes of the addresses and of the data of a process while it is loaded,
-/// about: with less the dynamic linker or the library's own start would end the process.
+/// About how much address space, and how much data memory, a process needs while it loads
+/// LibTorch. With less, the dynamic linker or LibTorch's own start would end the process.
 constexpr uint64_t kLibTorchBytes = uint64_t{512} << 20;
 constexpr uint64_t kLibTorchData = uint64_t{80} << 20;
 
 void check_room_for_libtorch() {
   const auto allows = [](__rlimit_resource which, uint64_t bytes) {
     rlimit limit{};
-    // RLIM_INFINITY is the largest.
+    // No limit, RLIM_INFINITY, is the largest value of the type.
     return ::getrlimit(which, &limit) != 0 || limit.rlim_cur >= bytes;
   };
   if (allows(RLIMIT_AS, kLibTorchBytes) && allows(RLIMIT_DATA, kLibTorchData)) return;
@@ -43,7 +43,8 @@ void check_room_for_libtorch() {
   check_room_for_libtorch();
   const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
-  // Without these variables the program would be loaded twice, which takes 40 ms.
+  // Without these variables the second program would start itself again and be loaded
+  // twice, which takes 40 ms.
   for (const StartVariable& variable : kStartEnvironment) {
     if (!is_decided(variable, ::environ))
       ::putenv(const_cast<char*>(variable.assignment));

@@ -29,7 +29,8 @@ int main(int count, char** arguments) {
   if (count > 1 && std::strcmp(arguments[1], longhaul::objects::kLowPriority) == 0) {
     ::setpriority(PRIO_PROCESS, 0, kLowest);
   }
-  // Credentials are in this process's memory, and core files lie where others read them.
+  // Core files are turned off, since this process has credentials in its memory and
+  // others may read core files.
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
   // This process closes the descriptors that it has inherited from the starting process.

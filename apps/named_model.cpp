@@ -60,8 +60,8 @@ std::optional<ParallelSection> run_parallel(const NamedModel& model,
   return parse_run_config(text, (source.path / "state.json").string()).config.parallel;
 }
 
-/// Spreads experts over as many ranks as divide dp x cp and the experts, unless the
-/// layout, where it is a run's, fits the ranks as it is.
+/// Sets how many ranks share the experts: as many as divide both dp x cp and the number
+/// of experts. A layout that is a run's stays as it is if it fits the ranks.
 void fit_experts(ParallelSection& parallel, bool of_run, const ModelConfig& model,
                  int64_t ranks) {
   const int64_t replicas = ranks / (parallel.tp * parallel.pp * parallel.cp);

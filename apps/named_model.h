@@ -27,11 +27,11 @@ struct ModelCall {
 void add_model_options(CLI::App& verb, ModelCall& call);
 
 /// Does the work of a verb on the ranks that a launcher started, else in this process
-/// alone, and returns the verb's exit code. No rank waits longer for another than in a
-/// run. Errors name the addresses of the copies that `objects` has made.
-/// `use` gets the model that a person named. Where that is a run whose newest checkpoint
-/// turns out to be damaged, which all ranks have to find alike, standard error says so
-/// and `use` is called again with an older checkpoint.
+/// alone, and returns the verb's exit code. A rank waits for another at most as long as
+/// in a run with the default resilience.comm_timeout_s. Errors name the addresses of the
+/// copies that `objects` has made. `use` gets the model that a person named. Where that
+/// is a run whose newest checkpoint turns out to be damaged, which all ranks have to find
+/// alike, standard error says so and `use` is called again with an older checkpoint.
 int with_model(const std::string& named, const objects::Access& objects,
                const std::function<void(const fs::path& path, const World& world)>& use);
 
@@ -48,8 +48,8 @@ NamedModel open_model(const fs::path& path, comm::Communicator& world);
 /// and there are several ranks, they hold it like the run that the weights are from; else
 /// each rank has all of it except experts. Where neither the call nor a run that fits the
 /// ranks says how experts are spread, they lie over as many ranks as divide dp x cp and
-/// the experts. Tokens are never split outside of regions, so that any number of them
-/// will do. Collective.
+/// the experts. Sequence parallelism (parallel.sequence) is off, so that sequences may
+/// have any length. Collective.
 ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
                                comm::Communicator& world);
 

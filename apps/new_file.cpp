@@ -16,12 +16,9 @@ namespace {
 fs::path make_neighbour(const fs::path& path) {
   for (int number = 0;; ++number) {
     fs::path neighbour = fmt::format("{}.{}-{}.new", path.string(), ::getpid(), number);
-    const int file =
-        ::open(neighbour.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (file >= 0) {
-      ::close(file);
-      return neighbour;
-    }
+    const Descriptor file(
+        ::open(neighbour.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
+    if (file.is_open()) return neighbour;
     if (errno == EEXIST) continue;
     fail_input("file", "{}: cannot be made ({})", neighbour.string(),
                std::strerror(errno));

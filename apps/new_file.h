@@ -14,8 +14,8 @@ namespace longhaul::apps {
 void refuse_existing(const fs::path& path, const std::string& area);
 
 /// Writes a file that is not there yet, and makes the directories that it lies in. The
-/// whole text appears at once. Throws InputError where something has taken the name
-/// meanwhile.
+/// whole text appears at once. Throws InputError where another process has made something
+/// of this name before the text appears.
 void write_new(const fs::path& path, std::string_view text, const std::string& area);
 
 /// A file or directory that is removed, with all in it, when this object goes, unless

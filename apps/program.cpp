@@ -29,12 +29,12 @@
 namespace longhaul::apps {
 namespace {
 
-/// A verb that a later version has.
+/// A verb that only a later version will have.
 constexpr const char* kLaterVerb = "plan";
 
-/// Returns what is meant by a value that an option does not take but a key of longhaul
-/// knows ("--dtype float16", "--device gpu"). It is the end of a message, or an empty
-/// text.
+/// Returns a hint about a value that an option does not take ("--dtype float16",
+/// "--device gpu"), if the dictionary knows it for the setting with the same meaning. The
+/// hint is the end of a message, or an empty text.
 std::string choice_hint(std::span<const std::string> words) {
   constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
       {"--dtype", "precision.compute"}, {"--device", "run.device"}};
@@ -293,8 +293,8 @@ bool output_is_a_log(std::span<const std::string> words) {
 
 constexpr std::string_view kCannotWrite = "cannot write";
 
-/// Throws where a result that is the verb's output could not be written whole: that is no
-/// success.
+/// Throws where standard output is the verb's result and could not be written whole: the
+/// verb then must not report success.
 void flush_output() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
   const int error = system::output_error();
@@ -311,7 +311,7 @@ bool is_unread(const std::exception& problem) {
 }
 
 /// Throws where the working directory was removed: LibTorch's libraries and mpirun would
-/// end there with words of their own.
+/// end there with messages that nobody understands.
 void check_working_directory() {
   std::error_code error;
   static_cast<void>(fs::current_path(error));
@@ -321,11 +321,12 @@ void check_working_directory() {
                    "exists (cd), then run the same command again");
 }
 
-/// Says what ended the process outside of everything that catches exceptions, such as a
-/// library's thread or constructor that got no memory. An error that is nobody's but the
-/// program's still aborts it.
+/// Says what ended the process where no code could catch the exception, such as a
+/// library's thread or constructor that got no memory. An internal error, which is a
+/// fault of the program, still aborts the process.
 [[noreturn]] void say_last_error() {
-  // There may be no memory for other words either.
+  // A second call of terminate means that memory is lacking even for the message, so a
+  // fixed text is written.
   std::set_terminate([] {
     write_descriptor(STDERR_FILENO,
                      "longhaul: error: [memory] this process has no memory left; raise "
@@ -388,7 +389,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   read_counts(program);
   refuse_wrong_paths(program);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  // Nearly every message about a word repeats it.
+  // Secrets are looked for first, because nearly every message about a word repeats it.
   if (const std::string problem = problem_of_secrets(words); !problem.empty()) {
     say_error("[arguments] " + problem);
     return kExitSettings;

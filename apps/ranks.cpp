@@ -21,6 +21,7 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
 #include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::apps {
 namespace {
@@ -73,10 +74,9 @@ FailureReport::FailureReport(comm::Communicator& world,
       patience_seconds_(patience_seconds) {}
 
 bool FailureReport::ends_in_time(comm::Work& work) const {
-  using Clock = std::chrono::steady_clock;
-  const auto limit = Clock::now() + std::chrono::duration<double>(patience_seconds_);
+  const system::Stopwatch watch;
   while (!work.test()) {
-    if (Clock::now() > limit) return false;
+    if (watch.seconds() > patience_seconds_) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return true;
@@ -99,22 +99,24 @@ void FailureReport::report(const Error& error) {
           ? text
           : fmt::format("rank {} of {}: {}", group_->rank(), group_->size(), text);
   Meeting meeting;
-  // Others put their own words before what a wait said.
+  // The area stands inside the text, not only at its start: code that failed in a wait
+  // puts words of its own before the error of communication.
   const bool of_communication = text.find("[comm] ") != std::string::npos;
   if (!of_communication && group_->ledger().under_way() == 0) {
     try {
       meeting = meet(text);
     } catch (const Error&) {
-      // Another rank is gone already: this one speaks for itself.
+      // Another rank is gone already, so this rank reports its own error.
     }
   }
   if (meeting.speaks) say_(meeting.shared ? text : with_rank);
   if (!meeting.all_came) return;
   try {
-    // The first rank that aborts ends the others. So all ranks speak before.
+    // The first rank that aborts ends the others, so each rank waits until all have
+    // reported.
     ends_in_time(*group_->barrier());
   } catch (const Error&) {
-    // As above.
+    // Another rank has ended before the barrier. All that can be said has been said.
   }
 }
 

@@ -26,9 +26,10 @@ class FailureReport {
                 std::function<void(const std::string& line)> say,
                 double patience_seconds = 2.0);
 
-  /// Reports an error. Waits for the other ranks as long as the patience lasts; those
-  /// that do not fail as well never come. An error of communication, or an error that
-  /// leaves operations under way, is said at once: its neighbours have their own.
+  /// Reports an error. Waits for the other ranks as long as the patience lasts; ranks
+  /// that do not fail as well never come. This rank reports at once, without a meeting,
+  /// an error of communication or an error that leaves operations under way: ranks that
+  /// wait for this one get errors of their own.
   void report(const Error& error);
 
  private:
@@ -57,16 +58,16 @@ int run_ranks(const World& world, const std::function<void(const std::string& li
 
 /// Runs a verb on the ranks that a launcher started, else in this process alone, and
 /// returns 0, or the error's exit code where it fails on any rank. The error names the
-/// addresses of the copies that `objects` has made. A rank that waits for
-/// others longer than `deadline_seconds` fails: without a limit of the verb's own that is
-/// a day, since ranks may read or write large files.
+/// addresses of the copies that `objects` has made. A rank that waits for others longer
+/// than `deadline_seconds` fails. The default is a day, since ranks may read or write
+/// large files.
 int run_together(const objects::Access& objects,
                  const std::function<void(const World& world)>& work,
                  double deadline_seconds = 24.0 * 3600.0);
 
-/// Returns why the job ends, for CommOptions::job_ends; nothing while it goes on. mpirun
-/// ends all ranks with SIGTERM, and SIGKILL a second later, when one dies or aborts.
-/// SIGTERM from anybody else asks for a save and an end.
+/// Returns why the job ends, for CommOptions::job_ends; nothing while it goes on. When a
+/// rank dies or aborts, mpirun ends all ranks with SIGTERM, and with SIGKILL a second
+/// later. SIGTERM from anybody else asks for a save and an end.
 std::string mpirun_ends_job();
 
 }  // namespace longhaul::apps

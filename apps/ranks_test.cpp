@@ -53,7 +53,8 @@ TEST(SameConfig, AnotherRankIsNamedWithTheFirstKeyAndBothValues) {
   }
 }
 
-/// Returns what the ranks say when those of `failing` end with errors of these texts.
+/// Returns the lines that ranks print when each rank with a text in `failing` ends with
+/// an error of this text.
 std::vector<std::string> said(const std::vector<std::string>& failing,
                               const char* area = "data") {
   std::mutex mutex;

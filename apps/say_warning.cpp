@@ -16,7 +16,8 @@ void say_warning(const std::string& line) {
 }
 
 void say_error(const std::string& line) {
-  // A terminal may be gone; what cannot be said there is no other failure.
+  // The terminal may be gone. That an error cannot be printed is not reported as another
+  // error.
   std::fputs(fmt::format("{} {}\n", system::error_text("longhaul: error:", STDERR_FILENO),
                          system::printable(line))
                  .c_str(),

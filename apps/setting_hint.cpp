@@ -73,7 +73,8 @@ constexpr OptionWord kOptionWords[] = {
     {"random_seed", "--seed"},
 };
 
-/// What a verb has in place of an option of other programs, or that it has none.
+/// What a verb has in place of another program's option. The answer may be that the verb
+/// has nothing like it.
 struct OptionAnswer {
   std::string_view verbs;  ///< last words of verbs, with spaces between them
   std::string_view names;
@@ -141,7 +142,7 @@ constexpr OptionAnswer kOptionAnswers[] = {
 constexpr std::pair<std::string_view, std::string_view> kShortOfSlurm[] = {
     {"-p", "--partition"}, {"-N", "--nodes"}, {"-t", "--time"}, {"-J", "--name"}};
 
-/// Names that other programs give to what a positional argument names here.
+/// Names that other programs give to what longhaul takes as a positional argument.
 struct PlaceWord {
   std::string_view places;  ///< names of positional arguments, with spaces between them
   std::string_view names;
@@ -167,7 +168,7 @@ constexpr std::string_view kRunFileWords =
     "config config_file config_path cfg c conf training_config "
     "job.config_file "
     "run_file toml";
-/// The positional arguments of verbs that are a run's TOML file.
+/// The names of positional arguments that stand for a run's TOML file.
 constexpr std::string_view kRunFiles = "config file run";
 
 std::vector<std::string> long_options(const NamedVerb& verb) {
@@ -221,8 +222,8 @@ std::optional<std::string> as_run_file(const NamedVerb& verb, const UnknownFlag&
   return std::nullopt;
 }
 
-/// Returns how what a flag names is given to the verb, where a positional argument stands
-/// for it.
+/// Returns how the value of a flag is given to the verb, where the verb takes such a
+/// value as a positional argument.
 std::optional<std::string> as_place(const NamedVerb& verb, const UnknownFlag& flag) {
   std::string usage = verb.name;
   std::string place;
@@ -264,7 +265,8 @@ std::optional<std::string> as_answer(const NamedVerb& verb, const UnknownFlag& f
   }
   const bool json = has_word("format output_format", flag.name) && flag.value == "json";
   if (json && verb.option("--json") != nullptr) return say("did you mean --json?");
-  // "--checkpoint 4" names a step, "--checkpoint run" a directory.
+  // The value of --checkpoint decides what it names: "--checkpoint 4" names a step,
+  // "--checkpoint run" a directory.
   const bool number = flag.value.find_first_not_of("0123456789") == std::string::npos &&
                       !flag.value.empty() && has_word("checkpoint ckpt", flag.name);
   const std::string name = number ? "step" : flag.name;

@@ -232,7 +232,8 @@ TEST(SettingHint, NoFlagOfAnotherTrainerLeadsToAKeyOfAnotherMeaning) {
   const Program program;
   static const std::regex kSet("--set '?([a-z_.]+)=");
   for (const NameOfOthers& entry : kNamesOfOthers) {
-    // Some names mean something in one section alone.
+    // These names have a meaning in one section only, so as an option they lead to no
+    // key.
     if (entry.names == "interval" || entry.names == "split") continue;
     const std::vector<std::string> wanted = split_words(entry.keys);
     for (const std::string& name : split_words(entry.names)) {

@@ -9,19 +9,21 @@
 
 // OpenMP's threads wait for each other at the end of every parallel loop. By default they
 // spin for milliseconds. If another process wants the core (ranks beside each other,
-// another job), the working thread then waits for the spinning one. The library reads its
-// time of spinning when it is loaded, and the C library chooses its memory when it
-// starts. So a program that was started without these variables starts itself once more.
-// It does so before any library is initialised, since that takes time.
+// another job), the working thread then waits for the spinning one. OpenMP's library
+// reads how long to spin when it is loaded, and the C library decides on large pages when
+// it starts. So a program that was started without these variables starts itself once
+// more. It does so before any library is initialised, since that takes time.
 
 namespace longhaul::apps {
 namespace {
 
-/// A longer environment is left as it is.
+/// A program with more variables than this in its environment does not start itself
+/// again.
 constexpr size_t kMostVariables = 8192;
 
-/// Calls nothing but the kernel: the C library is not initialised yet. Where something is
-/// amiss, the program goes on as it is.
+/// Starts this program again with the variables of kStartEnvironment. It uses system
+/// calls only, because the C library is not initialised at this time. Where something
+/// fails, the program goes on with the environment that it has.
 void start_again_with_variables(int /*argc*/, char** argv, char** environment) {
   // If the dynamic loader got the program as an argument, the loader's path is not the
   // path of the program.
@@ -37,7 +39,7 @@ void start_again_with_variables(int /*argc*/, char** argv, char** environment) {
     if (!is_decided(variable, environment)) variables[count++] = variable.assignment;
   }
   if (count == before) return;
-  // By its name rather than as /proc/self/exe, which ps would show.
+  // The program is started by its file name, because ps would show /proc/self/exe.
   std::array<char, PATH_MAX> program{};
   if (::readlink("/proc/self/exe", program.data(), program.size() - 1) <= 0) return;
   ::execve(program.data(), argv, const_cast<char**>(variables.data()));

@@ -5,16 +5,16 @@
 
 namespace longhaul::apps {
 
-/// What has to be in the environment before libraries are loaded, for those who have not
-/// decided otherwise.
+/// A variable that has to be in the environment before libraries are loaded. It is set
+/// unless the user has set it or another variable that decides the same.
 struct StartVariable {
   const char* assignment;
   const char* decided_by[2];  ///< who sets one of these has decided; null: no other
 };
 
 inline constexpr StartVariable kStartEnvironment[] = {
-    // OpenMP's threads spin this long before they sleep: 50 to 200 microseconds, by CPU.
-    // The single-threaded stretches of a step are as long.
+    // OpenMP's threads spin for this many rounds before they sleep, which takes 50 to 200
+    // microseconds, by CPU. The single-threaded stretches of a step are as long.
     {"GOMP_SPINCOUNT=3000", {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}},
     // malloc asks for large pages where the kernel gives them on request: activations are
     // read a row of a few KB at a time, each in a page of its own.

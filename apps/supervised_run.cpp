@@ -23,9 +23,10 @@
 namespace longhaul::apps {
 namespace {
 
-/// More paths are not compared: a node that lacks one mostly lacks others too.
+/// The nodes compare at most so many paths: a node that lacks one mostly lacks others
+/// too.
 constexpr size_t kMostNeeded = 64;
-/// What `longhaul` becomes for the verbs that compute; it lies beside it.
+/// The program beside `longhaul` that it becomes for the verbs that compute.
 constexpr const char* kTorchProgram = "longhaul-torch";
 
 int count_entries(const fs::path& dir, const std::string& prefix) {
@@ -60,7 +61,7 @@ std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
   add("TMPDIR", temporary == nullptr ? "/tmp" : temporary, PathRole::Room);
   add("the node's memory", memory, PathRole::Room);
   for (const NamedPath& named : named_paths(config)) {
-    // Nodes do not compare what a pattern stands for.
+    // A pattern is left out, because nodes compare single paths only.
     const bool pattern = named.may_be_pattern && data::is_pattern(named.path);
     if (named.use == PathUse::Reads && !pattern) {
       add(named.key, named.path, PathRole::Input);

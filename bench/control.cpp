@@ -167,8 +167,9 @@ class MeasuredFleet : public Fleet {
     if (size_.played) return 0.0;
     for (int node = 0; node < size_.nodes; ++node) {
       const auto records = directories_of(dir_, node_name(node)).records();
-      for (const run::RankState& state : run::read_rank_records(records)) {
-        last = std::max(last, state.created);
+      for (const fs::path& path : paths_in(records)) {
+        if (path.extension() != ".record") continue;
+        last = std::max(last, run::read_rank_record(path).created);
       }
     }
     return last - launched_machine_;

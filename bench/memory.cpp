@@ -115,8 +115,11 @@ class Run {
     runner_.begin_step(batch.micro_batches, loss.scales());
     session::run_plan(session_, session_.layout().description().training_plan(), runner_);
     const int64_t peak = memory_.take_peak() - before;
-    const double norm =
-        session_.optimizer().gradient_norm(session_.world(), session_.parameter_names());
+    const at::Tensor squares =
+        session_.optimizer().gradient_squares(session_.parameter_names());
+    const double* first = squares.const_data_ptr<double>();
+    std::vector<double> sums(first, first + squares.numel());
+    const double norm = optim::norm_over(session_.world(), sums);
     session_.optimizer().step(schedule_.lr(step),
                               optim::clip_coefficient(norm, config().optimizer.clip),
                               session_.world());

@@ -15,11 +15,12 @@ function(longhaul_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
-# longhaul_library(name SOURCES ... DEPS ... [TORCH] [HOT])
+# longhaul_library(name SOURCES ... DEPS ... [TORCH] [HOT] [OWN_FLAGS])
 #   One static library per folder. DEPS is exactly the folder's row of the
-#   include table (docs/tour.md); TORCH adds LibTorch, HOT is for loops over data.
+#   include table (docs/tour.md); TORCH adds LibTorch, HOT is for loops over data. With
+#   OWN_FLAGS the library takes no precompiled header, which is compiled without its flags.
 function(longhaul_library name)
-  cmake_parse_arguments(ARG "TORCH;HOT" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;HOT;OWN_FLAGS" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
   set(target longhaul_${name})
   if(NOT ARG_SOURCES)  # headers only
     add_library(${target} INTERFACE)
@@ -43,15 +44,16 @@ function(longhaul_library name)
   target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC longhaul_torch)
-    if(LONGHAUL_PCH AND NOT ARG_HOT)  # which is for one level of optimisation
-      target_precompile_headers(${target} REUSE_FROM longhaul_pch)
-    endif()
-  elseif(LONGHAUL_PCH)
-    if(ARG_HOT)
-      target_precompile_headers(${target} REUSE_FROM longhaul_hot_pch)
-    else()
-      target_precompile_headers(${target} REUSE_FROM longhaul_plain_pch)
-    endif()
+  endif()
+  if(NOT LONGHAUL_PCH OR ARG_OWN_FLAGS)
+    return()
+  endif()
+  if(NOT ARG_TORCH AND ARG_HOT)
+    target_precompile_headers(${target} REUSE_FROM longhaul_hot_pch)
+  elseif(NOT ARG_TORCH)
+    target_precompile_headers(${target} REUSE_FROM longhaul_plain_pch)
+  elseif(NOT ARG_HOT)  # LibTorch's header is for one level of optimisation
+    target_precompile_headers(${target} REUSE_FROM longhaul_pch)
   endif()
 endfunction()
 

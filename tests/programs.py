@@ -1,9 +1,11 @@
 """Runs the programs of a build."""
 
+import atexit
 import os
 import pathlib
 import re
 import subprocess
+import threading
 
 import pytest
 
@@ -12,13 +14,15 @@ BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
 
 
 def later(*cases):
-    """Cases that show the same as those beside them: `make soak` runs them, `make test` does not."""
+    """Marks cases that show the same as the cases beside them: `make soak` runs them, and `make
+    test` does not."""
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak)
             for case in cases]
 
 
 def split(cases, now):
-    """All cases, those of `now` first: `make test` runs them, and `make soak` runs the others."""
+    """Returns all cases, those of `now` first. `make test` runs the cases of `now`, and `make soak`
+    runs the others."""
     cases = list(cases)
     unknown = [case for case in now if case not in cases]
     assert not unknown, f"{unknown} are no cases"
@@ -26,8 +30,8 @@ def split(cases, now):
 
 
 def plant_libraries(programs, folder):
-    """Makes a folder with a file for each library that the programs load, which is none: whoever took
-    it from there would not start."""
+    """Makes a folder with a file under the name of each library that the programs load. The files
+    are no libraries, so a program that loaded one from there would not start."""
     folder.mkdir()
     for program in ("longhaul", "longhaul-torch"):
         loaded = subprocess.run(["ldd", programs / program], check=True, capture_output=True,
@@ -38,8 +42,8 @@ def plant_libraries(programs, folder):
 
 
 def command_of(program, arguments, ranks=1, nodes=1):
-    """Words and environment that start a program, as so many ranks, which pretend to be on
-    so many machines, or on those named one after the other."""
+    """Returns the words and the environment that start a program on `ranks` ranks. In
+    equal parts they pretend to be on `nodes` machines, or on machines of these names."""
     command = [str(BIN / program), *map(str, arguments)]
     environment = dict(os.environ)
     if ranks == 1:
@@ -55,9 +59,51 @@ def command_of(program, arguments, ranks=1, nodes=1):
     return words, environment
 
 
+class Lines:
+    """A program that takes one command after the other: a tool that loads LibTorch for each of some
+    hundred models would take most of its time for that."""
+
+    def __init__(self, program):
+        self.program, self.process = program, None
+        atexit.register(self.end)
+
+    def run(self, arguments, timeout=200):
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [BIN / self.program, "--lines"], text=True, errors="replace", stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        words, said, code = [str(word) for word in arguments], "", None
+        assert not re.search(r"[\t\n]", "".join(words)), words
+        late = threading.Timer(timeout, self.process.kill)
+        late.start()
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if found := re.fullmatch(r"= (\d+)\n", line):
+                code = int(found[1])
+                break
+            said += line
+        late.cancel()
+        if code is None:  # the program has ended, by itself or because the line took too long
+            code, self.process = self.process.wait(), None
+        return subprocess.CompletedProcess([self.program, *words], code, "", said)
+
+    def end(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+LINES = {program: Lines(program) for program in ("longhaul_model_tool",)}
+
+
 def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
-    """The completed process; with `check`, AssertionError unless it ended with 0. One that does not
-    end is killed before ctest ends the suite, so that the test tells which command it was."""
+    """Returns the completed process; with `check`, raises AssertionError unless it ended with 0. A
+    program that does not end is killed before ctest ends the suite, so that the test tells which
+    command it was."""
+    if program in LINES:
+        assert not options and ranks == nodes == 1, "such a program has one environment for all its lines"
+        return checked(LINES[program].run(arguments), program, check)
     command, environment = command_of(program, arguments, ranks, nodes)
     environment.update(options.pop("env", {}))
     options = {"timeout": 200, **options}
@@ -66,6 +112,10 @@ def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
     except subprocess.TimeoutExpired as late:
         said = "\n".join((text or b"").decode(errors="replace") for text in (late.stdout, late.stderr))
         raise AssertionError(f"{' '.join(command)} did not end in {late.timeout} s\n{said}") from None
+    return checked(result, program, check)
+
+
+def checked(result, program, check):
     if check and result.returncode != 0:
         raise AssertionError(
             f"{program} ended with {result.returncode}\n{result.stdout}\n{result.stderr}"

@@ -4,7 +4,8 @@ has the system's programs and libraries, as an image has, and of the machine onl
 import os
 import subprocess
 
-# Takes pyxis' options out, and hands the others to the real srun where there is one.
+# This script takes the options of pyxis out, and hands the other options to the real srun where
+# there is one.
 SRUN = r"""#!/bin/bash
 set -eu
 others=() image= mounts= workdir=/ names=
@@ -70,6 +71,6 @@ def install(seen, real_srun="", **of_image):
 
 
 def seen_of(seen):
-    """(image, mounts, working directory) of the last step in a container."""
+    """Returns (image, mounts, working directory) of the last step that ran in a container."""
     image, mounts, workdir = (seen / "container").read_text().splitlines()
     return image, mounts.split(","), workdir

@@ -17,8 +17,8 @@ namespace longhaul::apps {
 namespace {
 
 /// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
-/// checked where the settings are read. The words of `submit` are checked by the start
-/// that gets them, but for outputs and secrets.
+/// checked where the settings are read. `submit` checks only outputs and secrets among
+/// the words of the verb that its job is to run; the job's process checks all of them.
 constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
                                   "--slurm",          "--name",   "--flags"};
@@ -86,7 +86,7 @@ std::string problem_of_word(const std::string& verb, const std::string& option,
       }
       return refusal(word, meant);
     }
-    // An input is looked for where it is opened.
+    // Whether an input exists is checked where the verb opens it.
     return names_output(option) ? problem_of_output(word) : "";
   }
   std::string meant = unexpanded(word);
@@ -94,8 +94,8 @@ std::string problem_of_word(const std::string& verb, const std::string& option,
   return meant.empty() ? meant : refusal(word, meant);
 }
 
-/// Returns whether two names are of one place: of one file or directory, through whatever
-/// links, or of one that would be made there.
+/// Returns whether two names lead to one place. The place is a file or directory, which
+/// links may lead to, or a path at which one would be made.
 bool are_one_place(const std::string& one, const std::string& other) {
   const auto plain = [](const std::string& word) {
     fs::path path = word;
@@ -109,8 +109,8 @@ bool are_one_place(const std::string& one, const std::string& other) {
   return plain(one) == plain(other) || fs::equivalent(one, other, absent);
 }
 
-/// Throws where an output of a verb is another output, or what the verb reads: with
-/// --force one would take the place of the other.
+/// Throws where an output of a verb is also another output or an input of the verb: with
+/// --force the output would replace it.
 void refuse_one_place(const CLI::App& verb) {
   struct Place {
     std::string option;
@@ -127,7 +127,8 @@ void refuse_one_place(const CLI::App& verb) {
     const bool is_output = name.starts_with("--out");
     for (const std::string& word : option->results()) {
       std::error_code ignored;
-      // Another word that is no path yet may be a name of something else.
+      // A word of another option is a path only if something exists there. Otherwise it
+      // may be the name of something else.
       const bool is_path =
           is_output || objects::is_address(word) || fs::exists(word, ignored);
       if (!word.empty() && is_path) places.push_back({name, word, is_output});
@@ -147,7 +148,8 @@ void refuse_one_place(const CLI::App& verb) {
   }
 }
 
-/// Does what refuse_wrong_paths() says, for a verb of this name and those below it.
+/// Adds the checks of refuse_wrong_paths() to a verb of this name and to the verbs below
+/// it.
 void refuse_wrong_paths_of(CLI::App& verb, const std::string& name) {
   for (CLI::App* under : verb.get_subcommands({})) {
     refuse_wrong_paths_of(*under, name + (name.empty() ? "" : " ") + under->get_name());

@@ -13,12 +13,12 @@ namespace longhaul::apps {
 void refuse_wrong_paths(CLI::App& program);
 
 /// Returns what is wrong with an output that the words of a verb name, where another
-/// start is to read them ("submit -- data split ..."); empty where nothing is. The words
-/// begin with the verb.
+/// process will run that verb ("submit -- data split ..."); empty where nothing is. The
+/// words begin with the verb.
 std::string problem_of_outputs(std::span<const std::string> words);
 
-/// Returns what to say of the first word in which an address with a secret stands, of
-/// whatever verb and option; empty where there is none. It repeats no secret.
+/// Returns the message about the first word that contains an address with a secret,
+/// whatever its verb and option; empty where no word does. The message repeats no secret.
 std::string problem_of_secrets(std::span<const std::string> words);
 
 }  // namespace longhaul::apps

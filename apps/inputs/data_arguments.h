@@ -34,7 +34,7 @@ struct BuildArguments {
 /// Adds the inputs, --field, --format and --delimiter.
 void add_input_arguments(CLI::App& verb, BuildArguments& arguments,
                          const std::string& inputs_help, const std::string& field_help);
-/// Adds the same for a verb whose inputs are text alone.
+/// Adds the inputs, --field, --format and --delimiter for a verb that reads text alone.
 void add_text_arguments(CLI::App& verb, BuildArguments& arguments);
 /// Adds --bad-records and --max-bad-records.
 void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments);
@@ -42,8 +42,8 @@ void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments);
 void add_run_arguments(CLI::App& verb, BuildArguments& arguments,
                        const std::string& memory_help, const std::string& thing);
 
-/// Returns the inputs with the format that was named. Throws InputError for a delimiter
-/// that is not one character.
+/// Returns the inputs with the options that say how they are read, such as --format.
+/// Throws InputError for a delimiter that is not one character.
 data::InputOptions input_options(const BuildArguments& arguments);
 
 /// Throws InputError for --max-bad-records where no bad record is dropped.

@@ -1,6 +1,7 @@
 #include "apps/inputs/data_facts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -79,7 +80,8 @@ DataFacts count_ids(const DataQuestion& question) {
   return facts;
 }
 
-/// Reads the first shard only: the others have its form, and about as many rows.
+/// Reads the first shard only: the other shards have the same form, and about as many
+/// rows.
 DataFacts of_shards(const DataQuestion& question, const Paths& paths) {
   data::refuse_field(paths.front(), question.field, "a shard of BERT's examples");
   LH_CHECK(question.shards != nullptr, "data", "HDF5 shards without a reader");
@@ -128,9 +130,7 @@ std::string stores_in(const fs::path& path) {
   for (const auto& entry : fs::directory_iterator(path)) {
     if (is_store(entry.path())) names.insert(entry.path().string());
   }
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : " ") + name;
-  return list;
+  return fmt::format("{}", fmt::join(names, " "));
 }
 
 void add(DataFacts& all, const DataFacts& more) {

@@ -24,7 +24,7 @@ struct DataFacts {
   std::vector<std::string> held_out;  ///< the stores that were held out of the data
 };
 
-/// An entry to look at, and what is needed for the answer.
+/// An entry of data.train to look at, and what is needed to find the facts about it.
 struct DataQuestion {
   std::string path;
   std::string field;                    ///< the field of a record that holds the ids

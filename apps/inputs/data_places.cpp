@@ -15,15 +15,14 @@
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/open_source.h"
-#include "longhaul/data/places/input_objects.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 
 namespace longhaul::apps {
 namespace {
 
-/// Returns what an entry names here; nothing where that cannot be found out, which the
-/// start says.
+/// Returns the paths that an entry of the data names on this machine; nothing where an
+/// error prevents that. The start of the run reports the error.
 std::vector<fs::path> named_by(const fs::path& entry) {
   try {
     return data::expand_paths({entry});
@@ -46,7 +45,8 @@ std::vector<fs::path> files_at(const fs::path& path) {
   return {path};
 }
 
-/// Returns the address without slashes at its end; one that none can be, as it stands.
+/// Returns the address without slashes at its end. Text that is no valid address is
+/// returned as it stands.
 fs::path place_of_address(const fs::path& path) {
   try {
     return objects::parse_pattern(path).text();

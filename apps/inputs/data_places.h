@@ -9,7 +9,8 @@
 namespace longhaul::apps {
 
 /// Returns one path for every spelling of a file or directory: absolute, without links,
-/// and without a last slash. The path need not be there. An address has one, too.
+/// and without a last slash. Nothing need exist there. An address of an object gets one
+/// spelling, too.
 fs::path place_of(const fs::path& path);
 
 /// Returns a warning for each place that a run trains on twice, and for each set of

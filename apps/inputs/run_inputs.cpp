@@ -19,7 +19,8 @@ std::vector<std::string> missing_inputs(const RunConfig& config) {
   std::vector<std::string> missing;
   for (const NamedPath& named : named_paths(config)) {
     if (named.use == PathUse::Writes || named.use == PathUse::OfNodes) continue;
-    // A run that has begun does not read where it began.
+    // A run that has a checkpoint of its own does not read the one that it once began
+    // from.
     const bool resumed = named.path == config.checkpoint.resume.path;
     if (resumed && checkpoint::find_checkpoint(checkpoint_dir(config))) continue;
     std::vector<fs::path> paths = {named.path};
@@ -48,7 +49,7 @@ std::vector<std::string> unlooked_addresses(const RunConfig& config) {
 
 void check_first_weights(const RunConfig& config, const ModelConfig& model) {
   const fs::path& weights = config.init.weights;
-  // An address is never there: train fetches it and looks.
+  // Weights at an address do not exist here. `train` fetches and checks them.
   if (weights.empty() || !fs::exists(weights)) return;
   using Kind = ResumeFrom::Kind;
   const Kind resume = config.checkpoint.resume.kind;
@@ -70,7 +71,7 @@ void check_before_start(const RunConfig& config, int ranks) {
   checkpoint::refuse_dangling(config.run.dir);
   checkpoint::refuse_dangling(checkpoint_dir(config));
   checkpoint::refuse_foreign_start(config);
-  // A whole model is not fetched for a check: train fetches it and looks.
+  // A model at an address is not fetched just for a check. `train` fetches and checks it.
   if (objects::is_address(config.model.config)) return;
   const ModelConfig model =
       load_model_config(config.model.config, config.model.override_);

@@ -21,13 +21,12 @@ std::vector<std::string> unlooked_addresses(const RunConfig& config);
 /// not looked at.
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
-/// Refuses what can be refused before any rank is started. That is: missing inputs,
-/// patterns of addresses where training reads none, a
-/// model's config that cannot be used, weights that are damaged or another model's. So
-/// are directories of the run that are links to nothing or that another program's
-/// checkpoint is in, settings that do not fit the
-/// model, and ranks that do not fit layout and batch. Throws InputError or ConfigError
-/// for the first problem.
+/// Refuses what can be refused before any rank is started. Among the inputs these are
+/// missing ones, patterns of addresses where training reads none, a model's config that
+/// cannot be used, and weights that are damaged or of another model. It also refuses
+/// settings that do not fit the model, ranks that do not fit layout and batch, and a
+/// directory of the run that is a link to nothing or holds another program's checkpoint.
+/// Throws InputError or ConfigError for the first problem.
 void check_before_start(const RunConfig& config, int ranks);
 
 }  // namespace longhaul::apps

@@ -7,8 +7,8 @@
 
 namespace longhaul::apps {
 
-/// Returns the store that `data build --holdout` made of the text of this one, beside it;
-/// empty where there is none.
+/// Returns the store of the documents that `data build --holdout` held out of `store`,
+/// which lies beside it; empty where there is none.
 fs::path held_out_of(const fs::path& store);
 
 /// Returns the arguments without those that are for validation alone, since they were

@@ -12,7 +12,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// Without a reason for longer sequences, their attention costs more than they teach.
+/// The longest sequence that is chosen. Attention in a longer one costs more than the
+/// model learns from it, unless there is a special reason.
 constexpr int64_t kLongest = 8192;
 constexpr int64_t kShortest = 128;
 /// To save memory, sequences are made no shorter than this.
@@ -91,8 +92,8 @@ class Chooser {
     }
   }
 
-  /// Returns a name that has only letters that a name may have, and differs from the
-  /// other names.
+  /// Returns a name for a set of validation. It has only characters that a name may have,
+  /// and no other set has it.
   std::string name_of_validation(const fs::path& path) const {
     const std::string plain = plain_characters(path.filename().string());
     std::string name = plain;
@@ -173,8 +174,9 @@ class Chooser {
     return false;
   }
 
-  /// Where nothing helps here the file is for other machines: it saves nothing, and says
-  /// what is needed.
+  /// Chooses what saves memory, with micro batches of one sequence. If the run does not
+  /// fit even with all savings, the file is for another machine: it then has no savings,
+  /// and a warning says how much memory is needed.
   void fit_memory() {
     config_.batch.micro_size = 1;
     const NewRun unsaved = run_;
@@ -231,8 +233,8 @@ class Chooser {
                               machine.is_cpu() ? "are free now" : "each device has"));
   }
 
-  /// Chooses the learning rate. Continued training wants about a tenth of what the model
-  /// had when it was new.
+  /// Chooses the learning rate. Continued training wants about a tenth of the rate with
+  /// which a model of this size is trained from random weights.
   void choose_rate() {
     struct Size {
       double parameters;
@@ -281,7 +283,8 @@ class Chooser {
     because("validation.every", every == tenth
                                     ? "steps: a tenth of the run"
                                     : "steps: often enough that a rise is seen soon");
-    // Where a checkpoint stays its loss on held-out text is known.
+    // Milestones come at steps of a validation, so that the loss on held-out text is
+    // known for each checkpoint that is kept.
     config_.checkpoint.milestone_every = tenth / every * every;
     const int64_t stay = steps / config_.checkpoint.milestone_every;
     because(

@@ -25,7 +25,7 @@ namespace longhaul::apps {
 
 namespace {
 
-/// What an address means where it is of a mirror.
+/// What an address names if it is the address of a mirror: the mirror, and a step of it.
 struct Meant {
   objects::Address mirror;
   std::optional<int64_t> step;  ///< nothing: the newest
@@ -39,8 +39,9 @@ Meant meant_by(const objects::Address& address) {
   return {{address.bucket, address.key.substr(0, slash)}, step};
 }
 
-/// Returns the step, or the newest whole one, and warns of what was passed over for it;
-/// nothing where there is no checkpoint of a mirror.
+/// Finds the step `wanted` in a mirror, or without it the newest step that is whole.
+/// Warns of newer steps that are not whole. Returns nothing where the mirror has no
+/// checkpoint.
 std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
                                                 std::optional<int64_t> wanted) {
   const checkpoint::MirrorListing listing(store, /*run=*/"", wanted);
@@ -66,7 +67,8 @@ std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
 
 using Hashes = std::map<std::string, std::string>;
 
-/// Returns what copies of objects ask for whose hashes are known by their keys.
+/// Returns how to fetch objects whose hashes are known: `hashes` has them by the objects'
+/// keys. A copy with another hash is refused.
 objects::CopyRequests requests_for(Hashes hashes,
                                    const std::shared_ptr<objects::ObjectStore>& store) {
   objects::CopyRequests requests;
@@ -75,7 +77,8 @@ objects::CopyRequests requests_for(Hashes hashes,
     const std::string& wanted = hashes.at(object.address.key);
     std::string hash = store->fetch(object, to);
     if (hash == wanted) return hash;
-    // The way from the store may have changed what came.
+    // The transfer from the store may have damaged the bytes, so they are fetched once
+    // more.
     fs::remove(to);
     hash = store->fetch(object, to);
     if (hash == wanted) return hash;
@@ -89,16 +92,17 @@ objects::CopyRequests requests_for(Hashes hashes,
 }
 
 /// Returns a local copy of a checkpoint that a mirror holds: of the step that the address
-/// names, or of the mirror's newest whole one. It returns null where the address is of
-/// another kind. The copy is one of the objects' copies, which stays while the result
-/// lives. Warns of newer steps that are not whole. Throws InputError where a step is
-/// named that is not whole, where no step is, and where its bytes are not those of its
-/// manifest. `tell` gets lines for people. `prove_anew` has the copy compared with its
-/// hashes, also where that was done before.
+/// names, or of the mirror's newest whole step. It returns null where the address does
+/// not name a mirror. The copy is one of the objects' copies, which stays while the
+/// result lives. Warns of newer steps that are not whole. Throws InputError where the
+/// step that the address names is not whole, where no step of the mirror is, and where
+/// bytes of the copy do not match their manifest. `tell` gets lines for people.
+/// `prove_anew` has the copy compared with its hashes, also where that was done before.
 std::shared_ptr<const fs::path> mirrored_checkpoint(
     const objects::Address& address, const objects::Access& objects,
     const std::function<void(const std::string&)>& tell, bool prove_anew) {
-  // A user who may not list the bucket can still read an object of it.
+  // The object is looked up by its key, since a user who may not list the bucket can
+  // still read an object of it.
   const bool is_object =
       !address.key.empty() && objects.store()->look(address).has_value();
   if (is_object) return nullptr;
@@ -126,7 +130,8 @@ std::shared_ptr<const fs::path> mirrored_checkpoint(
                               objects.paths());
   if (prove_anew) copies.prove_anew();
   auto copy = copies.hold(prefix, std::move(files), /*waits=*/false);
-  // In the mirror the manifest has the attempt in its name.
+  // In the mirror the manifest's name contains the attempt, so the copy lacks the usual
+  // name.
   const fs::path manifest = *copy / run::kManifestFile;
   if (!fs::exists(manifest) || read_text(manifest) != step->manifest_text) {
     write_text_atomic(manifest, step->manifest_text);

@@ -32,8 +32,8 @@ class LocalCheckpoint {
   std::shared_ptr<const fs::path> copy_;  ///< null where it is of no mirror
 };
 
-/// Ends the requests to the object store when a signal asks the process to end: a store
-/// that does not answer does not hold it up. `signals` must outlive it.
+/// Stops the requests to the object store when a signal asks the process to end, so that
+/// a store that does not answer cannot delay the end. `signals` must outlive this object.
 class StopObjectsAtSignal {
  public:
   StopObjectsAtSignal(const system::SignalWatch& signals, const objects::Access& objects);
@@ -42,8 +42,9 @@ class StopObjectsAtSignal {
   std::jthread watch_;
 };
 
-/// Returns a verb's use of its --out, with the files that make this program's directories
-/// count, and with standard error for what is told and warned of.
+/// Returns `use`, which describes how a verb writes its --out, with two additions. The
+/// files by which this program recognises a directory are uploaded last, and messages and
+/// warnings go to standard error.
 objects::OutputUse output_use(objects::OutputUse use);
 
 }  // namespace longhaul::apps

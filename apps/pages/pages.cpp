@@ -32,7 +32,8 @@ std::string bare_name(const std::string& page) {
   return name;
 }
 
-/// Finds every page by its bare name: the pages of the directory, and those beside it.
+/// Finds every page by its bare name: the pages in the directory `docs` and in its
+/// parent.
 std::map<std::string, fs::path> pages_in(const fs::path& docs) {
   std::map<std::string, fs::path> pages;
   for (const fs::path& dir : {docs, docs.parent_path()}) {

@@ -12,14 +12,17 @@ namespace longhaul::apps {
 /// neither is there.
 fs::path shared_files(const std::string& name, const std::string& area);
 
-/// Returns the model directory that a run file's text takes from those that come with the
-/// program, relative to recipes/: "models/llama2-7b"; empty where it takes none.
+/// Returns the directory of the model that a run file's text names, if it is one of the
+/// models that come with the program, relative to recipes/: "models/llama2-7b"; else
+/// empty.
 std::string own_model(const std::string& text);
-/// Returns the text with another path for its own model.
+/// Returns the text with `path` in place of `model`, the directory relative to recipes/
+/// of a model that comes with the program.
 std::string with_own_model(const std::string& text, const std::string& model,
                            const fs::path& path);
-/// Returns the text with the program's own directory for an own model that is not in the
-/// current directory. Throws InputError of `area` where the program has no recipes.
+/// Returns a run file's text. If it names a model that comes with the program and that is
+/// not in the current directory, the text gets the model's path in the program's own
+/// directory. Throws InputError of `area` where the program has no recipes.
 std::string with_own_model_here(const std::string& text, const std::string& area);
 
 }  // namespace longhaul::apps

@@ -16,7 +16,7 @@ struct TextTable {
 };
 
 /// Returns the widths of columns that share `room`. Each column has its natural width
-/// where all fit; else narrow columns keep theirs and the others share what is left.
+/// where all fit; else narrow columns keep this width, and the others share what is left.
 std::vector<size_t> column_widths(const std::vector<size_t>& natural, size_t room);
 
 /// Returns the table as lines of at most `columns` columns of a terminal, with aligned

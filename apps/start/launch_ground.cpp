@@ -21,10 +21,11 @@ namespace longhaul::apps {
 namespace {
 
 constexpr const char* kArea = "launch";
-/// What mpirun and its ranks write in its directory (8.4 MB with 2 ranks), with some to
-/// spare. Where that is not to be had, Open MPI 4.1 hangs or crashes.
+/// The bytes that mpirun and its ranks write in mpirun's directory (8.4 MB with 2 ranks),
+/// with some to spare. With less room Open MPI 4.1 hangs or crashes.
 constexpr off_t kMpirunBytes = 10'000'000;
-/// The largest file that Open MPI makes there and in /dev/shm, with some to spare.
+/// The largest file that Open MPI makes in mpirun's directory and in /dev/shm, with some
+/// to spare.
 constexpr uint64_t kMpirunFileBytes = 16'000'000;
 
 [[noreturn]] void refuse_directory(const fs::path& dir, int error) {
@@ -52,7 +53,7 @@ int try_loopback() {
       ::getsockname(listener.get(), place, &size) != 0) {
     return errno;
   }
-  // A connection on one machine is there at once or not at all.
+  // A connection to the same machine succeeds or fails at once, so no wait is needed.
   const Descriptor caller(
       ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!caller.is_open()) return errno;
@@ -110,10 +111,9 @@ void check_loopback() {
 }
 
 void check_launch_ground(bool over_ssh) {
-  const Environment environment = [](const char* name) { return std::getenv(name); };
-  check_mpirun_user(environment, ::getpwuid(::geteuid()) != nullptr, over_ssh);
+  check_mpirun_user(std::getenv, ::getpwuid(::geteuid()) != nullptr, over_ssh);
   system::need_file_size(kMpirunFileBytes, kArea, "mpirun");
-  check_mpirun_directory(mpirun_directory(environment));
+  check_mpirun_directory(mpirun_directory(std::getenv));
   check_loopback();
 }
 

@@ -12,8 +12,9 @@ using Environment = std::function<const char*(const char*)>;
 /// Returns the directory in which mpirun keeps its sockets and files while it runs.
 fs::path mpirun_directory(const Environment& environment);
 
-/// Throws where mpirun could not make its directory there: ConfigError that says why, or
-/// TemporaryError where only room is missing. Makes an absent directory, as mpirun would.
+/// Throws where mpirun could not make files in `dir`: ConfigError that says why, or
+/// TemporaryError where only room is missing. Makes `dir` where it is absent, as mpirun
+/// would.
 void check_mpirun_directory(const fs::path& dir);
 
 /// Throws ConfigError where a user without an entry in /etc/passwd has no HOME, with
@@ -21,12 +22,12 @@ void check_mpirun_directory(const fs::path& dir);
 /// whether there is an entry.
 void check_mpirun_user(const Environment& environment, bool known, bool over_ssh);
 
-/// Throws ConfigError where this machine cannot reach itself at 127.0.0.1: mpirun and its
-/// ranks talk there.
+/// Throws ConfigError where this machine cannot reach itself at 127.0.0.1, where mpirun
+/// and its ranks talk to each other.
 void check_loopback();
 
-/// Checks all that mpirun needs of this machine, before anything is started. Throws as
-/// the functions above.
+/// Checks all that mpirun needs of this machine, before anything is started. Throws
+/// ConfigError, or TemporaryError where only room is missing.
 void check_launch_ground(bool over_ssh);
 
 }  // namespace longhaul::apps

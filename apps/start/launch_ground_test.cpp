@@ -42,7 +42,7 @@ TEST(LaunchGround, ADirectoryThatCannotBeWrittenIsRefusedWithWhatToDo) {
   EXPECT_EQ(refused_directory(scratch.path()), "");
   EXPECT_EQ(refused_directory(scratch / "new"), "");
   EXPECT_TRUE(fs::is_empty(scratch / "new"));
-  // The check also works for root, because root may write anywhere else.
+  // Root may write anywhere else, but cannot make a directory below a file either.
   write_text_durable(scratch / "file", "x");
   EXPECT_EQ(
       refused_directory(scratch / "file/below"),

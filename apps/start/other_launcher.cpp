@@ -62,7 +62,8 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
   const int ranks = number(environment, "WORLD_SIZE", 1);
   const int tasks = number(environment, "SLURM_NTASKS", 1);
   const bool alone = !elastic && !local && rank <= 0 && ranks <= 1;
-  // Under a supervisor it was longhaul that chose one rank.
+  // A supervisor starts `train` without srun where it wants one rank, so the number of
+  // Slurm's tasks is no sign of a mistake.
   const bool chosen = set("LONGHAUL_SUPERVISOR") || words.empty() || words[0] != "train";
   if (tasks > 1 && alone && !chosen) {
     return fmt::format(

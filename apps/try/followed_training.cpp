@@ -73,7 +73,7 @@ void FollowedTraining::draw() {
   }
   const size_t width = monitor::Terminal::window().width;
   const size_t room = width > figures.size() + 4 ? width - figures.size() - 4 : 0;
-  // A terminal may be gone: the training is not to be left alone for that.
+  // The terminal may be gone. The training must still be followed then.
   std::fputs(
       fmt::format("\r\033[K  {}{}",
                   monitor::sparkline(losses(), std::min(room, kCurveColumns)), figures)

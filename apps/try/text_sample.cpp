@@ -92,7 +92,7 @@ struct Beginning {
   bool whole = true;
 };
 
-/// Reads a text's first bytes, up to a line end where there is one.
+/// Reads the first bytes of a text, up to the end of a line if there is one among them.
 Beginning beginning_of_text(const data::InputFile& input, uint64_t most_bytes) {
   data::StoredFile file(input);
   const std::unique_ptr<data::ByteStream> stream = data::open_bytes(file);
@@ -148,8 +148,8 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
   return out;
 }
 
-/// Returns the beginning of the first line that is not blank, in whole words where there
-/// are any.
+/// Returns the beginning of the first line that is not blank. It ends with a whole word
+/// where the line has one.
 std::string first_words(const std::string& document) {
   const size_t begin = document.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return {};

@@ -35,7 +35,8 @@ constexpr double kMostPasses = 20.0;
 constexpr int kBriefLines = 3;
 /// The share of the time that is kept for the sample and the export.
 constexpr double kEndShare = 0.1;
-/// A command that takes so much longer than everything should take counts as hung.
+/// A command counts as hung after so many times the seconds that everything should take,
+/// and so many more.
 constexpr double kDeadlineFactor = 20.0;
 constexpr double kDeadlineMore = 600.0;
 
@@ -94,8 +95,8 @@ class TryChain {
                                             options_.dir.string()));
   }
 
-  /// Returns the signal that this process got, to be passed on to the command once, so
-  /// that the command ends in order; else 0.
+  /// Returns the signal that this process got, for the command that is running; else 0.
+  /// It is returned only once, so that the command can end in order.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
     return signals_.raised();
@@ -227,8 +228,8 @@ class TryChain {
     const system::Stopwatch watch;
     train_quietly(words, follow);
     const double rate = follow.sequences_per_s();
-    // A start and an end of the program take this long. generate and export take about as
-    // long.
+    // The time besides the steps is what the program needs to start and to end. generate
+    // and export take about as long.
     starting_ = std::max(0.0, watch.seconds() - follow.seconds_of_steps());
     fmt::print("  {:.0f} tokens a second\n", rate * static_cast<double>(kSequence));
     std::error_code ignored;

@@ -125,16 +125,14 @@ void print_machine(const HardwareProfile& profile) {
 /// second of them profiled.
 LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scratch) {
   std::vector<std::string> sets = arguments.sets;
-  for (const std::string& set :
-       {fmt::format("run.dir={}", (scratch / "run").string()), std::string("run.epochs="),
-        std::string("run.stop_after="), fmt::format("run.steps={}", arguments.steps),
-        std::string("run.hardware="), std::string("run.expect="),
-        std::string("run.golden="), std::string("checkpoint.every=0"),
-        std::string("checkpoint.every_minutes=0"), std::string("checkpoint.dir="),
-        std::string("checkpoint.mirror="), std::string("checkpoint.mirror_keep="),
-        std::string("data.validation=[]"), std::string("log.tensorboard=false"),
-        std::string("profile.steps=[]"), std::string("profile.every=2")}) {
-    sets.push_back(set);
+  sets.insert(sets.end(), {"run.dir=" + (scratch / "run").string(),
+                           fmt::format("run.steps={}", arguments.steps)});
+  for (const char* const set :
+       {"run.epochs=", "run.stop_after=", "run.hardware=", "run.expect=", "run.golden=",
+        "checkpoint.every=0", "checkpoint.every_minutes=0", "checkpoint.dir=",
+        "checkpoint.mirror=", "checkpoint.mirror_keep=", "data.validation=[]",
+        "log.tensorboard=false", "profile.steps=[]", "profile.every=2"}) {
+    sets.emplace_back(set);
   }
   return load_run_config(arguments.file, sets);
 }
@@ -159,7 +157,7 @@ measure::StepWork work_of(const RunConfig& config, int64_t world) {
   const DerivedBatch batch = derive_batch(config, world);
   const int64_t ways = config.parallel.tp * config.parallel.pp *
                        (config.parallel.zero > 0 ? batch.dp * config.parallel.cp : 1);
-  // The kernels of attention do the part of the scores that causality leaves.
+  // Attention's kernels compute only the scores that the causal mask leaves.
   return {tokens * flops.products, tokens * (flops.causal - flops.products),
           bytes_of_update(config.precision) *
               static_cast<double>(model.num_parameters()) / static_cast<double>(ways)};
@@ -281,7 +279,8 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
 void bench(const BenchArguments& arguments, const objects::Access& objects,
            const World& world) {
   const World node = comm::split_by_host(*world, "node");
-  // Ranks of a machine share the directory, and each rank has its own place in it.
+  // The ranks of a machine share the parent directory, and each rank makes a directory of
+  // its own in it.
   const ScratchPath scratch = make_scratch(arguments.directory);
   if (!arguments.file.empty()) {
     // All ranks write to the directory of rank 0.

@@ -109,8 +109,8 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options) {
   }
 }
 
-/// Returns 0 where all tensors that both have are within the tolerance, and there are
-/// some.
+/// Compares two models. Returns 0 where they have tensors in common and all of these are
+/// within the tolerance.
 int run_compare(const CompareOptions& options, const objects::Access& objects) {
   const auto first = open(options.first, objects);
   const auto second = open(options.second, objects);

@@ -40,7 +40,8 @@ struct Rates {
   std::vector<optim::RatePoint> points = {};
 };
 
-/// Returns the schedule that goes on from the checkpoint that a start would take.
+/// Returns the rates of a schedule that continues from the checkpoint that a start of
+/// this run would take.
 Rates continued_rates(const RunConfig& config) {
   try {
     const auto found =
@@ -122,8 +123,8 @@ std::string batch_line(const RunConfig& config, const ConfigCall& options) {
                      more ? ", ..." : "");
 }
 
-/// Prints the resolved file; everything else stands in comments, so that the output is a
-/// run file, too.
+/// Prints the resolved settings. Everything else stands in comments, so that the output
+/// is a run file, too.
 void print_text(const LoadedConfig& loaded, const ConfigCall& options,
                 const std::optional<AskedLayout>& layout) {
   const RunConfig& config = loaded.config;

@@ -29,11 +29,13 @@ struct BertCommand {
   int64_t max_predictions = 0;
 };
 
-/// Returns 15 % of the usual lengths, and room above it as the published data has.
+/// Returns how many tokens of a row are predicted: 15 % of the row and a little more, as
+/// in the published data of the usual lengths.
 int64_t usual_predictions(int64_t seq_len) {
   if (seq_len == 128) return 20;
   if (seq_len == 512) return 80;
-  // A longer row is refused.
+  // The bound only keeps the product below from overflowing; such a long row is refused
+  // later.
   seq_len = std::min<int64_t>(seq_len, 1 << 30);
   return std::max<int64_t>(1, (seq_len * 80 + 511) / 512);
 }
@@ -54,19 +56,20 @@ std::string sample(data::ShardReader& reader, const tokenizer::Tokenizer& tokeni
 }
 
 void run_bert(const BertCommand& command, const objects::Access& objects) {
-  // The reader is made first of all, because its process has to be small and to have one
-  // thread.
+  // The reader is made first of all, because it forks a process, which has to be small
+  // and to have one thread.
   data::ShardReader reader;
   data::BuildExamplesOptions options = command.build;
   set_build_options(command.common, options);
-  options.inputs.objects = data::input_objects(objects.store());
+  options.inputs.objects = objects.store();
   options.sentences = command.sentences == "lines" ? data::SentenceRule::Lines
                                                    : data::SentenceRule::Punctuation;
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
-  // An ended build goes on in OUT.building. A whole directory that an ended upload has
-  // left is made again, since a build refuses a place where one stands.
+  // A build that was interrupted goes on in OUT.building. If a directory was built whole
+  // and only its upload was interrupted, it is made again, since a build refuses to
+  // replace one.
   const objects::OutputPlace out(
       command.common.out, objects,
       output_use({.replaces = options.force ? data::kBertRecordName : ""}));

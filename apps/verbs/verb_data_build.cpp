@@ -71,8 +71,7 @@ std::string describe_bad(const std::string& line) {
   return detail.empty() ? text : text + ": " + detail;
 }
 
-/// Returns what the requests to an object store have met so far; nothing where there was
-/// none.
+/// Returns the counts of requests to an object store so far; nothing where none was made.
 std::optional<objects::ObjectCounts> counts_of_objects(const objects::Access& objects) {
   const objects::ObjectCounts counts = objects.store()->counts();
   return counts.requests == 0 ? std::nullopt : std::optional(counts);
@@ -122,7 +121,7 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
 
 void run_build(const BuildCommand& command, const objects::Access& objects) {
   data::BuildOptions options = build_options(command);
-  options.inputs.objects = data::input_objects(objects.store());
+  options.inputs.objects = objects.store();
   const objects::OutputPlace out(
       command.common.out, objects,
       output_use({.replaces = options.force ? data::kStoreRecord : "",

@@ -27,7 +27,7 @@ struct InspectCommand {
   bool json = false;
 };
 
-/// Refuses what was asked for and has no use for this kind of data.
+/// Refuses an option that has no use for the kind of data that was found.
 void check_asked(const InspectCommand& command, const data::InspectOptions& options,
                  const data::DataDescription& data) {
   const std::string kind = data.json["kind"].get<std::string>();
@@ -54,7 +54,7 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
              path, reason);
 }
 
-/// Describes ready ids, or says what speaks against them.
+/// Describes ready ids. Throws InputError, with the reason, where the path holds none.
 data::DataDescription ready_ids(const std::string& path,
                                 const data::InspectOptions& options) {
   try {

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,14 +11,16 @@
 #include "apps/pages/pages.h"
 #include "apps/pages/shared_files.h"
 #include "apps/verbs.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
 #include "longhaul/monitor/terminal_writer.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
 
-/// Returns how many columns a line may have: the window's, else those that COLUMNS names,
-/// else 80.
+/// Returns how many columns a line may have: those of the window, else those that COLUMNS
+/// names, else 80.
 size_t page_columns() {
   if (::isatty(STDOUT_FILENO) == 1) return monitor::Terminal::window().width;
   const char* named = std::getenv("COLUMNS");
@@ -30,34 +31,30 @@ size_t page_columns() {
 /// Returns the words of $PAGER, without a shell; `less -R` where it is not set.
 std::vector<std::string> pager_words() {
   const char* named = std::getenv("PAGER");
-  std::istringstream words(named == nullptr ? "less -R" : named);
-  std::vector<std::string> found;
-  for (std::string word; words >> word;) found.push_back(word);
-  return found;
+  return split_words(named == nullptr ? "less -R" : named);
 }
 
-/// Becomes the pager, with the text as its standard input; returns where that cannot be.
+/// Replaces this process by the pager, with the text as its standard input. Returns where
+/// the pager cannot be started.
 void become_pager(const std::string& text) {
   std::vector<std::string> words = pager_words();
   if (words.empty()) return;
-  const int file = ::memfd_create("page", MFD_CLOEXEC);
-  if (file < 0) return;
-  const bool written = ::write(file, text.data(), text.size()) == ssize_t(text.size()) &&
-                       ::lseek(file, 0, SEEK_SET) == 0;
-  const int input = ::dup(STDIN_FILENO);
-  if (written && ::dup2(file, STDIN_FILENO) == STDIN_FILENO) {
-    // As git sets them: colours pass, and a page that fits the window is printed and
-    // stays. The pages are UTF-8 in any locale.
+  const Descriptor file(::memfd_create("page", MFD_CLOEXEC));
+  if (!file.is_open()) return;
+  const bool written =
+      write_descriptor(file.get(), text) && ::lseek(file.get(), 0, SEEK_SET) == 0;
+  const Descriptor input(::dup(STDIN_FILENO));
+  if (written && ::dup2(file.get(), STDIN_FILENO) == STDIN_FILENO) {
+    // Git sets the same options for less: colours pass, and a page that fits the window
+    // is printed and stays. The pages are UTF-8 in any locale.
     ::setenv("LESS", "FRX", 0);
     ::setenv("LESSCHARSET", "utf-8", 0);
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     ::execvp(arguments[0], arguments.data());
-    ::dup2(input, STDIN_FILENO);
+    ::dup2(input.get(), STDIN_FILENO);
   }
-  ::close(input);
-  ::close(file);
 }
 
 void show_page(const std::string& wanted) {

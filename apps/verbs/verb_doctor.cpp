@@ -86,7 +86,8 @@ doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
 
 int examine_nodes(const DoctorArguments& arguments) {
   const doctor::DoctorOptions options = options_of(arguments);
-  // One rank per node checks the node before ranks begin to communicate and to poll.
+  // One rank of each node checks the node before the ranks communicate, since ranks that
+  // wait keep CPUs busy.
   const comm::Launch launch = comm::detect_launch();
   std::optional<cluster::HealthReport> own;
   if (launch.local_rank == 0) own = cluster::check_node(options.health);

@@ -66,7 +66,8 @@ std::vector<std::string> supervisor_words(const DrillArguments& arguments,
   return cluster::supervise_words(this_program(), command);
 }
 
-/// Throws ConfigError where the job lacks the nodes, before anything is started.
+/// Throws ConfigError, before anything is started, where this job has too few nodes for
+/// the drill.
 void check_job(const DrillArguments& arguments) {
   if (arguments.nodes == 0) {
     if (arguments.spares == 0) return;

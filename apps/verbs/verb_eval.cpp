@@ -124,7 +124,7 @@ void print_text(const EvalFigures& figures, const session::Session& session) {
   }
 }
 
-/// Collective.
+/// Evaluates the model and prints its figures on rank 0. Collective.
 void evaluate(const EvalOptions& options, const objects::Access& objects,
               const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);
@@ -144,7 +144,8 @@ void evaluate(const EvalOptions& options, const objects::Access& objects,
   figures.terms = source->losses();
   figures.result = evaluate_all(options, session, *source);
   figures.weight_bytes = session::most_weight_bytes(session);
-  // Bits per byte needs the text's size, which a store knows.
+  // Bits per byte needs the size of the text that the tokens come from, which only a
+  // token store records.
   const double bytes_per_token = data::bytes_per_token(options.data);
   if (bytes_per_token > 0) {
     figures.bits_per_byte = figures.result.loss() / std::numbers::ln2 / bytes_per_token;

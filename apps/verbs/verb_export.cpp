@@ -29,8 +29,9 @@ struct ExportCall {
   int threads = 0;
 };
 
-/// Tells where an output projection differs from the embedding that it is tied to. Both
-/// are carried as they are, and transformers sees what it saw in the source.
+/// Tells where an output projection differs from the embedding that it is tied to. The
+/// export writes both as they are, so that transformers loads the same as from the
+/// source.
 void tell_tied_head(const checkpoint::WeightsSource& source) {
   try {
     const ModelConfig config = load_model_config(source.config_path());

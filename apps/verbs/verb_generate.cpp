@@ -48,8 +48,8 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-/// Refuses ranks that split data: one text has no work for them. Ranks that have all
-/// experts together each continue the text.
+/// Refuses ranks that split data: a prompt is one sequence, which leaves them no work.
+/// Ranks that only share the experts are allowed; each of them computes the whole text.
 void check_one_sequence(const ParallelSection& parallel, bool has_experts, int ranks) {
   const auto refuse = [&](const std::string& what) {
     fail_config("generate",

@@ -40,8 +40,8 @@ struct LaunchOptions {
   int ranks_per_node = 0;
 };
 
-/// Returns what mpirun hands to workers on other machines: the variables of the run, and
-/// those by which a supervisor's workers know it.
+/// Returns the names of the environment variables that mpirun hands to workers on other
+/// machines: those of the run, and those that a supervisor sets for its workers.
 std::vector<std::string> exported(const std::vector<std::string>& variables) {
   std::set<std::string> names = {"LONGHAUL_RECORD_DIR",   "LONGHAUL_MEMORY_DIR",
                                  "LONGHAUL_SUPERVISOR",   "LONGHAUL_RESTART",
@@ -61,7 +61,7 @@ std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   return words;
 }
 
-/// Open files that mpirun has, by itself and for each rank, with some to spare.
+/// How many open files mpirun needs by itself and for each rank, with some to spare.
 constexpr size_t kMpirunFiles = 28;
 constexpr size_t kRankFiles = 4;
 
@@ -69,8 +69,8 @@ constexpr const char* kNoMpirun =
     "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
     "one rank (-n 1) needs none";
 
-/// Throws where mpirun is absent or would refuse each start anew, since it runs as root
-/// only when told to.
+/// Throws where mpirun is absent or where it would refuse every start: it runs as root
+/// only with an option or variables that allow it.
 void require_mpirun(const LaunchOptions& options) {
   cluster::require_program("mpirun", "launch", kNoMpirun);
   const auto told = [](const std::string& prefix) {

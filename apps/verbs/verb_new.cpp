@@ -94,7 +94,7 @@ MachineFacts machine_facts(int64_t ranks) {
     }
   }
   if (ranks > 0) {
-    // On a CPU the ranks of a machine share its memory.
+    // The ranks share the machine's memory on a CPU, whereas each device has its own.
     if (machine.is_cpu()) machine.memory_bytes /= ranks;
     machine.ranks = ranks;
   }
@@ -107,8 +107,8 @@ MachineFacts machine_facts(int64_t ranks) {
   return machine;
 }
 
-/// Returns "Llama-3-8B" for the directory of this name, its config.json, and a snapshot
-/// of it in a hub's cache.
+/// Returns a model's name by its path: "Llama-3-8B" for the directory of this name, for
+/// the config.json in it, and for a snapshot of the model in a hub's cache.
 std::string name_of_model(const fs::path& model) {
   std::error_code error;
   fs::path dir = fs::absolute(model, error).lexically_normal();
@@ -133,8 +133,8 @@ fs::path free_run_dir(const fs::path& model, const std::string& data) {
   return free;
 }
 
-/// Opens the data as training does. Data that training packs first is checked at that
-/// time.
+/// Opens the data as training does. Data that training has to pack first is checked when
+/// it is packed.
 void check_data(const RunConfig& config, const ModelConfig& model,
                 const std::vector<DataFacts>& facts) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
@@ -166,7 +166,7 @@ void check_data(const RunConfig& config, const ModelConfig& model,
   }
 }
 
-/// Throws InputError where there is not a single sequence.
+/// Throws InputError where the data has less than one sequence.
 void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
   if (sequences_of(facts, config.data.seq_len) > 0) return;
   fail_input("data", "{} holds {}, less than a sequence of {}; name more data",
@@ -183,7 +183,7 @@ NewRunFacts gather_facts(const NewCall& call) {
   facts.has_weights = fs::is_directory(call.model) && has_weights(call.model);
   facts.field = call.field;
   const std::vector<std::string> training = training_data(call.data);
-  // The reader's process is made while this process is small.
+  // The reader forks a process, which is made while this process is small.
   std::optional<data::ShardReader> shards;
   for (const std::string& path : training) {
     if (!shards && data::names_bert_shards(path)) shards.emplace();
@@ -200,8 +200,8 @@ NewRunFacts gather_facts(const NewCall& call) {
     const layout::LayoutDescription layout =
         layout::describe_layout(config, model, machine.ranks);
     const layout::RankCosts costs = layout::LayoutCosts(config, model, layout).of(0);
-    // A save in the background copies the state to host memory, so that training goes on
-    // meanwhile.
+    // A save in the background copies the state to host memory first. So training can go
+    // on while the copy is written.
     return layout::most_bytes(costs) +
            (machine.is_cpu() ? costs.state.masters + costs.state.moments : 0);
   };

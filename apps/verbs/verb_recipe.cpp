@@ -69,12 +69,13 @@ std::string read_recipe(const fs::path& dir, std::string name) {
   return read_text(dir / (name + ".toml"));
 }
 
-/// Prints a recipe whose own model is there where it is printed.
+/// Prints a recipe. If it names a model that comes with the program, the printed path
+/// leads to that model.
 void show_recipe(const std::string& name) {
   fmt::print("{}", with_own_model_here(read_recipe(recipes_dir(), name), kArea));
 }
 
-/// Refuses a path at which there is anything but a file with this text.
+/// Refuses a path at which something exists that is not a file with this text.
 void check_free(const fs::path& path, const std::string& text) {
   if (path.filename().empty() || fs::is_directory(path)) {
     fail_input(kArea, "{} is a directory; name a file, such as {}", path.string(),
@@ -84,12 +85,13 @@ void check_free(const fs::path& path, const std::string& text) {
   refuse_existing(path, kArea);
 }
 
-/// Leaves a file that has this text already.
+/// Writes a file unless a file of this name exists, which has the same text.
 void write_if_new(const fs::path& path, const std::string& text) {
   if (!fs::exists(path)) write_new(path, text, kArea);
 }
 
-/// Writes a recipe and, in models/ beside it, its own model.
+/// Writes a recipe and, in models/ beside it, the model that it names if that one comes
+/// with the program.
 void write_recipe(const std::string& name, const fs::path& out) {
   const fs::path dir = recipes_dir();
   std::string text = read_recipe(dir, name);

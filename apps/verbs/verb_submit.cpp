@@ -43,17 +43,19 @@ struct SubmitCommand {
   cluster::SuperviseCommand run;
   bool dry_run = false;
 
-  // 0 means that the user has not given the value.
+  // For these two numbers 0 means that the user has not given a value.
   SubmitCommand() { batch.signal_seconds = run.nodes = 0; }
 };
 
-/// Enough for most models; used where no save was measured.
+/// The time for a save where none was measured; it is enough for most models.
 constexpr int kSignalSeconds = 300;
-/// When the signal comes, a save may have just begun, which is waited for, and one more
-/// follows. The third allows for a file system that is busier than before.
+/// The time before the limit allows for so many saves. A save that has just begun when
+/// the signal comes is waited for, and one more follows. The third allows for a file
+/// system that is busier than before.
 constexpr double kSavesWithinSignal = 3;
-/// Seconds for the step under way and for the ranks' vote. Slurm may also send the signal
-/// up to a minute early. KillWait, the time after the limit, is not counted on.
+/// Seconds that are added for the step under way and for the ranks' vote. Slurm may also
+/// send the signal up to a minute early. KillWait, the time between the limit and
+/// SIGKILL, is not counted on.
 constexpr double kSignalMargin = 60;
 constexpr double kMostSignalSeconds = 3600;
 
@@ -122,11 +124,8 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
   cluster::BatchJob job = command.batch;
   job.directory = fs::current_path().string();
   for (const std::string& jobs : command.after) {
-    size_t begin = 0;
-    while (begin <= jobs.size()) {
-      const size_t end = std::min(jobs.find_first_of(",:", begin), jobs.size());
-      job.after.push_back(jobs.substr(begin, end - begin));
-      begin = end + 1;
+    for (const std::string_view some : split(jobs, ',')) {
+      for (const std::string_view id : split(some, ':')) job.after.emplace_back(id);
     }
   }
   job.program = this_program();
@@ -166,8 +165,8 @@ Prepared prepare_run(const SubmitCommand& command) {
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);
   }
-  // Errors that would end the start are found now, before the job waits for days in the
-  // queue.
+  // Errors that would end the run's start are reported here, before the job waits for
+  // days in the queue.
   const RunConfig& config = loaded.config;
   checkpoint::refuse_foreign_start(config);
   if (fs::exists(config.model.config)) {
@@ -202,7 +201,8 @@ Prepared prepare_run(const SubmitCommand& command) {
 }
 
 Prepared prepare_verb(const SubmitCommand& command) {
-  // Errors that can be found now are told before the job waits for days in the queue.
+  // Errors in the words of the verb are reported before the job waits for days in the
+  // queue.
   if (const std::string problem = problem_of_outputs(command.words); !problem.empty()) {
     throw InputError("submit", problem);
   }

@@ -55,13 +55,13 @@ struct SuperviseArguments {
 /// Seconds for which a start waits for a run that no node shows: a mount may come late.
 constexpr double kMountSeconds = 60.0;
 
-/// Seconds for which a script's further supervisor waits for the run's directory, and
-/// between two looks.
+/// Seconds for which a supervisor waits for the run's directory, where it is not the
+/// first one of its batch script, and seconds between two looks.
 constexpr double kDirectorySeconds = 600.0;
 constexpr int kDirectoryLookSeconds = 5;
 
 /// Takes the lease where the run's directory is here and can be written; else returns why
-/// it is not.
+/// this is not possible.
 std::variant<system::OwnerLock, std::string> try_again(const fs::path& run_dir) {
   try {
     if (!fs::exists(run_dir / run::kSupervisorLockFile)) return "the file is not there";
@@ -74,9 +74,10 @@ std::variant<system::OwnerLock, std::string> try_again(const fs::path& run_dir) 
   }
 }
 
-/// Takes the run's supervision. Returns nothing where another supervisor has it, or is to
-/// have it: a script whose supervisor had the run must not begin a run in an empty
-/// directory that this node shows in its place.
+/// Takes the run's supervision. Returns nothing where another supervisor has taken it. A
+/// script whose supervisor had the run waits until the directory shows the run, since
+/// this node may show an empty directory in its place, and returns nothing if it never
+/// does.
 std::optional<system::OwnerLock> take_lease(const SuperviseArguments& arguments,
                                             const fs::path& run_dir) {
   if (!arguments.again) {
@@ -99,8 +100,8 @@ std::optional<system::OwnerLock> take_lease(const SuperviseArguments& arguments,
   return std::nullopt;
 }
 
-/// Says why the job goes back to the queue, in its log and as an event. A supervisor that
-/// could make no start has written the event itself.
+/// Says why the job goes back to the queue, in the job's log and as an event of the run.
+/// A supervisor that could make no start has written the event itself.
 void tell_requeue(const fs::path& run_dir, const cluster::RequeueDecision& decision) {
   const std::string text = cluster::describe_reason(decision.why);
   fmt::print("longhaul: requeue: {}\n", text);
@@ -117,7 +118,7 @@ void tell_requeue(const fs::path& run_dir, const cluster::RequeueDecision& decis
   }
 }
 
-/// Gives the job back to the queue. Slurm ends this process for it.
+/// Gives the job back to the queue. Slurm then ends this process.
 int requeue(const SuperviseArguments& arguments, const fs::path& run_dir,
             int64_t checkpoint, const cluster::SlurmJob& job) {
   system::ignore_signals_until_exit();
@@ -140,7 +141,8 @@ int requeue(const SuperviseArguments& arguments, const fs::path& run_dir,
   return 0;
 }
 
-/// Returns what is known of the job's agents; `nodes` are those that the job has now.
+/// Returns the options of the fleet of the job's agents; `nodes` are the nodes that the
+/// job has now.
 cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
                                          const cluster::SlurmJob& job,
                                          const std::vector<std::string>& nodes,
@@ -169,9 +171,9 @@ cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
   return of_fleet;
 }
 
-/// Returns the container of the ranks. Makes the directories into which the run writes:
-/// what is absent cannot be mounted, and what is written inside of the container is lost
-/// with it.
+/// Returns the container of the ranks. First makes the directories into which the run
+/// writes: an absent directory cannot be mounted, and files that ranks write to the
+/// container itself are lost with it.
 cluster::Container ready_container(const cluster::SuperviseCommand& command,
                                    const RunConfig& config, const fs::path& records) {
   if (command.container.empty()) return {};
@@ -179,14 +181,14 @@ cluster::Container ready_container(const cluster::SuperviseCommand& command,
     if (named.use == PathUse::Writes) make_directories_durable(named.path);
   }
   cluster::Container container = container_of_run(command, config);
-  // The agent of each node makes the directory, and reads there the files that ranks
-  // write.
+  // The directory of the ranks' records is mounted, too: the agent of each node makes it
+  // and reads there what the ranks write.
   container.mounts.push_back(records);
   return container;
 }
 
-/// Returns the file of the run's settings. Where this supervisor only goes on with a run,
-/// no person waits to hear that the file is wrong just now.
+/// Returns the file of the run's settings. A supervisor that only goes on with a run may
+/// take the run's own copy, since nobody waits there to mend a file that is wrong.
 std::string settings_of(const SuperviseArguments& arguments, bool goes_on) {
   const cluster::SuperviseCommand& command = arguments.command;
   return settings_file(command.config, command.run_dir, command.sets, goes_on);
@@ -202,8 +204,8 @@ fs::path run_dir_of(const SuperviseArguments& arguments) {
   return load_run_config(settings_of(arguments), command.sets).config.run.dir;
 }
 
-/// Returns whether the run's checkpoints are here, or may be in a mirror: then the run
-/// goes on from there, also where its own directory is gone.
+/// Returns whether the run's checkpoints are here, or may be in a mirror. Either is
+/// enough to go on with the run, even where its directory is gone.
 bool has_checkpoints_of(const SuperviseArguments& arguments, const std::string& run) {
   try {
     const RunConfig config =
@@ -216,8 +218,8 @@ bool has_checkpoints_of(const SuperviseArguments& arguments, const std::string& 
   }
 }
 
-/// Returns why this node cannot supervise the run that an earlier life of the job has
-/// trained; nothing where it can.
+/// Returns why this node cannot supervise the run that the job has trained before it was
+/// requeued; nothing where it can.
 std::optional<std::string> why_not_here(const SuperviseArguments& arguments,
                                         const cluster::SlurmJob& job) {
   if (job.restarts == 0) return std::nullopt;
@@ -234,8 +236,8 @@ std::optional<std::string> why_not_here(const SuperviseArguments& arguments,
                      run, run_dir.string(), job.here);
 }
 
-/// Has another node of the job run this command. Returns its exit code; nothing where no
-/// other node shows the run.
+/// Has another node of the job run this command. Returns that command's exit code;
+/// nothing where no other node shows the run.
 std::optional<int> supervise_elsewhere(const SuperviseArguments& arguments,
                                        const cluster::SlurmJob& job) {
   const system::SignalWatch signals;
@@ -249,21 +251,22 @@ std::optional<int> supervise_elsewhere(const SuperviseArguments& arguments,
                                 [&] { return signals.raised(); });
 }
 
-/// Returns whether another node of the job can do this one's work.
+/// Returns whether another node of the job may supervise the run in place of this node.
 bool may_move(const SuperviseArguments& arguments, const cluster::SlurmJob& job) {
   return arguments.moved_from.empty() && arguments.stands_in.empty() &&
          !arguments.again && !arguments.command.platform_replaces_nodes &&
          job.nodes.size() > 1;
 }
 
-/// Returns an exit code where this node has nothing to supervise: another node has done
-/// it. Throws TemporaryError where no node shows the run that an earlier life of the job
-/// has trained: it does not begin anew by itself.
+/// Returns an exit code where this node does not see the run and another node has
+/// supervised it. Throws TemporaryError where no node sees the run that the job has
+/// trained before it was requeued: it does not begin anew by itself.
 std::optional<int> look_for_run(const SuperviseArguments& arguments,
                                 const cluster::SlurmJob& job) {
   auto problem = why_not_here(arguments, job);
   if (arguments.requeue && !problem) {
-    // The former supervisor of this life has left its lock in the run's directory.
+    // A supervisor has worked for the run since the job started, so its lock must be in
+    // the run's directory.
     const fs::path lock = run_dir_of(arguments) / run::kSupervisorLockFile;
     std::error_code error;
     if (!fs::exists(lock, error))
@@ -289,9 +292,9 @@ std::optional<int> look_for_run(const SuperviseArguments& arguments,
           "begins anew");
 }
 
-/// Takes a lease, and tries another node where this one cannot write what the run needs.
-/// Returns an exit code in place of the lease where another node has done the work, or
-/// another supervisor has the run.
+/// Takes the lease, and tries another node where this one cannot write what the run
+/// needs. Returns an exit code in place of the lease where another node has done the
+/// work, or another supervisor has the run.
 std::variant<system::OwnerLock, int> take_or_move(const SuperviseArguments& arguments,
                                                   const fs::path& run_dir,
                                                   const cluster::SlurmJob& job) {
@@ -318,7 +321,8 @@ int requeue(const SuperviseArguments& arguments, const cluster::SlurmJob& job) {
         load_run_config(settings_of(arguments), arguments.command.sets);
     newest = cluster::newest_checkpoint(checkpoint_dir(loaded.config)).value_or(0);
   } catch (const Error&) {
-    // With a run directory the requeue counts as one without a newer checkpoint.
+    // If the command names the run's directory, settings that cannot be read do not
+    // prevent the requeue. It counts as one without a newer checkpoint.
     if (arguments.command.run_dir.empty()) throw;
   }
   if (told.because.empty() && why_not_here(arguments, job))
@@ -338,8 +342,9 @@ int supervise(const SuperviseArguments& arguments) {
                       "submit, or use longhaul launch on one machine");
   }
   // The lease is taken before anything else, because another supervisor may work for the
-  // run. If the run has begun, the lease also comes before the settings. A node that does
-  // not see the run may not see its settings either, and must not end the job for that.
+  // run. If the run has begun, the lease also comes before the settings are read. A node
+  // that does not see the run may not see its settings either, and must not end the job
+  // for that.
   const bool begun = arguments.again || !arguments.stands_in.empty();
   std::optional<system::OwnerLock> lease;
   if (begun && !command.run_dir.empty()) {
@@ -370,8 +375,8 @@ int supervise(const SuperviseArguments& arguments) {
   return supervise_elsewhere(arguments, *job).value_or(kExitTemporary);
 }
 
-/// Returns those of the job's nodes that have booted. Throws TemporaryError where the job
-/// is asked to end meanwhile: nothing has begun.
+/// Returns those of the job's nodes that have booted. Throws TemporaryError where a
+/// signal asks the job to end before that: nothing has begun.
 std::vector<std::string> await_boot(const cluster::SlurmClient& slurm,
                                     const cluster::SlurmJob& job,
                                     const std::vector<std::string>& nodes,
@@ -407,15 +412,16 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   cluster::StepKiller killer;
   const std::vector<cluster::StepStatus> steps = slurm.query_steps(job.id);
   killer.kill(cluster::steps_named(steps, job, cluster::kWorkerStep));
-  // The old agents are ended when this supervisor's own agents are there. Until then the
-  // old agents could take over if this supervisor were lost as well.
+  // The agents of an earlier supervisor are ended when this supervisor's own agents are
+  // there. Until then the old agents could take over if this supervisor were lost as
+  // well.
   std::vector<std::string> old_agents =
       cluster::steps_named(steps, job, cluster::kAgentStep);
   std::vector<std::string> given = job.nodes;
   if (const auto now = slurm.query_job(job.id)) {
     given = now->nodes;
-    // Slurm sends its signal before the time limit to the batch script, which may be
-    // lost.
+    // Slurm sends its signal before the time limit to the batch script. In these two
+    // cases the script may be lost, so this supervisor watches the time itself.
     if (!arguments.stands_in.empty() || !arguments.moved_from.empty()) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
@@ -446,7 +452,8 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
       killer.kill(
           cluster::steps_named(hasty.query_steps(job.id), job, cluster::kWorkerStep));
     } catch (const TemporaryError&) {
-      // slurmctld is being started again. The agents have killed the workers.
+      // Slurm's controller does not answer, as during its restart. The agents have killed
+      // the workers in any case.
     }
   };
   return run_supervisor(std::move(options), std::move(launcher), fleet, std::move(lease));

@@ -1,15 +1,23 @@
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "apps/inputs/data_places.h"
-#include "apps/mpirun_end.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/run_of_job.h"
@@ -19,6 +27,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/numbers.h"
+#include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
@@ -27,6 +37,7 @@
 #include "longhaul/run/rank_record.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/start_watch.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/start/packed_data.h"
 #include "longhaul/train/trainer.h"
@@ -39,17 +50,120 @@ struct TrainOptions {
   std::vector<std::string> sets;
 };
 
-/// Seconds that a start which was asked to end has to come to where all ranks look.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
+/// A rank whose death made mpirun end the job is gone within this time.
+constexpr double kDeathSeconds = 0.5;
+/// This process ends so many seconds after SIGTERM: SIGKILL comes after one second.
+constexpr double kSaveSeconds = 0.85;
+
+/// Returns the parent of a process that is not dead.
+std::optional<int> parent_of(int pid) {
+  const auto fields = stat_fields(fmt::format("/proc/{}", pid));
+  if (fields.size() < 2 || fields[0] == "Z" || fields[0] == "X") return std::nullopt;
+  return whole_number<int>(fields[1]);
+}
+
+std::vector<int> children_of(int parent) {
+  std::vector<int> found;
+  for (const fs::path& path : paths_in("/proc")) {
+    const std::string name = path.filename().string();
+    const auto pid = whole_number<int>(name);
+    if (pid && parent_of(*pid) == parent) found.push_back(*pid);
+  }
+  return found;
+}
+
+std::string told_to_end() {
+  const std::string left = system::last_words();
+  const bool lost = left.ends_with("again");
+  return fmt::format(
+      "[signal] SIGTERM of mpirun, which was told to end and kills the ranks a second "
+      "later: {}{}",
+      left.empty() ? "before the first step of this start, nothing is lost" : left,
+      lost ? "; start it with longhaul launch, which saves first" : "");
+}
+
+/// Finds out why mpirun sends SIGTERM, which SIGKILL follows one second later: because a
+/// rank of this machine is gone, or because somebody has sent mpirun a signal. In the
+/// latter case the ranks have that second to save. Where it is too short, this process
+/// says so, with the last words of longhaul/system/signals.h, and ends just before it is
+/// killed.
+class MpirunEnd {
+ public:
+  /// Call the constructor when all ranks have started. `say` gets the line, on a thread
+  /// of its own. Only one rank, which speaks for all, has a `say`; on the others it is
+  /// empty.
+  explicit MpirunEnd(std::function<void(const std::string& line)> say);
+  ~MpirunEnd();
+  MpirunEnd(const MpirunEnd&) = delete;
+  MpirunEnd& operator=(const MpirunEnd&) = delete;
+
+  /// Returns, for CommOptions::job_ends, why a wait cannot end; empty while it can.
+  std::string reason() const;
+
+ private:
+  void watch();
+  bool one_is_gone() const;
+
+  std::function<void(const std::string&)> say_;
+  std::vector<int> others_;  ///< processes of the same mpirun on this machine
+  std::atomic<bool> rank_died_ = false;
+  std::mutex mutex_;
+  std::condition_variable ends_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+MpirunEnd::MpirunEnd(std::function<void(const std::string& line)> say)
+    : say_(std::move(say)),
+      others_(children_of(::getppid())),
+      thread_([this] { watch(); }) {}
+
+MpirunEnd::~MpirunEnd() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  ends_.notify_all();
+  thread_.join();
+}
+
+bool MpirunEnd::one_is_gone() const {
+  const int parent = ::getppid();
+  return std::ranges::any_of(others_, [&](int pid) { return parent_of(pid) != parent; });
+}
+
+std::string MpirunEnd::reason() const { return rank_died_ ? mpirun_ends_job() : ""; }
+
+void MpirunEnd::watch() {
+  system::leave_signals_to_main_thread();
+  std::optional<system::Stopwatch> since;
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    if (!since && !mpirun_ends_job().empty()) since.emplace();
+    if (since && !rank_died_ && since->seconds() < kDeathSeconds) {
+      rank_died_ = one_is_gone();
+    }
+    if (since && !rank_died_ && since->seconds() >= kSaveSeconds) {
+      if (say_) say_(told_to_end());
+      ::_exit(kExitTemporary);
+    }
+    ends_.wait_for(lock, kBetweenLooks);
+  }
+}
+
+/// Seconds for which a start goes on after a signal. A start that has not come to its
+/// first step by then ends.
 constexpr double kStartGrace = 5.0;
 
-/// Where a supervisor wants every rank's record; see longhaul/run/rank_record.h.
+/// The variable by which a supervisor says in which directory every rank writes its
+/// record; see longhaul/run/rank_record.h.
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 
-/// Adds a line to the run's log, where the run has begun one. An error here is passed
-/// over: this is no time for another one.
+/// Adds an error to the run's log, if the run has begun one. A failure to write it is
+/// ignored, because the process ends for the first error anyway.
 void add_to_log(const fs::path& log, const std::string& line) {
-  std::error_code ignored;
-  if (!fs::exists(log, ignored)) return;
+  if (!is_seen(log)) return;
   try {
     AppendFile(log).append("error: " + line + "\n");
   } catch (const Error&) {
@@ -67,8 +181,8 @@ void attach_record(comm::Communicator& world) {
       run::RankRecord::create(dir, world.rank(), world.size())));
 }
 
-/// The settings, or what is wrong with them: with several ranks that is said once, which
-/// takes the others.
+/// The settings, or what is wrong with them. With several ranks the error is kept until
+/// the ranks communicate, so that it is said only once.
 struct Settings {
   std::optional<LoadedConfig> loaded;
   std::exception_ptr problem;
@@ -92,7 +206,7 @@ struct Milestones {
   std::function<void()> all_is_saved;
 };
 
-/// Trains with the ranks of one start, and ends them all when one fails.
+/// Trains with the ranks of one start, and ends all ranks when one fails.
 int train_ranks(const Settings& settings, const World& world, data::ShardReader* shards,
                 const Milestones& milestones, const objects::Access& objects) {
   const auto work = [&] {
@@ -133,8 +247,8 @@ int train(const TrainOptions& options, const objects::Access& objects) {
   Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
-  // The reader's process has to be small and to have one thread. One rank of each machine
-  // makes it.
+  // The shard reader forks a process, which has to be small and to have one thread. One
+  // rank of each machine makes it.
   std::unique_ptr<data::ShardReader> shards;
   if (settings.loaded && launch.local_rank == 0 &&
       train::needs_shard_reader(settings.loaded->config)) {
@@ -156,14 +270,14 @@ int train(const TrainOptions& options, const objects::Access& objects) {
     const system::RaisedSignal signal = system::raised_signal();
     return signal.number != 0 && !signal.answered;
   };
-  // The reason is known when all ranks are there. Before that, no operation waits for
-  // long.
+  // The reason that mpirun ends the job is known only when all ranks have started. Before
+  // that, no operation waits for long.
   std::unique_ptr<MpirunEnd> mpirun;
   if (launch.by_mpirun) {
     limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
   }
   const auto world = comm::world(comm::Backend::Auto, limits);
-  // Only the rank that warns asks the file system.
+  // Only rank 0, which prints the warnings, asks the file system.
   if (world->rank() == 0 && settings.loaded) {
     warn_of_places(*settings.loaded);
     const std::string told = warning_of_limits();

@@ -52,7 +52,7 @@ void run_train_tokenizer(const TrainTokenizerCommand& command,
   }
   tokenizer::TrainOptions options = train_options(command);
   data::InputOptions inputs = input_options(command.common);
-  inputs.objects = data::input_objects(objects.store());
+  inputs.objects = objects.store();
   data::DocumentReader documents(std::move(inputs));
   if (!documents.inputs().passed_over().empty()) {
     fmt::print(stderr, "{}\n", documents.inputs().passed_over());

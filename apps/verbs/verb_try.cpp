@@ -38,7 +38,7 @@ void run_try(const TryCall& call, const objects::Access& objects) {
                                  : without_slash(call.out);
   options.seconds = call.seconds;
   data::InputOptions inputs = input_options(call.common);
-  inputs.objects = data::input_objects(objects.store());
+  inputs.objects = objects.store();
   const TextSample sample = take_text(std::move(inputs), kMostBytes);
   run_try_chain(sample, options);
 }

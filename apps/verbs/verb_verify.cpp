@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -42,7 +42,7 @@ uint64_t verify_whole_run(const fs::path& path, const objects::Access& objects) 
 }
 
 void run_verify(const fs::path& path, const objects::Access& objects) {
-  const auto start = std::chrono::steady_clock::now();
+  const system::Stopwatch watch;
   uint64_t bytes = 0;
   std::string what;
   if (!fs::exists(path)) throw InputError("verify", missing_path(path));
@@ -71,10 +71,8 @@ void run_verify(const fs::path& path, const objects::Access& objects) {
                                    "inspect` looks whether a model's directory is "
                                    "complete)");
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("{}: {} read, every hash is right ({:.1f} s)\n",
-             objects.with_addresses(what), human_bytes(bytes), seconds);
+             objects.with_addresses(what), human_bytes(bytes), watch.seconds());
 }
 
 }  // namespace

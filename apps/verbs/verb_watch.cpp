@@ -25,7 +25,8 @@ using monitor::RunFiles;
 using monitor::RunView;
 using monitor::Terminal;
 
-/// Seconds between lines where there is no screen to redraw.
+/// Seconds between two lines of output that is no terminal, whose screen could be
+/// redrawn.
 constexpr double kLineSeconds = 10.0;
 constexpr double kScreenSeconds = 1.0;
 constexpr size_t kPlainWidth = 120;
@@ -93,7 +94,8 @@ int follow_with_lines(const WatchCall& options, RunFiles& run, RunView view) {
     print_once(options, run, view);
     if (options.until_end && view.ended) return exit_code_of(view);
     bool changed = false;
-    // A run at rest changes nothing on the screen. Programs get their line each time.
+    // Without --json, a line is printed only when something has changed. A program that
+    // reads JSON gets a line each time.
     do {
       wait(interval, signals);
       if (signals.raised() != 0) return 0;
@@ -123,7 +125,8 @@ int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
       view = look(run, changed);
     }
   }
-  // The terminal's other page is closed, so its last line is printed here.
+  // The terminal's alternate screen is closed, and what it showed is gone, so a last line
+  // is printed here.
   fmt::print("{}\n", monitor::cut_to_columns(monitor::status_line(view), 400));
   return exit_code;
 }

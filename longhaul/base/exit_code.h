@@ -4,7 +4,8 @@ namespace longhaul {
 
 // The exit codes of a process that has neither succeeded (0) nor failed (1).
 inline constexpr int kExitTemporary = 75;  ///< the command may go on later
-/// This node does not show the run; another node is to be asked. No batch script sees it.
+/// On this node the run's directory is missing, cannot be written, or does not hold the
+/// run; another node is to be asked. No batch script sees this code.
 inline constexpr int kExitNotHere = 76;
 inline constexpr int kExitSuperseded = 77;  ///< another supervisor has taken the run over
 inline constexpr int kExitSettings = 78;    ///< a setting or an input is wrong

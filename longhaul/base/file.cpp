@@ -150,11 +150,10 @@ bool is_seen_file(const fs::path& path) noexcept {
 }
 
 std::vector<fs::path> paths_in(const fs::path& dir) {
-  std::error_code hidden;
+  std::error_code hidden;  // an error of the opening stays unsaid
   std::vector<fs::path> paths;
-  for (fs::directory_iterator entry(dir, hidden), end; !hidden && entry != end;
-       entry.increment(hidden)) {
-    paths.push_back(entry->path());
+  for (const auto& entry : fs::directory_iterator(dir, hidden)) {
+    paths.push_back(entry.path());
   }
   return paths;
 }

@@ -27,7 +27,8 @@ bool is_seen(const fs::path& path) noexcept;
 bool is_seen_directory(const fs::path& path) noexcept;
 bool is_seen_file(const fs::path& path) noexcept;
 
-/// Returns what lies in a directory, in no order; nothing where it cannot be listed.
+/// Returns what lies in a directory, in no order; nothing where it cannot be opened.
+/// Throws filesystem_error where the listing fails after its beginning.
 std::vector<fs::path> paths_in(const fs::path& dir);
 
 /// Removes a file or an empty directory, or all below a path too, where the system lets

@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "tests/support/scratch_directory.h"
@@ -230,6 +232,17 @@ TEST(CopyFileDurable, CopiesEveryByte) {
   write_file(dir / "a", text);
   copy_file_durable(dir / "a", dir / "b");
   EXPECT_EQ(read_text(dir / "b"), text);
+}
+
+TEST(PathsIn, AreWhatLiesInADirectoryThatCanBeOpened) {
+  const TestDirectory dir;
+  write_file(dir / "a", "");
+  fs::create_directory(dir / "b");
+  std::vector<fs::path> paths = paths_in(dir.path());
+  std::ranges::sort(paths);
+  EXPECT_EQ(paths, (std::vector{dir / "a", dir / "b"}));
+  EXPECT_TRUE(paths_in(dir / "absent").empty());
+  EXPECT_TRUE(paths_in(dir / "a").empty());
 }
 
 TEST(File, TheFirstLineIsNothingWhereTheFileIsAbsent) {

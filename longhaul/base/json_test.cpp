@@ -63,6 +63,15 @@ TEST(Json, NumbersThatFitNowhereAreOfNoTypeAndStayAsTheyStood) {
   EXPECT_EQ(json_text(parse_ordered_json(kOddNumbers, "a.json")), kOddNumbers);
 }
 
+TEST(Json, ManyDigitsMakeANumberTooLargeWhoseExponentIsSmall) {
+  for (const size_t digits : {200, 250}) {
+    const std::string text = "[" + std::string(digits, '9') + "e99]";
+    const Json json = parse_json(text, "a.json");
+    EXPECT_EQ(json[0].is_number(), digits == 200);
+    EXPECT_EQ(json_text(json), digits == 200 ? json.dump() : text);
+  }
+}
+
 TEST(Json, TextAroundANumberThatFitsNowhereIsAsDumpWritesIt) {
   const Json odd = parse_json(R"({"b":[1,NaN,{"k\"":"x\n"},[]],"a":{}})", "a.json");
   Json plain = odd;

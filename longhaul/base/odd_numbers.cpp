@@ -58,12 +58,13 @@ bool is_too_long(std::string_view integer) {
 
 /// Returns whether a number is larger than any double.
 bool is_too_large(std::string_view number) {
-  constexpr size_t kMostDigits = 300;    // a number with this many digits fits
-  constexpr size_t kExponentDigits = 3;  // the smallest exponent in doubt has this many
+  // A number fits that has at most these many digits before an exponent, and in it.
+  constexpr size_t kMostDigits = 200;
+  constexpr size_t kExponentDigits = 2;
   const size_t exponent = number.find_first_of("eE");
-  const bool may_be = exponent == std::string_view::npos
-                          ? number.size() > kMostDigits
-                          : number.size() > exponent + kExponentDigits;
+  const bool may_be =
+      number.size() > kMostDigits || (exponent != std::string_view::npos &&
+                                      number.size() > exponent + 1 + kExponentDigits);
   return may_be && is_number(number) &&
          std::isinf(std::strtod(std::string(number).c_str(), nullptr));
 }

@@ -53,6 +53,10 @@ bool is_word_character(char c);
 /// Returns a name for files and jobs: what is no letter, digit, ".", "_" or "-" is "_".
 std::string plain_characters(std::string name);
 
+/// Returns the parts of a text between separators. A part may be empty; a text without a
+/// separator is one part.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
 /// Returns the lines of a text without their ends. The last line may lack its end.
 std::vector<std::string_view> lines_of(std::string_view text);
 

@@ -27,20 +27,7 @@ void for_each_peer(GroupRank group, const F& f) {
   for (int i = 1; i < group.size; ++i) f((group.rank + i) % group.size);
 }
 
-/// `count` elements cut into parts of `length`, one for each rank; later parts may be
-/// shorter or empty.
-struct Parts {
-  /// Cuts `count` elements at multiples of 16 elements.
-  static Parts of(int64_t count, int ranks) {
-    const int64_t each = (count + ranks - 1) / ranks;
-    return {count, (each + layout::kReducePartAlign - 1) / layout::kReducePartAlign *
-                       layout::kReducePartAlign};
-  }
-  int64_t begin(int rank) const { return std::min(count, rank * length); }
-  int64_t size(int rank) const { return begin(rank + 1) - begin(rank); }
-  int64_t count;
-  int64_t length;
-};
+using Parts = layout::BufferParts;
 
 /// The owner's side of a reduction: receives a chunk of this rank's part from every peer
 /// and adds the chunks in rank order. There are two halves of scratch memory, so that one

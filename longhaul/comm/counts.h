@@ -4,21 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "longhaul/layout/sent_bytes.h"
+
 namespace longhaul::comm {
 
-enum class Verb {
-  SendRecv,
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Broadcast,
-  Barrier
-};
-inline constexpr size_t kVerbs = 7;
-
-/// Returns the verb's name in messages: "all_reduce" ...
-const char* verb_name(Verb verb);
+using layout::kVerbs;
+using layout::Verb;
+using layout::verb_name;
 
 struct VerbCount {
   int64_t calls = 0;

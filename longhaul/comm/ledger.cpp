@@ -2,16 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 namespace longhaul::comm {
-
-const char* verb_name(Verb verb) {
-  constexpr std::array<const char*, kVerbs> kNames = {
-      "send_recv",  "all_reduce", "all_gather", "reduce_scatter",
-      "all_to_all", "broadcast",  "barrier"};
-  return kNames.at(static_cast<size_t>(verb));
-}
 
 void Ledger::attach(std::shared_ptr<run::RankRecord> record) {
   record_ = std::move(record);

@@ -9,7 +9,7 @@ namespace longhaul::cuda {
 /// Returns NCCL and the CUDA runtime, for groups of CUDA devices. Throws ConfigError if
 /// the library of NCCL cannot be loaded.
 ///
-/// State: this API has run with one rank, never on several GPUs. The code that uses it is
+/// This API has been run with one rank, never on several GPUs. The code that uses it is
 /// tested with fakes.
 ///
 /// Groups of devices differ from groups of host memory. NCCL adds sums in an order of its

@@ -68,8 +68,8 @@ TEST_F(Nccl, CollectivesOfOneRankGiveBackWhatTheyWereGiven) {
 }
 
 TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
-  // The work takes so long that a collective which does not wait would read the old
-  // values.
+  // The kernels before the all-gather take so long that a collective which did not wait
+  // for them would read the old values.
   at::Tensor x = values(at::kFloat).repeat({20000});
   const at::Tensor out = at::zeros_like(x);
   for (int i = 0; i < 20; ++i) x = x * 1.0F + 1.0F;

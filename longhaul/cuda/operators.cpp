@@ -28,7 +28,7 @@ at::Tensor scratch(int64_t count, at::ScalarType type, at::Device device) {
   return at::empty({count}, at::TensorOptions(type).device(device));
 }
 
-/// Runs the kernels of implement_by_kernels.
+/// Runs a kernel in the current stream of its device, for implement_by_kernels.
 struct OnStream {
   template <typename Kernel>
   static void run(const Kernel& kernel, at::Device device) {
@@ -40,7 +40,8 @@ struct OnStream {
   }
 };
 
-/// Runs the updates of implement_updates.
+/// Runs the optimizers' updates in the current stream of their device, for
+/// implement_updates.
 struct Updates {
   static void adamw(const optim::AdamWRange& range, const optim::AdamWScalars& s,
                     int64_t update, at::Device device) {

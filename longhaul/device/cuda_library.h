@@ -11,7 +11,7 @@ namespace longhaul::device {
 // of their own, which needs the CUDA form of LibTorch, so that one program serves both
 // forms of LibTorch.
 
-/// The library's Kind, or the reason why there is none.
+/// The library's Kind, or the reason why there is no library.
 struct CudaLibrary {
   const Kind* kind = nullptr;
   std::string obstacle;  ///< why there is no library; empty where there is one

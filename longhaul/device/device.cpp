@@ -70,8 +70,9 @@ at::Tensor bytes_at(const void* data, size_t bytes, at::Device device) {
                        at::TensorOptions(device).dtype(at::kByte));
 }
 
-/// Returns copies by LibTorch's copy_, which waits for pageable memory in both
-/// directions.
+/// Returns the functions that copy between the host and the device. They use LibTorch's
+/// copy_, which waits for the copy in both directions, since the host's memory is
+/// pageable.
 comm::DeviceCopies copies_of(at::Device device) {
   return {[device](void* host, const void* from, size_t bytes) {
             bytes_at(host, bytes, at::kCPU).copy_(bytes_at(from, bytes, device));
@@ -192,8 +193,8 @@ std::optional<Memory> memory(at::Device device) {
 
 namespace {
 
-/// Returns one of the counts of the bytes that tensors have on the device; 0 where nobody
-/// counts them.
+/// Returns one of the allocator's counts of the bytes that tensors have on the device; 0
+/// where no allocator counts them.
 int64_t count_of_bytes(at::Device device, int64_t c10::CachingAllocator::Stat::* count) {
   c10::DeviceAllocator* const allocator = allocator_of(device);
   if (allocator == nullptr || !allocator->initialized()) return 0;

@@ -45,15 +45,15 @@ std::string unused_gpus();
 std::unique_ptr<comm::Communicator> group_for(at::Device device,
                                               comm::Communicator& host);
 
-/// Describes who adds up sums over the ranks of tensors of the device, for the numerics
-/// fingerprint.
+/// Describes what adds up tensors of the device over the ranks (the device's collectives
+/// or the host), for the numerics fingerprint.
 std::string describe_sums(at::Device device, const comm::Communicator& world);
 
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
 
 /// Waits until the device has come to the mark. Calls `look` now and then; `look` throws
-/// where there is nothing to wait for any more.
+/// where the wait is to end because the device cannot come to the mark.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 
 /// The bytes of a device's memory: the bytes that are free now, and all bytes.

@@ -21,8 +21,8 @@ class Kind {
   virtual std::string name(at::DeviceIndex index) const = 0;
   /// Throws ConfigError where the program's kernels cannot run on the device.
   virtual void check(at::DeviceIndex /*index*/) const {}
-  /// Returns the collectives for the device's memory, null where it has none. Throws
-  /// ConfigError where they cannot be loaded.
+  /// Returns the collectives that work on the device's memory; null where the device has
+  /// none. Throws ConfigError where they cannot be loaded.
   virtual std::shared_ptr<comm::DeviceApi> collectives() const { return nullptr; }
 };
 

@@ -23,7 +23,7 @@ namespace longhaul::device {
 namespace {
 
 constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
-/// The name of a device whose library registers none.
+/// The name that a device gets whose library registers no name.
 constexpr const char* kUnnamed = "plugin";
 
 /// The plug-in of the process.

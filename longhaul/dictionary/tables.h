@@ -8,7 +8,7 @@
 
 namespace longhaul::dictionary {
 
-// Reasons that several tables give.
+// Reasons why longhaul has no key for a name; several tables give them.
 inline constexpr std::string_view kKernels = "run.fused is the only setting of kernels";
 inline constexpr std::string_view kStarts =
     "ranks and addresses come from srun or mpirun";

@@ -1,4 +1,4 @@
-// The words that other systems have for the values of settings, and for sections.
+// This file has the words that other systems use for values of settings and for sections.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

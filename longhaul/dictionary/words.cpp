@@ -51,7 +51,7 @@ std::vector<std::string> as_list(std::string_view keys) {
 
 Meaning meaning_of_word(const OtherWord& word) {
   Meaning meaning{word.carry, as_list(word.keys), std::string(word.note)};
-  // Several keys take a value together, in some other form.
+  // Where a name stands for several keys, none of them takes the value as it is.
   if (meaning.carry == Carry::Copy && meaning.keys.size() > 1)
     meaning.carry = Carry::Rule;
   if (meaning.carry == Carry::Rule && meaning.keys.empty()) {
@@ -65,8 +65,8 @@ bool same_keys(const Meaning& a, const Meaning& b) {
   return a.carry == b.carry && a.keys == b.keys;
 }
 
-/// Returns what the words have in common, or nothing where they disagree. A system
-/// without a key for a name is no witness against those that have one.
+/// Returns the meaning on which the words agree, or nothing where they disagree. A word
+/// without a key does not count against words that have one.
 std::optional<Meaning> agreed(const std::vector<const OtherWord*>& words) {
   std::optional<Meaning> found;
   for (const OtherWord* word : words) {
@@ -108,7 +108,8 @@ std::optional<Meaning> meaning_elsewhere(std::string_view name) {
   if (auto meaning = agreed(words_that([&](const auto& one) { return one == name; }))) {
     return meaning;
   }
-  // "steps" alone may mean much; "keep_latest_k" is "checkpoint.keep_latest_k".
+  // A short name such as "steps" may mean much. A name like "keep_latest_k" is also
+  // looked for in sections, as "checkpoint.keep_latest_k".
   if (name.find('_') != std::string_view::npos) {
     const std::string end = "." + std::string(name);
     const auto words = words_that([&](const auto& one) { return one.ends_with(end); });
@@ -117,7 +118,8 @@ std::optional<Meaning> meaning_elsewhere(std::string_view name) {
   return std::nullopt;
 }
 
-/// Returns what a name means that matches a system's name with *.
+/// Returns the meaning of a name that matches a pattern: a name with * in a trainer's
+/// entries.
 std::optional<Meaning> meaning_by_pattern(std::string_view name) {
   for (const SystemWords& trainer : kTrainers) {
     if (const OtherWord* word = find_word(trainer.system, name)) {
@@ -163,13 +165,14 @@ std::optional<Meaning> meaning_of(std::string_view name, std::string_view sectio
   const std::string full = section.empty() ? "" : fmt::format("{}.{}", section, name);
   const auto words = words_that([&](const auto& one) { return one == full; });
   if (auto meaning = agreed(words)) {
-    // Where both name the same keys, what is common says more.
+    // If the entry of Common names the same keys, it is taken, since its note says more.
     return common && common->keys == meaning->keys ? common : meaning;
   }
   if (common) return common;
   if (auto meaning = meaning_among_ours(name, ours)) return meaning;
   if (auto meaning = meaning_elsewhere(name)) return meaning;
-  // "train_module.rank_microbatch_size"; "profiler.steps" alone would mean other steps.
+  // The last part of a name with sections is looked up alone if it is clear enough: that
+  // of "train_module.rank_microbatch_size" is, and that of "profiler.steps" is not.
   const std::string_view last = name.substr(name.rfind('.') + 1);
   const bool tells = last.find('_') != std::string_view::npos || last == "lr";
   return tells && last != name ? meaning_of(last, "", ours) : std::nullopt;

@@ -61,8 +61,8 @@ std::string word_name(std::string_view flag);
 
 /// What longhaul has for a name that it does not know itself.
 struct Meaning {
-  /// Copy: one of the keys is meant and takes the value as it is. Rule: the keys say it,
-  /// in another form. None: there is no key.
+  /// Copy: one of the keys is meant and takes the value as it is. Rule: the keys express
+  /// the value in another form. None: there is no key.
   Carry carry = Carry::None;
   std::vector<std::string> keys;
   std::string note;  ///< how the keys follow from the value, or why there is none
@@ -75,8 +75,9 @@ struct Meaning {
 std::optional<Meaning> meaning_of(std::string_view name, std::string_view section,
                                   std::span<const std::string> ours);
 
-/// Does the same, and takes a mistyped name for the nearest one that stands for a single
-/// key, and a name of no entry for one that matches an entry with *.
+/// Returns what a name means, as meaning_of() does, also for a name that no entry has. A
+/// mistyped name is taken for the nearest name that stands for a single key, and another
+/// one for an entry with * that it matches.
 std::optional<Meaning> meaning_of_mistyped(std::string_view name,
                                            std::string_view section,
                                            std::span<const std::string> ours);

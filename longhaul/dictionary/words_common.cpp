@@ -1,4 +1,5 @@
-// Several trainers have these names, which a newcomer types into a run file or as a flag.
+// This file has names that several trainers use for settings. A newcomer types them into
+// a run file or as a flag.
 #include "longhaul/dictionary/tables.h"
 
 namespace longhaul::dictionary {
@@ -34,11 +35,11 @@ constexpr std::string_view kAlone =
     "a run file stands alone, and --set section.key=value changes a key of it";
 
 constexpr OtherWord kCommon[] = {
-    // These say the length and the batch.
+    // The names here set the length of a run and the size of a batch.
     {"steps max_steps num_steps n_steps train_steps training_steps train_iters max_iters "
      "num_iterations num_training_steps max_train_steps",
      Copy, "run.steps"},
-    // "steps" and "interval" alone would mean the length of the run.
+    // Without their section, "steps" and "interval" would mean the length of the run.
     {"log.steps log.interval log.freq log.frequency", Copy, "log.every"},
     {"checkpoint.steps checkpoint.freq checkpoint.frequency", Copy, "checkpoint.every"},
     {"validation.interval validation.frequency", Copy, "validation.every"},
@@ -72,7 +73,7 @@ constexpr OtherWord kCommon[] = {
     {"rampup_batch_size batch_size_warmup", None, "",
      "the batch has one size from the first step on"},
 
-    // These say the rate.
+    // The names here set the learning rate and its schedule.
     {"learning_rate max_lr peak_lr", Copy, "optimizer.lr"},
     {"min_learning_rate eta_min min_decay_lr", Copy, "schedule.min_lr"},
     {"min_lr_ratio min_lr_rate min_lr_factor lr_min lr_min_ratio cosine_min_lr_ratio "
@@ -95,7 +96,7 @@ constexpr OtherWord kCommon[] = {
     {"t_max", Rule, "schedule.horizon", "the step at which the rate's decay ends"},
     {"num_cycles lr_power", None, "", "a schedule has neither restarts nor powers"},
 
-    // These say the update.
+    // The names here set the optimizer and its update.
     {"optim optimizer optimizer_name optimizer_type", Rule, "optimizer.kind",
      "adamw or lamb"},
     {"optimizer.type", Rule, "optimizer.kind", "adamw or lamb"},
@@ -121,7 +122,7 @@ constexpr OtherWord kCommon[] = {
      "optimizer.groups",
      "by names, as optimizer.groups = [{ match = \"embed\", frozen = true }]"},
 
-    // These say the run.
+    // The names here set where a run lies and how it starts.
     {"out output output_dir out_dir run_dir work_dir exp_dir default_root_dir "
      "dump_folder",
      Copy, "run.dir"},
@@ -138,7 +139,7 @@ constexpr OtherWord kCommon[] = {
     {"deterministic_mode full_determinism use_deterministic_algorithms", Copy,
      "run.deterministic"},
 
-    // These say the model.
+    // The names here set the model.
     {"model model_name_or_path model_name pretrained_model_name_or_path base_model "
      "model_id hf_model hf_assets_path",
      Rule, "model.config init.weights", kTwoModels},
@@ -171,7 +172,7 @@ constexpr OtherWord kCommon[] = {
     {"trust_remote_code", None, "", "no code of a model's directory runs"},
     {"use_cache", None, "", "training keeps no keys and values"},
 
-    // Mixtures of experts.
+    // The names here set mixtures of experts.
     {"num_experts num_local_experts num_moe_experts moe_num_experts n_routed_experts "
      "num_experts_per_tok num_experts_per_token experts_per_token moe_router_topk "
      "moe_top_k moe_topk moe_intermediate_size moe_ffn_hidden_size norm_topk_prob "
@@ -222,7 +223,7 @@ constexpr OtherWord kCommon[] = {
      "config.json says what a mixture of experts is, [experts] how its loads are "
      "balanced, and parallel.ep over which ranks it lies"},
 
-    // These say the data.
+    // The names here set the data.
     {"data data_path train_data train_data_path train_file train_files", Copy,
      "data.train"},
     {"dataset dataset_name dataset_path dataset_dir dataset_folder datasets data_dir "
@@ -270,7 +271,7 @@ constexpr OtherWord kCommon[] = {
     {"streaming use_fast_tokenizer keep_linebreaks overwrite_cache", None, "",
      kTokenizerOfData},
 
-    // Number formats.
+    // The names here set number formats.
     {"dtype precision torch_dtype bf16 bfloat16 mixed_precision amp use_amp autocast "
      "model_dtype "
      "param_dtype compute_dtype matmul_dtype mixed_precision_param precision.mixed",
@@ -300,7 +301,7 @@ constexpr OtherWord kCommon[] = {
      None, "", kNoTuning},
     {"neftune_noise_alpha", None, "", "embeddings get no noise"},
 
-    // These say the layout.
+    // The names here set the parallel layout.
     {"tensor_model_parallel_size tensor_parallel_size tensor_parallel_degree "
      "tensor_parallel tp_size tp_degree",
      Copy, "parallel.tp"},
@@ -361,7 +362,7 @@ constexpr OtherWord kCommon[] = {
      "rdzv_backend rdzv_endpoint",
      None, "", kLauncher},
 
-    // These say memory and speed.
+    // The names here set memory and speed.
     {"gradient_checkpointing enable_gradient_checkpointing grad_checkpointing "
      "activation_checkpointing activation_checkpoint activations_checkpoint_granularity "
      "recompute_activations recompute_granularity recompute_layer recompute_block "
@@ -374,7 +375,7 @@ constexpr OtherWord kCommon[] = {
      "no cache is emptied between steps"},
     {"low_cpu_mem_usage device_map", None, "", kOwnPart},
 
-    // Checkpoints.
+    // The names here set checkpoints.
     {"save_steps save_interval save_every save_freq save_every_n_steps "
      "every_n_train_steps checkpoint_interval checkpointing_steps checkpoint_every "
      "ckpt_interval",
@@ -400,7 +401,7 @@ constexpr OtherWord kCommon[] = {
     {"ignore_data_skip", None, "", "a resume goes on in the data where it was"},
     {"push_to_hub hub_* cache_dir model_revision use_auth_token", None, "", kHub},
 
-    // Logs and validation.
+    // The names here set logs and validation.
     {"logging_steps logging_interval log_interval log_freq log_steps log_every "
      "log_every_n_steps print_every print_freq",
      Copy, "log.every"},
@@ -432,7 +433,7 @@ constexpr OtherWord kCommon[] = {
     {"profile profiler profiling enable_profiling use_profiler", Rule, "profile.steps",
      "the steps whose timeline is written, as profile.steps = [10]"},
 
-    // Failures.
+    // The names here set what happens after failures.
     {"comm_timeout nccl_timeout dist_timeout distributed_timeout ddp_timeout timeout "
      "distributed_timeout_minutes",
      Rule, "resilience.comm_timeout_s", "seconds"},

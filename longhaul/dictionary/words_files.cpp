@@ -1,4 +1,5 @@
-// Systems whose settings are files: torchtitan, nanotron and axolotl.
+// This file has the names of settings in torchtitan, nanotron and axolotl, whose settings
+// are files.
 #include "longhaul/dictionary/tables.h"
 
 namespace longhaul::dictionary {

@@ -1,4 +1,5 @@
-// Systems A to D of docs/migrating.md, and the variables that their scripts read.
+// This file has the names of settings in the systems A to D of docs/migrating.md, and the
+// environment variables that their scripts read.
 #include "longhaul/dictionary/tables.h"
 
 namespace longhaul::dictionary {

@@ -1,4 +1,5 @@
-// System E of docs/migrating.md, and Megatron-LM.
+// This file has the names of settings in system E of docs/migrating.md and in
+// Megatron-LM.
 #include "longhaul/dictionary/tables.h"
 
 namespace longhaul::dictionary {

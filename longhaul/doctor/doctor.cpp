@@ -23,7 +23,8 @@ using cluster::HealthCheck;
 using cluster::HealthReport;
 
 constexpr const char* kProgram = "/proc/self/exe";
-/// Machines of one kind differ a little in the memory that their firmware keeps.
+/// The share by which a node's memory may be below the median: machines of one kind
+/// differ a little in the memory that their firmware keeps.
 constexpr double kMemoryTolerance = 0.1;
 
 /// What one node says of itself. One rank of each node sends it to the other nodes.
@@ -78,7 +79,8 @@ HealthCheck named(std::string name, HealthCheck check = {}) {
   return check;
 }
 
-/// Fails where a node has another value than most nodes; `advice` ends the line.
+/// Returns a check that fails where a node has another value than most nodes. `advice`
+/// ends the check's line.
 HealthCheck all_alike(const std::string& name, const std::vector<std::string>& nodes,
                       const std::vector<std::string>& values, const std::string& advice) {
   std::map<std::string, int> counts;
@@ -120,7 +122,7 @@ HealthCheck check_memories(const std::vector<std::string>& nodes,
   return named("memory", std::move(check));
 }
 
-/// Adds what the nodes' facts say of each other.
+/// Adds checks that compare the facts of all nodes.
 void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>& facts,
              std::vector<HealthCheck>& together) {
   const auto alike = [&](const char* name, const char* advice, const auto& value) {
@@ -167,7 +169,8 @@ HealthCheck slowest(comm::Communicator& world, const HealthCheck& mine) {
   return worst;
 }
 
-/// Tries a group of each axis of the run. Collective over `world`.
+/// Runs an all-reduce in the groups of each axis of the run's layout. Collective over
+/// `world`.
 void try_axes(const std::shared_ptr<comm::Communicator>& world,
               const DoctorOptions& options, std::vector<HealthCheck>& together) {
   const ParallelSection& wanted = *options.parallel;
@@ -191,13 +194,13 @@ void try_axes(const std::shared_ptr<comm::Communicator>& world,
   }
 }
 
-/// Tries groups within nodes, between nodes and along axes. `leaders` is null on a rank
-/// that leads no node. Collective over `world`.
+/// Runs all-reduces in groups within nodes, between nodes and along the layout's axes.
+/// `leaders` is null on a rank that leads no node. Collective over `world`.
 void try_groups(const std::shared_ptr<comm::Communicator>& world,
                 comm::Communicator& node, NodeLeaders* leaders, bool several_nodes,
                 const DoctorOptions& options, std::vector<HealthCheck>& together) {
   if (world->size() == 1) return;
-  // A node with one rank has no group inside.
+  // A node with a single rank has nothing to exchange inside the node.
   const bool several_inside = world->any(node.size() > 1);
   if (several_inside) {
     HealthCheck inside = named("inside a node");

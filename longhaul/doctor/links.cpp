@@ -68,8 +68,9 @@ fs::path file_of(const fs::path& folder, int node) {
   return folder / fmt::format("node_{}", node);
 }
 
-/// Waits until the file of another node is there whole. Returns "", or what is wrong when
-/// the time is over. The old version may be there for a while, a part of a file never.
+/// Waits until this node sees the whole file of another node. Returns "", or what is
+/// wrong when the time is over. The old version may be seen for a while, but never a part
+/// of a file.
 std::string look(const fs::path& folder, int writer, int version, uint64_t nonce,
                  double seconds) {
   const std::string wanted = content(writer, version, nonce);
@@ -222,7 +223,7 @@ HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
                              bool quick) {
   const int64_t count = (int64_t{quick ? 4 : 64} << 20) / int64_t{sizeof(float)};
   const int size = group.size();
-  // A known number per place, times the rank + 1: fp32 holds the sums exactly.
+  // Each element is a known number times the rank + 1, so fp32 holds the sums exactly.
   const auto factor = [](int64_t place) { return static_cast<float>(place % 7 + 1); };
   std::vector<float> values(static_cast<size_t>(count));
   const double sum = 0.5 * size * (size + 1.0);

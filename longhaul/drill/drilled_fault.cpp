@@ -34,7 +34,7 @@ std::vector<DrillFault> faults_of_one_machine() {
 std::vector<DrillFault> faults_of_nodes(bool with_spares) {
   std::vector<DrillFault> faults = faults_of_one_machine();
   faults.push_back(DrillFault::KillNode);
-  // Without a spare the job would go back to the queue.
+  // MarkUnhealthy takes a node away. Without a spare the job would go back to the queue.
   if (with_spares) faults.push_back(DrillFault::MarkUnhealthy);
   return faults;
 }

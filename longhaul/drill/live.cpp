@@ -22,14 +22,15 @@ namespace longhaul::drill {
 namespace {
 
 constexpr double kLiveLookSeconds = 0.05;
-/// Time from the verdict to the next step: for a start, reading a checkpoint, a requeue.
+/// Seconds from the supervisor's verdict about a fault to the next new step. They allow
+/// for a start, for reading a checkpoint, and for a requeue.
 constexpr double kRestartSeconds = 600.0;
 
 fs::path run_directory(const fs::path& named) {
   return fs::is_regular_file(named) ? load_run_config(named).config.run.dir : named;
 }
 
-/// The run and the rank that are about to be hit.
+/// The run and the rank into which the fault is injected.
 struct Target {
   run::RunStatus status;
   run::RunStatus::Rank rank;
@@ -147,8 +148,8 @@ bool is_agreed() {
   return answer == "yes";
 }
 
-/// Prints events as they come, until the run has come back, cannot come back, or the time
-/// is over.
+/// Prints events as they come. Ends when the run has come back or cannot come back, or
+/// when the time is over.
 Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_seconds,
                 bool tell) {
   size_t told = before.events;
@@ -233,7 +234,7 @@ int drill_live_run(const LiveDrillOptions& options) {
       fmt::print("nothing was done\n");
       return 1;
     }
-    // The run may have been started again while the person thought.
+    // The run may have been started again before the person answered.
     target = find_target(run, options);
   }
   const BeforeFault before = before_fault(run);

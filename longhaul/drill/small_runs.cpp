@@ -258,7 +258,8 @@ class Drill {
     if (fault == DrillFault::KillNode) start_again_if_killed(run);
   }
 
-  /// Does the work of the batch script where the supervisor was killed with its node.
+  /// Starts the supervisor again where it was killed with its node, as the batch script
+  /// of a real run does.
   static void start_again_if_killed(SmallRun& run) {
     const system::Stopwatch watch;
     while (watch.seconds() < kDeathSeconds && !run.exit_code())

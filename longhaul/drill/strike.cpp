@@ -101,7 +101,7 @@ void kill_node_here(const fs::path& run_dir, const cluster::NodeDirectories& dir
   kill_supervisor_here(run_dir);
 }
 
-/// Returns the command line of a job step that carries out the order on a node.
+/// Returns the command line of a job step that carries out `order` on `node`.
 std::vector<std::string> step_words(const fs::path& run_dir, const std::string& node,
                                     const StrikeHere& order) {
   return {"srun",
@@ -153,7 +153,7 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
   }
 }
 
-/// Leaves the node out, in the file that supervisors read before each start.
+/// Adds the node to the file of excluded nodes, which supervisors read before each start.
 void mark(const fs::path& run_dir, const std::string& node) {
   const fs::path path = run_dir / run::kExcludedNodesFile;
   std::vector<cluster::ExcludedNode> nodes = cluster::read_excluded(path);
@@ -200,7 +200,8 @@ void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fa
                        {DrillFault::KillWorker, one.rank, one.process, status.job});
         struck = true;
       } catch (const TemporaryError&) {
-        // If a worker was struck before, the supervisor has ended this one.
+        // An earlier worker was struck already, so the supervisor may have ended this
+        // one.
         if (!struck) throw;
       }
     }

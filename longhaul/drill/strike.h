@@ -13,11 +13,12 @@ namespace longhaul::drill {
 /// read. `rank` names the worker, or the node by one of its ranks. On another node of a
 /// Slurm job a job step of its own does it (srun --overlap).
 ///
-/// No signal is sent to a process number alone: the process must keep the rank's record,
-/// must have begun before the record, and must be called "longhaul rank N".
+/// No signal is sent to a process by its number alone: the process must keep the rank's
+/// record, must have begun before the record, and must be called "longhaul rank N".
 ///
 /// Throws InputError where there is no such rank or the rank cannot be reached from here;
-/// TemporaryError where the rank is gone meanwhile or srun does not answer.
+/// TemporaryError where the rank has ended since status.json was written or srun does not
+/// answer.
 void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fault,
             int64_t rank);
 

@@ -36,7 +36,8 @@ class ConfigFields {
   double eps(std::string_view key, std::optional<double> absent = {}) const;
   /// Returns a probability of dropout, at least 0 and below 1.
   double dropout(std::string_view key, double absent) const;
-  /// Returns the standard deviation of the first weights, 0.02 where the file has none.
+  /// Returns the field initializer_range, the standard deviation of initial weights, or
+  /// 0.02 if the field is absent.
   double initializer_range() const;
   /// Returns the list of the layers' kinds, or null if the field is absent or null.
   /// Throws InputError unless the list has as many names as there are layers.
@@ -44,9 +45,10 @@ class ConfigFields {
   /// Returns the token id, or the list of token ids; empty when the field is absent.
   std::vector<int64_t> token_ids(std::string_view key) const;
 
-  /// Returns the field's name with the name of its object.
+  /// Returns the name of the field with its prefix, such as "rope_scaling.factor".
   std::string name(std::string_view key) const { return prefix_ + std::string(key); }
-  /// Returns "= 3" for a message, or the number that an absent field stands for.
+  /// Returns a part of a message: "= 3", or the words "is absent and stands for 3" if the
+  /// file lacks the field.
   std::string valued(std::string_view key, int64_t value) const;
   /// Throws InputError "FILE: FIELD problem"; the problem is formatted as by fmt::format.
   template <class... Args>

@@ -147,7 +147,6 @@ Family decoder_family(const std::string& model_type, const std::string& about,
           [of](const ConfigFields& fields, ModelConfig& config) {
             read_decoder(of, fields, config);
           },
-          describe,
           of.tokenizer};
 }
 

@@ -34,10 +34,10 @@ namespace families {
 
 /// The values that a family's class in transformers takes for absent fields.
 struct AbsentFields {
-  /// Nothing if an absent field means what null means: as many heads as query heads.
+  /// Empty if an absent field means the same as null: as many key heads as query heads.
   std::optional<int64_t> num_key_value_heads = {};
-  /// Nothing if an absent field means what null means: the hidden width over the query
-  /// heads.
+  /// Empty if an absent field means the same as null: the hidden width divided by the
+  /// number of query heads.
   std::optional<int64_t> head_dim = {};
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id = {};
@@ -61,15 +61,16 @@ struct DecoderFields {
   bool kinds_of_layers = false;
   /// partial_rotary_factor may be below 1.
   bool parts_of_heads = false;
-  /// Returns the rotation of every layer of Llama's network; empty: read_rope.
+  /// Returns the rotation of every layer of Llama's network. If the function is empty,
+  /// read_rope is called instead.
   std::function<RopeConfig(const ConfigFields& fields)> rotation = {};
   /// Reads and checks the fields that are the family's own, and changes Llama's network
   /// where the family's differs.
   std::function<void(const ConfigFields& fields, Network& network)> change;
 };
 
-/// Returns a family of decoders: Llama's network of config.json's sizes, with the
-/// family's changes.
+/// Returns a family of decoders, whose network is Llama's with the sizes of config.json
+/// and with the changes that `of` makes.
 Family decoder_family(const std::string& model_type, const std::string& about,
                       const std::string& architectures, const DecoderFields& of);
 
@@ -87,7 +88,7 @@ Network decoder_network(const DecoderSettings& settings, const RopeConfig& rope,
                         int64_t vocab_size, int64_t max_positions);
 /// Returns the layers of a network of decoder_network, to be changed.
 std::vector<DecoderLayer> layers_of(Network& network);
-/// Returns a norm like that behind the last layer.
+/// Returns a norm called `name`, which otherwise equals the norm behind the last layer.
 Norm norm_like_last(const Network& network, const std::string& name);
 /// Gives attention norms of queries and keys that are like the norm behind the last
 /// layer.

@@ -15,16 +15,10 @@
 namespace longhaul::families {
 namespace {
 
-Feature add_core(UnitMaker& unit, const Core& core, const Feature& x) {
-  return by_kind(
-      core, [&](const Attention& layer) { return add_layer(unit, layer, x); },
-      [&](const FeedForward& layer) { return add_layer(unit, layer, x); },
-      [&](const Experts& layer) { return add_layer(unit, layer, x); });
-}
-
 Feature add_branch(UnitMaker& unit, const Branch& branch, const Feature& x) {
   const Feature in = branch.before ? add_norm(unit, *branch.before, x) : x;
-  Feature y = add_core(unit, branch.core, in);
+  Feature y = std::visit([&](const auto& layer) { return add_layer(unit, layer, in); },
+                         branch.core);
   if (branch.after) y = add_norm(unit, *branch.after, y);
   return branch.dropout > 0.0 || branch.scale != 1.0 ? unit.elementwise(y) : y;
 }
@@ -39,14 +33,12 @@ void describe_head(const Network& network, ModelDescription& model) {
   const Table& tokens = network.embedding.tokens;
   UnitMaker unit(UnitKind::Head, 0, network.stddev);
   const Feature x = unit.input(network.width);
-  by_kind(
-      network.head,
-      [&](const LanguageHead& head) { add_head(unit, head, x, tokens, model); },
-      [&](const BertHead& head) { add_head(unit, head, x, tokens, model); });
+  std::visit([&](const auto& head) { add_head(unit, head, x, tokens, model); },
+             network.head);
   model.units.push_back(unit.take());
 }
 
-/// Returns whether a layer drops elements within itself.
+/// Returns whether dropout takes place within the layer itself, as in attention.
 bool drops(const Core& core) {
   return by_kind(
       core, [](const Attention& layer) { return layer.dropout > 0.0; },
@@ -79,7 +71,7 @@ UnitDescription describe_block(const Network& network, int64_t layer) {
   return unit.take();
 }
 
-/// Layers that are alike.
+/// Layers whose attention has the same window and the same rotation.
 struct LayerKind {
   std::string window, rotation;
   std::vector<size_t> layers;
@@ -93,7 +85,7 @@ std::string rotation_text(const std::optional<Rotation>& rotation) {
   return fmt::format("{}, {} by {}", base, rope_type_name(rope.kind), rope.factor);
 }
 
-/// Returns the kinds, that of most layers last.
+/// Returns the kinds of the layers with attention. The kind of most layers comes last.
 std::vector<LayerKind> layer_kinds_of(const Network& network) {
   std::vector<LayerKind> kinds;
   for (size_t i = 0; i < network.blocks.size(); ++i) {
@@ -129,39 +121,22 @@ std::string layers_text(const std::vector<size_t>& layers, size_t all) {
                      even ? fmt::format(" (the last of every {})", period) : "");
 }
 
-/// Returns the block's first layer for which `look` returns one, or null.
-template <typename Look>
-auto first_of(const Block& block, const Look& look) {
-  decltype(look(block.front().branches.front().core)) found = nullptr;
+/// Returns the block's first layer of the kind, or null.
+template <typename Layer>
+const Layer* first_of(const Block& block) {
   for (const Step& step : block) {
     for (const Branch& branch : step.branches) {
-      if (found == nullptr) found = look(branch.core);
+      if (const auto* layer = std::get_if<Layer>(&branch.core)) return layer;
     }
   }
-  return found;
+  return nullptr;
 }
 
 }  // namespace
 
-const Attention* attention_of(const Block& block) {
-  using Found = const Attention*;
-  return first_of(block, [](const Core& core) {
-    return by_kind(
-        core, [](const Attention& layer) -> Found { return &layer; },
-        [](const FeedForward&) -> Found { return nullptr; },
-        [](const Experts&) -> Found { return nullptr; });
-  });
-}
+const Attention* attention_of(const Block& block) { return first_of<Attention>(block); }
 
-const Experts* experts_of(const Block& block) {
-  using Found = const Experts*;
-  return first_of(block, [](const Core& core) {
-    return by_kind(
-        core, [](const Attention&) -> Found { return nullptr; },
-        [](const FeedForward&) -> Found { return nullptr; },
-        [](const Experts& layer) -> Found { return &layer; });
-  });
-}
+const Experts* experts_of(const Block& block) { return first_of<Experts>(block); }
 
 int64_t most_experts(const Network& network) {
   int64_t most = 0;

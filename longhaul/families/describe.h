@@ -6,7 +6,8 @@
 
 namespace longhaul::families {
 
-/// Returns what the network consists of and what it costs.
+/// Returns the description of the network: its units, their parameters and what they
+/// cost.
 ModelDescription describe(const Network& network);
 /// Returns which layers see all positions and which a window, and how each kind is
 /// rotated, for a person. The text is empty if all layers are alike.

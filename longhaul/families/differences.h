@@ -16,17 +16,17 @@ struct ModelDifference {
   bool of_result = false;  ///< the field changes what the weights compute
 };
 
-/// Returns every field that differs. The place of the file, fields that are not read, and
-/// the spelling of a dtype are not compared.
+/// Returns every field that differs. The path of config.json, fields that are not read,
+/// and the spelling of a dtype are not compared.
 std::vector<ModelDifference> differing_fields(const ModelConfig& ours,
                                               const ModelConfig& theirs);
 
 /// Compares the model with `text`, the config.json of another Hugging Face directory or
 /// of a checkpoint. Throws ConfigError with both files, each differing field and both
-/// values. `from` is what continues, and `theirs` is the file of the text. An earlier
-/// version of the program may have read a text that is refused alone. Such a text is read
-/// with `overrides`, the run's values for the refused fields, because the text must have
-/// meant these values.
+/// values. `from` names the checkpoint that the run continues, and `theirs` is the file
+/// that holds the text. This version may refuse a text that an earlier version wrote. It
+/// then reads the text with `overrides`, the values that the run gives to the refused
+/// fields, since the earlier version computed with these values.
 void check_same_model(const ModelConfig& ours, std::string_view text,
                       const fs::path& theirs, const std::string& from,
                       std::span<const ModelOverride> overrides = {});

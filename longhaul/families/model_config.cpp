@@ -45,9 +45,9 @@ constexpr const char* kOtherMathematics =
 /// Returns all families for a message: "llama" (Llama 1, 2 ...), ...
 std::string supported() {
   std::string text;
-  for (const Family* family : families::all_families()) {
-    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family->model_type,
-                        family->about);
+  for (const Family& family : families::all_families()) {
+    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family.model_type,
+                        family.about);
   }
   return text;
 }
@@ -102,7 +102,8 @@ std::string quantisation(const OrderedJson& config) {
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
-/// Refuses other families' mathematics, and lists what is left over.
+/// Refuses fields that switch on the mathematics of other families. Returns the fields
+/// that this program does not know.
 std::vector<std::string> check_rest(const ConfigFields& fields, const Family& family) {
   const std::vector<std::string> read = fields_read(family);
   std::vector<std::string> ignored;
@@ -160,7 +161,8 @@ void check_token_ids(const ConfigFields& fields, const ModelConfig& config) {
   check("eos_token_id", config.eos_token_ids);
 }
 
-/// Replaces fields. rope_theta goes to the place where the source has it.
+/// Replaces fields of the source. rope_theta goes into rope_parameters if the source has
+/// that object.
 void apply_overrides(OrderedJson& json, std::span<const ModelOverride> overrides) {
   for (const ModelOverride& item : overrides) {
     const OrderedJson value =
@@ -271,7 +273,7 @@ double least_part(const families::Experts& experts) {
 }
 
 /// Warns where no layer can use less than experts.warn_below of its experts. A token goes
-/// to k different ones, so that no expert has a larger share of the choices than 1 / k.
+/// to k different experts, so that no expert has a larger share of the choices than 1/k.
 /// The exponential of the entropy of such shares is at least k.
 void warn_of_bound(const RunConfig& config, const families::Network& network,
                    std::vector<std::string>& warnings) {
@@ -296,7 +298,8 @@ void warn_of_bound(const RunConfig& config, const families::Network& network,
       least < 1.0 ? fmt::format("set it above {:g}, or 0", least) : "set it to 0"));
 }
 
-/// Warns where config.json has a weight of the balancing loss, and does not ask for it.
+/// Warns where config.json has a weight for the balancing loss, but does not switch the
+/// loss on.
 void warn_of_balance(const ModelConfig& model, std::vector<std::string>& warnings) {
   constexpr const char* kWeight = "router_aux_loss_coef";
   const std::string file = model.source_path.string();

@@ -44,7 +44,8 @@ struct ModelConfig {
 ModelConfig load_model_config(const fs::path& dir_or_json,
                               std::span<const ModelOverride> overrides = {});
 
-/// Does the same for JSON text; `source` stands for the file in messages.
+/// Reads and checks the text of a config.json, as load_model_config does; `source` stands
+/// for the file in messages.
 ModelConfig parse_model_config(std::string_view json, const fs::path& source,
                                std::span<const ModelOverride> overrides = {});
 
@@ -55,7 +56,7 @@ ModelConfig parse_model_config(std::string_view json, const fs::path& source,
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name);
 
 /// Returns warnings about settings that were given and have no effect on this model, and
-/// about a weight of config.json for the balance of experts that has none.
+/// about a weight of the balancing loss in config.json that has no effect.
 std::vector<std::string> settings_without_effect(const RunConfig& config,
                                                  const ModelConfig& model);
 

@@ -25,7 +25,7 @@ constexpr std::string_view kGood = R"({
   "torch_dtype": "bfloat16", "vocab_size": 100
 })";
 
-/// Returns kGood with fields replaced, or removed if the value is discarded JSON.
+/// Returns kGood with the fields of `changes` replaced and the field `removed` left out.
 std::string edited(const OrderedJson& changes, const std::string& removed = "") {
   OrderedJson json = OrderedJson::parse(kGood);
   for (const auto& [key, value] : changes.items()) json[key] = value;
@@ -269,7 +269,8 @@ TEST(ModelConfigRefuses, RopeParametersThatAreMissingUnknownOrContradictory) {
   for (const auto& [field, value, words] : differing) {
     OrderedJson other = scaled;
     other[field] = value;
-    // transformers never looks for a base frequency in the second object.
+    // transformers never looks for a base frequency in rope_parameters if rope_scaling is
+    // there.
     EXPECT_NE(
         refused({{"rope_scaling", scaled}, {"rope_parameters", other}}, "rope_theta")
             .find(std::string("rope_scaling disagrees with rope_parameters: ") + words),
@@ -369,8 +370,8 @@ TEST(ModelConfigRefuses, OtherFamilies) {
       "[model] c.json: model_type \"deepseek_v3\" is not available yet; supported: "
       "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), "))
       << said;
-  for (const families::Family* family : families::all_families()) {
-    EXPECT_NE(said.find('"' + family->model_type + '"'), std::string::npos);
+  for (const families::Family& family : families::all_families()) {
+    EXPECT_NE(said.find('"' + family.model_type + '"'), std::string::npos);
   }
   EXPECT_EQ(refused({{"architectures", {"LlamaForSequenceClassification"}}}),
             "[model] c.json: architectures \"LlamaForSequenceClassification\" is not "
@@ -483,7 +484,8 @@ TEST(ModelConfig, ThePaddingRowIsThatOfTorchsEmbedding) {
   EXPECT_EQ(parse(edited({})).description.padding_row(), std::nullopt);
 }
 
-/// Checkpoints of such a model can be read and exported.
+/// A model whose pad_token_id is no row of the embedding can be read, so that its
+/// checkpoints can be exported.
 TEST(ModelConfig, APaddingTokenThatIsNoneKeepsANewRunFromBeginning) {
   for (const int64_t id : {100, 32000, -101}) {
     const ModelConfig model = parse(edited({{"pad_token_id", id}}));
@@ -498,7 +500,7 @@ TEST(ModelConfig, APaddingTokenThatIsNoneKeepsANewRunFromBeginning) {
   EXPECT_NO_THROW(check_trainable(parse(edited({{"pad_token_id", -100}}))));
 }
 
-/// transformers takes the outer number if both are there.
+/// transformers takes the number outside of rope_scaling if there is one inside, too.
 TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
   const OrderedJson scaling = {{"rope_type", "llama3"},
                                {"factor", 8.0},

@@ -22,8 +22,8 @@ namespace longhaul::families {
 // folders of all three: families/layers, nn and models/source. Names of layers are whole
 // names; a layer called NAME has the parameters NAME.weight and NAME.bias.
 
-/// A kind of layer is a value in families/layers, which adds itself to a description. A
-/// reader decides about each kind by name.
+/// A kind of layer is a struct in families/layers, with a function that adds it to a
+/// description. Each reader of a network decides about every kind by name (see by_kind).
 using Core = std::variant<Attention, FeedForward, Experts>;
 
 /// A branch of a block: scale * drop(after(core(before(x)))).
@@ -51,7 +51,7 @@ struct Network {
   int64_t query_heads = 0;
   int64_t key_heads = 0;
   double stddev =
-      0.02;  ///< standard deviation of the first values of matrices and tables
+      0.02;  ///< standard deviation of the initial values of matrices and tables
   Embedding embedding;
   std::vector<Block> blocks;
   std::variant<LanguageHead, BertHead> head;
@@ -64,7 +64,7 @@ struct Network {
   double balance = 0.0;
   bool asks_for_balance = false;
 
-  // See ModelDescription.
+  // These three fields become those of the same names in ModelDescription.
   std::string optional_prefix = {};
   std::vector<std::pair<std::string, std::string>> old_endings = {};
   std::vector<std::string> buffers = {};

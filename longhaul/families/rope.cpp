@@ -65,7 +65,7 @@ void refuse_unknown(const ConfigFields& rope, RopeConfig::Kind kind) {
   }
 }
 
-/// What stands outside of the object of a rotation.
+/// Fields of config.json that stand outside of rope_scaling and rope_parameters.
 struct Outside {
   explicit Outside(const ConfigFields& fields)
       : original(fields.integer(kOriginal, 1, kMaxOriginal)),
@@ -76,9 +76,10 @@ struct Outside {
   std::optional<int64_t> positions = {};  ///< max_position_embeddings, with by_kind
 };
 
-/// Reads original_max_position_embeddings. If both places have it, transformers takes the
-/// outer one. A class with a rotation for each kind of layer reads the inner one alone,
-/// and takes max_position_embeddings in its absence.
+/// Reads original_max_position_embeddings. If the field stands inside and outside of the
+/// object, transformers takes the outer number. A class with a rotation for each kind of
+/// layer reads the inner number alone, and takes max_position_embeddings if that is
+/// absent.
 int64_t read_original_positions(const ConfigFields& rope, const Outside& outside) {
   constexpr const char* kKey = kOriginal;
   if (outside.null_original && !outside.by_kind) {
@@ -224,7 +225,8 @@ std::optional<double> read_theta(const ConfigFields& fields, const char* key,
   return theta;
 }
 
-/// Returns the base frequency that transformers takes if an object may not hold one.
+/// Returns `inner`, the base frequency within an object, or the one outside of objects
+/// that transformers takes without it.
 double theta_beside(const ConfigFields& fields, std::optional<double> inner,
                     double absent_theta) {
   return inner.value_or(fields.number("rope_theta").value_or(absent_theta));
@@ -394,7 +396,8 @@ RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
   const OrderedJson* scaling = scales ? rope_object(fields, "rope_scaling") : nullptr;
   const OrderedJson* own =
       parameters ? object_of_kind(fields, *parameters, kind) : nullptr;
-  // An empty rope_scaling needs that object, too.
+  // transformers adds rope_scaling to the object of the kind and fails without that
+  // object, even if rope_scaling is empty.
   const bool both = fields.find("rope_scaling") && fields.find("rope_parameters");
   if (scales && both && !own) {
     fields.fail("rope_scaling",

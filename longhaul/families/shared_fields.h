@@ -19,7 +19,8 @@ void read_outline(const ConfigFields& fields, Settings& s) {
   s.num_attention_heads = fields.required_integer("num_attention_heads", 1, kMaxWidth);
 }
 
-/// Does the same, and checks that the heads share the hidden width evenly.
+/// Reads what read_outline reads, and checks that the heads share the hidden width
+/// evenly.
 template <typename Settings>
 void read_outline_of_even_heads(const ConfigFields& fields, Settings& s) {
   read_outline(fields, s);

@@ -312,8 +312,4 @@ void HfWeights::read(const TensorSlice& box, DType dst, std::span<std::byte> out
            TensorSlice::whole(entry.name, entry.shape, entry.dtype), wanted, out);
 }
 
-const std::map<std::string, std::string>& HfWeights::metadata() const {
-  return files_.front()->header().metadata;
-}
-
 }  // namespace longhaul::format

@@ -73,8 +73,6 @@ class HfWeights {
   const std::vector<HfShard>& shards() const { return shards_; }
   /// Returns what was skipped by a rule, one line each.
   const std::vector<std::string>& ignored() const { return ignored_; }
-  /// Returns the first shard's __metadata__ ("format" and others).
-  const std::map<std::string, std::string>& metadata() const;
 
  private:
   HfWeights() = default;

@@ -36,7 +36,7 @@ size_t ForeignFiles::add(const fs::path& path) {
     fail_input("import", "{}: leads out of {} to {}; copy the file itself there",
                path.string(), root_.string(), real.string());
   }
-  if (!fs::is_regular_file(real, error)) {
+  if (!is_seen_file(real)) {
     throw InputError("import", path.string() + ": is not a regular file");
   }
   files_.push_back({path, fs::file_size(real)});

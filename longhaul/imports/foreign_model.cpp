@@ -285,19 +285,18 @@ void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>&
 
 ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& places) {
   ForeignConfig config;
-  std::error_code error;
   if (!given.empty()) {
-    const bool is_directory = fs::is_directory(given, error);
+    const bool is_directory = is_seen_directory(given);
     config.path = is_directory ? given / "config.json" : given;
     if (is_directory) config.side_dir = given;
-    if (!fs::exists(config.path, error)) {
+    if (!is_seen(config.path)) {
       fail_input("import",
                  "{}; --config takes a Hugging Face directory or its config.json",
                  missing_path(config.path));
     }
   } else {
     for (const fs::path& place : places) {
-      if (!fs::is_regular_file(place / "config.json", error)) continue;
+      if (!is_seen_file(place / "config.json")) continue;
       config.path = place / "config.json";
       config.side_dir = place;
       break;
@@ -411,12 +410,9 @@ std::map<std::string, int64_t> fewer_updates_of_parameters(const ForeignModel& m
 }
 
 ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
-    throw InputError("import", missing_path(path));
-  }
+  if (!is_seen(path)) throw InputError("import", missing_path(path));
   const std::string other = format::other_form(path);
-  if (!other.empty() && !fs::exists(path / "config.json", error)) {
+  if (!other.empty() && !is_seen(path / "config.json")) {
     throw InputError("import", path.string() + ": " + other);
   }
   for (const auto& open : {open_dcp, open_nxd, open_state_dict}) {

@@ -161,24 +161,13 @@ std::optional<double> ForeignState::number(const ForeignFiles& files, Ref ref) c
   if (!stored) return std::nullopt;
   const Mosaic mosaic(*stored);
   if (mosaic.num_elements() != 1) return std::nullopt;
-  if (format::is_float(stored->dtype)) {
-    double value = 0;
-    mosaic.read_all(files, format::DType::F64,
-                    std::as_writable_bytes(std::span(&value, 1)));
-    return value;
-  }
-  if (stored->dtype == format::DType::I32) {
-    int32_t value = 0;
-    mosaic.read_all(files, format::DType::I32,
-                    std::as_writable_bytes(std::span(&value, 1)));
+  const auto read = [&](auto value, format::DType as) {
+    mosaic.read_all(files, as, std::as_writable_bytes(std::span(&value, 1)));
     return static_cast<double>(value);
-  }
-  if (stored->dtype == format::DType::I64) {
-    int64_t value = 0;
-    mosaic.read_all(files, format::DType::I64,
-                    std::as_writable_bytes(std::span(&value, 1)));
-    return static_cast<double>(value);
-  }
+  };
+  if (format::is_float(stored->dtype)) return read(double{}, format::DType::F64);
+  if (stored->dtype == format::DType::I32) return read(int32_t{}, stored->dtype);
+  if (stored->dtype == format::DType::I64) return read(int64_t{}, stored->dtype);
   return std::nullopt;
 }
 

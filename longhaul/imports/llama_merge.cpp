@@ -263,15 +263,11 @@ class Merger {
     if (std::get<families::LanguageHead>(network_.head).tied &&
         name == "lm_head.weight") {
       const auto embedding = result_.find("model.embed_tokens.weight");
-      if (embedding != result_.end() && options_.compare_copies) {
-        report_.count_copy(count_differences(files_, embedding->second, tensor));
-      }
+      if (embedding != result_.end()) compare({embedding->second, tensor});
       return;
     }
     const auto [found, added] = result_.try_emplace(name, tensor);
-    if (!added && options_.compare_copies) {
-      report_.count_copy(count_differences(files_, found->second, tensor));
-    }
+    if (!added) compare({found->second, tensor});
   }
 
   const ForeignFiles& files_;

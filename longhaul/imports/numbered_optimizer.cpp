@@ -36,11 +36,11 @@ class RankReader {
     const std::vector<const std::pair<std::string, Mosaic>*> order = parameter_order();
     NamedOptimizer rank;
     for (size_t i = 0; i < order.size(); ++i) {
-      const auto& [name, parameter] = *order[i];
       const auto number = static_cast<int64_t>(i);
-      rank.exp_avg.emplace_back(name, moment(number, "exp_avg", name, parameter.shape()));
+      const std::string& name = order[i]->first;
+      rank.exp_avg.emplace_back(name, merge(entries_, number, "exp_avg", *order[i]));
       rank.exp_avg_sq.emplace_back(name,
-                                   moment(number, "exp_avg_sq", name, parameter.shape()));
+                                   merge(entries_, number, "exp_avg_sq", *order[i]));
       count_updates(number, rank.updates);
     }
     read_masters(order, rank);
@@ -175,8 +175,23 @@ class RankReader {
 
   // ---- tensors ----
 
-  Mosaic merge(const std::vector<Mosaic>& parts, const Shape& shape,
-               const std::string& name) const {
+  // Returns a parameter's tensor from what each shard holds for the parameter's number:
+  // the part itself, or, where `kind` is given, a dict with the part under that key.
+  Mosaic merge(const std::vector<std::map<int64_t, Ref>>& shards, int64_t number,
+               const char* kind, const std::pair<std::string, Mosaic>& parameter) const {
+    const std::string& name = parameter.first;
+    const Shape shape = parameter.second.shape();
+    std::vector<Mosaic> parts;
+    for (size_t dp = 0; dp < shards.size(); ++dp) {
+      const auto entry = shards[dp].find(number);
+      std::optional<Ref> value;
+      if (entry != shards[dp].end()) {
+        value = kind ? shards_[dp].tree().find(entry->second, kind) : entry->second;
+      }
+      const auto stored = value ? shards_[dp].tensor(*value) : std::nullopt;
+      if (!stored) fail("shard {} has no {} of {}", dp, kind ? kind : "master", name);
+      parts.emplace_back(*stored);
+    }
     const Mosaic padded =
         parts.size() == 1 ? parts.front() : Mosaic::concatenate(parts, 0, name);
     if (padded.shape().size() != shape.size() || shape.empty() ||
@@ -185,21 +200,6 @@ class RankReader {
            format::describe_shape(padded.shape()), format::describe_shape(shape));
     }
     return padded.shape() == shape ? padded : padded.narrow(0, 0, shape[0]);
-  }
-
-  Mosaic moment(int64_t number, const char* kind, const std::string& name,
-                const Shape& shape) const {
-    std::vector<Mosaic> parts;
-    for (size_t dp = 0; dp < shards_.size(); ++dp) {
-      const auto entry = entries_[dp].find(number);
-      const auto value = entry == entries_[dp].end()
-                             ? std::nullopt
-                             : shards_[dp].tree().find(entry->second, kind);
-      const auto stored = value ? shards_[dp].tensor(*value) : std::nullopt;
-      if (!stored) fail("shard {} has no {} of {}", dp, kind, name);
-      parts.emplace_back(*stored);
-    }
-    return merge(parts, shape, name);
   }
 
   void count_updates(int64_t number, std::optional<int64_t>& updates) const {
@@ -223,16 +223,8 @@ class RankReader {
       all.push_back(numbered(shards_[dp], *dict));
     }
     for (size_t i = 0; i < order.size(); ++i) {
-      std::vector<Mosaic> parts;
-      for (size_t dp = 0; dp < shards_.size(); ++dp) {
-        const auto entry = all[dp].find(static_cast<int64_t>(i));
-        const auto stored =
-            entry == all[dp].end() ? std::nullopt : shards_[dp].tensor(entry->second);
-        if (!stored) fail("shard {} has no master of {}", dp, order[i]->first);
-        parts.emplace_back(*stored);
-      }
       rank.masters.emplace_back(order[i]->first,
-                                merge(parts, order[i]->second.shape(), order[i]->first));
+                                merge(all, static_cast<int64_t>(i), nullptr, *order[i]));
     }
   }
 

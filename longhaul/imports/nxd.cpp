@@ -89,11 +89,9 @@ std::optional<NxdRank> parse_nxd_name(std::string name) {
 
 std::map<NxdRank, fs::path> rank_files(const fs::path& dir) {
   std::map<NxdRank, fs::path> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    const auto rank = parse_nxd_name(entry.path().filename().string());
+  for (fs::path path : paths_in(dir)) {
+    const auto rank = parse_nxd_name(path.filename().string());
     if (!rank) continue;
-    fs::path path = entry.path();
     if (fs::is_directory(path)) {
       path /= "checkpoint.pt";
       if (!fs::exists(path)) continue;

@@ -132,8 +132,7 @@ uint64_t write_foreign_checkpoint(const ForeignModel& model, const fs::path& out
            "a checkpoint without optimizer state");
   const fs::path target = fs::absolute(out).lexically_normal();
   const fs::path final = target.filename().empty() ? target.parent_path() : target;
-  std::error_code error;
-  if (fs::exists(final, error) && !(fs::is_directory(final) && fs::is_empty(final))) {
+  if (is_seen(final) && !(fs::is_directory(final) && fs::is_empty(final))) {
     fail_input(
         "import",
         "{}: exists and is not empty; give a new directory, or remove this one first",
@@ -149,7 +148,7 @@ uint64_t write_foreign_checkpoint(const ForeignModel& model, const fs::path& out
     sync_directory(final.parent_path());
     return bytes;
   } catch (...) {
-    fs::remove_all(temporary, error);
+    try_remove_all(temporary);
     throw;
   }
 }

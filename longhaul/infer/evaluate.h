@@ -8,7 +8,7 @@
 
 namespace longhaul::infer {
 
-/// The loss over a set of sequences, which has targets for every term of the loss.
+/// The loss over a set of sequences. Each term of the loss has at least one target.
 struct Evaluation {
   std::vector<double> sums;      ///< one for each term of the loss, nats
   std::vector<int64_t> targets;  ///< number of targets of each term

@@ -21,7 +21,7 @@ struct SamplingOptions {
   /// from all tokens.
   double top_p = 1.0;
   uint64_t seed = 0;
-  /// Generation ends before one of these ids.
+  /// Generation ends when one of these ids is chosen, which is not returned itself.
   std::vector<int64_t> stop_ids;
 };
 

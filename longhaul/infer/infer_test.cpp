@@ -31,7 +31,7 @@ ModelConfig small() {
   return make_llama(s, /*vocab_size=*/90, /*max_position_embeddings=*/64);
 }
 
-/// Returns a model with random weights.
+/// A model with random weights.
 struct Fixture {
   ModelConfig config = small();
   std::unique_ptr<models::Model> model = models::build(config);
@@ -193,7 +193,7 @@ TEST(Evaluate, AMeanOverNoTargetIsRefusedByTheNameOfTheData) {
                                "has a target for next_token"),
             0U)
       << message(7, 0);
-  // Sequences that are not read do not count.
+  // A target in a sequence that is not read does not count.
   EXPECT_EQ(message(6, 3).find("[data] data.validation wiki: 3 sequences read"), 0U);
   EXPECT_EQ(message(2, 3), "");
 }

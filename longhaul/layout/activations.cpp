@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kTargetBytes = 8;
 /// Bytes of the number of a token's sequence, which dropout needs.
 constexpr int64_t kNumberBytes = 8;
-/// Bytes of a row's place on arrival and of its place among the rows of experts.
+/// Bytes of two numbers of a row that went to an expert's rank: its place on arrival, and
+/// its place among the rows of experts.
 constexpr int64_t kPlacesBytes = 2 * 8;
 
 const StageSpec& stage_at(const LayoutDescription& layout, const MeshIndex& at,
@@ -32,8 +33,8 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
             static_cast<int>(kind));
 }
 
-/// Returns the bytes that a unit keeps of the way of its rows to the ranks of their
-/// experts and back (parallel/expert/).
+/// Returns the bytes of the places of rows that a unit keeps, so that rows find the way
+/// back from the ranks of their experts (parallel/expert/).
 int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
                   const UnitDescription& unit, int64_t ep) {
   if (ep == 1 || form.recompute == ForwardForm::Recompute::Full) return 0;
@@ -44,7 +45,7 @@ int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
 /// features and of its result, and once more the features that are computed again. Where
 /// the block has experts, the gradient of their rows is there as well. With ep the block
 /// holds rows twice while it exchanges or sorts them, in the forward and in the backward.
-/// The gradients of inner features are not there at these times.
+/// While it does so, the gradients of inner features do not exist.
 int64_t block_work(const Passes& passes, const UnitDescription& block,
                    const LayoutDescription& layout, int64_t tp_index) {
   const ShardPlan& plan = layout.tensor;
@@ -111,7 +112,8 @@ int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
   return bytes;
 }
 
-/// Finds the moment of a rank's actions at which most is kept.
+/// Sets the bytes in flight of `result` to those of the moment, in a rank's actions, at
+/// which most bytes are kept.
 void walk(const std::vector<PipelineAction>& actions,
           const std::vector<ChunkBytes>& chunks, ActivationBytes& result) {
   using Kind = PipelineAction::Kind;
@@ -147,11 +149,11 @@ ForwardForm Passes::form_of(const UnitDescription& unit) const {
 }
 
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
-                 const LayoutDescription& layout) {
+                 const LayoutDescription& layout, std::string_view device) {
   Passes passes;
   passes.form.fused = config.run.fused;
   passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
-  if (config.run.device != "auto" && config.run.device != "cpu") {
+  if (device != "auto" && device != "cpu") {
     passes.logits_elements = kDeviceLogitsBytes / passes.form.compute_bytes;
   }
   passes.form.recompute = recompute_of(config.memory.recompute);
@@ -198,11 +200,12 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   bytes.forward[KeptKind::Batch] += targets;
   bytes.backward[KeptKind::Batch] += targets;
   if (!spec.embedding) {
-    // These are the stage's input, which came from the stage before, and its gradient.
+    // The stage keeps its input, which came from the stage before, and in the backward
+    // the gradient of this input as well.
     bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
-      bytes.backward[KeptKind::PutOff] -= waiting_input;  // counted above
+      bytes.backward[KeptKind::PutOff] -= waiting_input;  // boundary_bytes() has it
     }
   }
   return bytes;
@@ -240,7 +243,7 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
 
 int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
                         const PrecisionSection& precision) {
-  using Buffers = std::map<int64_t, int64_t>;  // how many, by their elements
+  using Buffers = std::map<int64_t, int64_t>;  // number of buffers by size
   std::map<int, Buffers> units;
   for (const BucketPlan& bucket : buckets) {
     if (!bucket.grads_stay && !bucket.frozen) ++units[bucket.unit][bucket.num_elements];

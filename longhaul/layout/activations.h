@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/description/description.h"
 #include "longhaul/layout/layout_description.h"
@@ -18,16 +20,17 @@ struct Passes {
   /// on a CPU.
   int64_t logits_elements = kLogitsElements;
 
-  /// Returns the form of this unit's passes: without recomputation for a block that keeps
-  /// everything.
+  /// Returns the form of the unit's passes, which is `form` without recomputation for a
+  /// block that keeps everything.
   ForwardForm form_of(const UnitDescription& unit) const;
   /// Returns the bytes of the hidden states between two units, or of their gradient.
   int64_t hidden_bytes() const { return tokens.outside * features * form.compute_bytes; }
   /// Returns the bytes that pass between two stages for a micro batch.
   int64_t boundary_bytes() const { return tokens.outside * passed * form.compute_bytes; }
 };
+/// Returns the numbers of passes on a device, which is named as in run.device.
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
-                 const LayoutDescription& layout);
+                 const LayoutDescription& layout, std::string_view device);
 
 /// The bytes of tensors that one rank holds during the passes of a step, beside its
 /// state, where nothing is frozen. A device other than a CPU also holds tokens and
@@ -55,9 +58,10 @@ struct ChunkBytes {
 ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
                        const LayoutDescription& layout, const MeshIndex& at, int chunk);
 
-/// Returns the bytes of gradients that are formed whole and then cut. A buffer serves all
-/// buckets of its size. There are as many as two units that follow each other need, one
-/// of which is being reduced: those of one table and of two blocks.
+/// Returns the bytes of the buffers in which gradients are formed whole before they are
+/// cut into shards. A buffer serves all buckets of its size. One unit is reduced while
+/// the next one forms its gradients, so that there are buffers for two units in a row,
+/// such as for one table and two blocks.
 int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
                         const PrecisionSection& precision);
 

@@ -21,7 +21,7 @@ auto key_of(const BucketPlan& bucket) {
                     bucket.expert);
 }
 
-/// Returns the matrix before this one, where both have to be in one bucket.
+/// Returns the matrix before parameter `i`, if both have to be in one bucket.
 std::optional<size_t> joint_with(std::span<const PlacedParameter> parameters, size_t i) {
   if (!parameters[i].joint) return {};
   for (size_t j = i; j-- > 0;) {
@@ -32,8 +32,8 @@ std::optional<size_t> joint_with(std::span<const PlacedParameter> parameters, si
   return {};
 }
 
-/// Returns the padded elements of a parameter and of those before it that have to be in
-/// its bucket.
+/// Returns the number of padded elements of a parameter and of the parameters before it
+/// that have to be in its bucket.
 int64_t joint_elements(std::span<const PlacedParameter> parameters, size_t last) {
   int64_t size = 0;
   for (std::optional<size_t> i = last; i; i = joint_with(parameters, *i)) {
@@ -53,7 +53,7 @@ void cut(BucketPlan& bucket, const FlatSharding& sharding) {
   bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * s.shards * s.replicas);
   bucket.owned = FlatRange{0, bucket.num_elements}.part(s.shard, s.shards);
   if (bucket.counted) bucket.saved = bucket.owned.part(s.replica, s.replicas);
-  // A rank that has the only shard of its experts keeps it.
+  // A bucket with one shard, as that of experts may be, stays whole on its rank.
   const bool stays = bucket.unit == kResidentUnit || s.shards == 1;
   bucket.weights_stay = !s.weights || stays;
   bucket.grads_stay = !s.grads || stays;

@@ -48,13 +48,13 @@ struct FlatSharding {
   std::optional<Experts> experts = {};
 };
 
-/// The unit of parameters with one dimension (norms, biases). Every rank keeps all these
-/// parameters.
+/// The unit number of parameters with one dimension (norms, biases). Every rank keeps all
+/// these parameters.
 inline constexpr int kResidentUnit = -1;
 
-/// The ranks that hold the parameters of a bucket alike, beside the data parallel ranks,
-/// and how their gradients become one gradient: copies that are updated with the same
-/// bits stay the same bits.
+/// The ranks that hold the same parameters of a bucket, beside the data parallel ranks,
+/// and how their gradients become one gradient. Copies that are updated with the same
+/// bits keep the same bits.
 enum SumGroup : int {
   kNoSum = 0,      ///< no other rank holds them
   kTensorSum = 1,  ///< tp: each rank's vectors saw a part of the tokens

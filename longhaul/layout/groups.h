@@ -37,7 +37,8 @@ class Groups {
   std::vector<int> members(GroupKind kind, int rank) const;
 
  private:
-  /// Returns the place in its group of number `i` of the ranks along the kind's axes.
+  /// Returns the place in its group of a rank that has number `i` among the ranks along
+  /// the kind's axes.
   GroupPlace cut(GroupKind kind, int i) const;
 
   MeshShape shape_;

@@ -50,7 +50,8 @@ TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
   }
 }
 
-/// Returns the ranks for which `same` holds with this rank's index, in world order.
+/// Returns, in world order, the ranks for whose index and that of `rank` the function
+/// `same` returns true.
 template <typename Same>
 std::vector<int> those(const MeshShape& shape, int rank, const Same& same) {
   std::vector<int> found;

@@ -4,15 +4,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/layout/pipeline/layer_costs.h"
 #include "longhaul/layout/pipeline/partition.h"
 #include "longhaul/layout/rules.h"
 
 namespace longhaul::layout {
 namespace {
+
+/// Returns the operations of a forward pass over `seq_len` tokens in the parts of a
+/// model. Every layer has the average of all layers.
+LayerCosts layer_costs(const ModelDescription& model, int64_t seq_len) {
+  LayerCosts costs;
+  for (const UnitDescription& unit : model.units) {
+    const double cost = forward_cost(unit, seq_len);
+    if (unit.kind == UnitKind::Embedding) costs.embedding = cost;
+    if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
+    if (unit.kind == UnitKind::Head) costs.head = cost;
+  }
+  // Every layer gets the average cost of the layers. Earlier versions of the program cut
+  // by this average, and a run that one of them began has to keep its cut.
+  const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
+  std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
+  return costs;
+}
 
 std::vector<StageSpec> place_layers(const RunConfig& config,
                                     const ModelDescription& model) {
@@ -183,7 +200,7 @@ LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limit
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
   layout.weight_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   if (p.zero == 3 && layout.shards > 1) {
-    // The limit keeps the number in 64 bits; no rank holds that much.
+    // The limit of 1e18 bytes, more than any rank holds, keeps the number in 64 bits.
     layout.gathered_budget =
         static_cast<int64_t>(std::round(std::min(1e9 * config.memory.gathered_gb, 1e18)));
   }

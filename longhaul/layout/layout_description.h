@@ -67,7 +67,8 @@ struct LayoutDescription {
   std::string describe() const;
 };
 
-/// Returns the axes on `ranks` ranks, a multiple of pp * cp * tp.
+/// Returns the number of ranks along each axis for a run on `ranks` ranks, which are a
+/// multiple of pp * cp * tp.
 MeshShape mesh_of(const RunConfig& config, int64_t ranks);
 
 struct ModelLimits;

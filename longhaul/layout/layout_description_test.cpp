@@ -154,12 +154,13 @@ TEST(LayoutDescription, SumGroupsFollowFromHowParametersSplit) {
   EXPECT_FALSE(last.at("model.embed_tokens.weight").counted) << "the first stage's is";
 }
 
-/// The ranks' buckets have to be the same ones, since they are sent as a whole.
+/// All ranks of tp need buckets with the same parameters, since a bucket is sent as a
+/// whole.
 TEST(LayoutDescription, CopiesOnTensorRanksHaveEqualBuckets) {
   const RunConfig config =
       config_of({"parallel.tp=4", "parallel.sequence=false", "batch.global_size=8"});
   ModelDescription model = small(/*tied=*/false);
-  // The wide norm is a vector that is split.
+  // One matrix becomes a split vector, as the weight of a wide norm is (ops/wide_norm.h).
   for (ParameterDescription& p : model.units[1].parameters) {
     if (p.name != "model.layers.0.mlp.up_proj.weight") continue;
     p.shape.resize(1);
@@ -252,7 +253,7 @@ TEST(LayoutDescription, ACheckpointHasMastersOnceAndMomentsOfWhatIsTrained) {
   EXPECT_EQ(checkpoint_bytes(model, usual, all), 4 * model.num_parameters());
 }
 
-/// The parameters and buckets of every rank of Llama 3 70B.
+/// Plans the parameters and buckets of every rank for Llama 3 70B.
 TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
   const ModelDescription model =
       load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")

@@ -16,7 +16,7 @@ struct Axis {
   int MeshShape::* length;
   int MeshIndex::* index;
 };
-/// From the slowest axis to the fastest.
+/// The axes from the slowest to the fastest: neighbouring world ranks differ along tp.
 constexpr std::array<Axis, 4> kAxes = {{{kPpAxis, &MeshShape::pp, &MeshIndex::pp},
                                         {kDpAxis, &MeshShape::dp, &MeshIndex::dp},
                                         {kCpAxis, &MeshShape::cp, &MeshIndex::cp},

@@ -21,7 +21,7 @@ using enum run::Axes;
 /// A rank's place along each axis.
 using MeshIndex = run::Place;
 
-/// Returns the number of ranks along some axes together.
+/// Returns the number of ranks along some axes together, the product of their lengths.
 int length_along(const MeshShape& shape, Axes axes);
 /// Returns a rank's place among the ranks along some axes together, tp fastest: 0 to
 /// length_along(shape, axes) - 1.

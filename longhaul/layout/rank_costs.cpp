@@ -11,9 +11,11 @@ int64_t most_bytes(const RankCosts& costs) {
 
 LayoutCosts::LayoutCosts(const RunConfig& config, const ModelDescription& model,
                          const LayoutDescription& layout,
-                         const std::function<bool(const std::string&)>& frozen)
+                         const std::function<bool(const std::string&)>& frozen,
+                         std::string_view device)
     : shape_(layout.shape) {
-  const Passes passes = passes_of(config, model, layout);
+  const Passes passes =
+      passes_of(config, model, layout, device.empty() ? config.run.device : device);
   const PipelinePlan plan = layout.training_plan();
   for (int pp = 0; pp < shape_.pp; ++pp) {
     for (int tp = 0; tp < shape_.tp; ++tp) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/layout/traffic.h"
@@ -31,11 +32,13 @@ int64_t most_bytes(const RankCosts& costs);
 /// computed once for each stage and tp index, however many ranks there are.
 class LayoutCosts {
  public:
-  /// `frozen` says by name which parameters are frozen. Throws ConfigError as
-  /// LayoutDescription::parameters does.
+  /// `frozen` says by name which parameters are frozen. An empty `device` stands for
+  /// run.device of the settings. Throws ConfigError as LayoutDescription::parameters
+  /// does.
   LayoutCosts(const RunConfig& config, const ModelDescription& model,
               const LayoutDescription& layout,
-              const std::function<bool(const std::string&)>& frozen = {});
+              const std::function<bool(const std::string&)>& frozen = {},
+              std::string_view device = {});
 
   const RankCosts& of(int rank) const;
 

@@ -64,8 +64,8 @@ TEST(RankCosts, OfAPipelineSendOneBoundaryAStepAndDirection) {
   EXPECT_EQ(first.traffic.bytes(TrafficKind::Context), 0);
 }
 
-/// By the formulas of docs/experts.md, for 32 layers and 8 micro batches of 4096 tokens,
-/// each of which goes to 2 of 8 experts.
+/// The expected bytes follow the formulas of docs/experts.md, for 32 layers and 8 micro
+/// batches of 4096 tokens. Each token goes to 2 of 8 experts.
 TEST(RankCosts, OfExpertsSendRowsBothWaysAndTheirNumbersBefore) {
   const ModelDescription model =
       load_model_config(source_dir() / "tests/fixtures/configs/mixtral-8x7b.json")
@@ -101,7 +101,8 @@ ActivationBytes held_with_experts(const std::string& model_name, int ep,
 }
 
 /// Qwen3-30B-A3B has 48 layers and sends a token to 8 experts, with 2048 features and 768
-/// inner ones. On one rank its rows and the gradients of gate and up are there at once.
+/// inner ones. On one rank the rows for experts and the gradients of gate and up exist at
+/// once.
 TEST(RankCosts, OfExpertsOnOtherRanksHoldTheRowsOfAnExchangeTwice) {
   const int64_t rows = 8192 * 8, places = rows * (8 + 8);
   const auto one = held_with_experts("qwen3-30b-a3b", 1);
@@ -135,14 +136,15 @@ TEST(RankCosts, OfWholeGradientsAreThoseOfATableAndOfTwoBlocks) {
   EXPECT_EQ(elements({{100}, {10}, {10}, {10}, {100}}), 100 + 2 * 10);
   EXPECT_EQ(elements({{10}, {10}, {10}}), 2 * 10);
   EXPECT_EQ(elements({{100}, {10}, {100}}), 100 + 10);
-  // Experts outweigh a table, and have a bucket of their own.
+  // Each block has a second bucket for its experts, which is larger than a table.
   EXPECT_EQ(elements({{100}, {10, 300}, {10, 300}, {10, 300}, {100}}), 100 + 2 * 310);
   // Every other block has experts.
   EXPECT_EQ(elements({{100}, {10, 20}, {10, 300}, {10, 20}, {10, 300}, {100}}),
             100 + 2 * 10 + 20 + 300);
 }
 
-/// Asks for every rank. Ranks with one place along pp and tp have equal costs.
+/// Asks for the costs of every rank. Ranks with the same place along pp and tp have equal
+/// costs.
 TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
   const ModelDescription model = llama3_70b();
   const auto measure = [&](const std::vector<std::string>& sets, int ranks) {

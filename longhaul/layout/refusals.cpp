@@ -2,7 +2,7 @@
 
 #include "longhaul/layout/rules.h"
 
-// Here broken rules get their words.
+// The functions of this file word the messages about broken rules.
 
 namespace longhaul::layout {
 namespace {
@@ -11,7 +11,7 @@ using config::Refusal;
 using config::say;
 using Said = config::LayoutRule;
 
-/// Returns what is said of a rule between settings and the model.
+/// Returns the message about a broken rule between settings and the model.
 Refusal refusal_of_model(const BrokenRule& r, const RunConfig& config,
                          const ModelLimits& limits, const std::string& file) {
   const auto parameters = static_cast<double>(limits.parameters);
@@ -62,7 +62,7 @@ Refusal refusal_of_model(const BrokenRule& r, const RunConfig& config,
   }
 }
 
-/// Returns what is said of a rule of shard groups and stages.
+/// Returns the message about a broken rule of shard groups or stages.
 Refusal refusal_of_stages(const BrokenRule& r) {
   switch (r.rule) {
     case Said::ShardGroup:

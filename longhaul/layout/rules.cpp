@@ -38,9 +38,9 @@ void check_experts(const RunConfig& config, const ModelLimits& limits, Broken& b
   if (fewest != most) broken.push_back({Rule::PooledExperts, fewest, most});
 }
 
-/// Adds a rule where the bytes that ranks hold, keep and send in a step may not fit 64
-/// bits. The bounds are far above any machine's memory and far below what the counts can
-/// hold.
+/// Adds a broken rule where the bytes that ranks hold, keep and send in a step may not
+/// fit 64 bits. The bounds are far above any machine's memory and far below what the
+/// counts can hold.
 void check_bytes(const RunConfig& config, const ModelLimits& limits, Broken& broken) {
   constexpr double kMostBytes = 4e18;
   constexpr double kBytesOfParameter = 28;  // weight, gradients, master, moments
@@ -49,7 +49,8 @@ void check_bytes(const RunConfig& config, const ModelLimits& limits, Broken& bro
     broken.push_back({Rule::ModelBytes, limits.parameters});
     return;
   }
-  // The outputs of all matrices for a token are about the parameters over the features.
+  // For one token all matrices together have about as many outputs as the number of
+  // parameters divided by the number of features.
   const double outputs = parameters / static_cast<double>(limits.model->features());
   const auto sequences = static_cast<double>(config.batch.global_size);
   const double moved =

@@ -12,10 +12,11 @@
 namespace longhaul::layout {
 
 // These are the rules of a layout that need the model. A broken rule is a value with its
-// numbers (config/rules.h). To ask takes less than a microsecond and throws
-// nothing, so that a search may ask for a hundred thousand layouts of one model.
+// numbers (config/rules.h). A check takes less than a microsecond and throws nothing, so
+// that a search may check a hundred thousand layouts of one model.
 
-/// What the rules ask of a model, taken once from its description, which outlives this.
+/// The numbers of a model that the rules need, taken once from its description. The
+/// description must outlive this object.
 struct ModelLimits {
   explicit ModelLimits(const ModelDescription& model);
 
@@ -28,7 +29,8 @@ struct ModelLimits {
   /// come before it in the model.
   std::vector<const ParameterDescription*> narrow;
 
-  /// Returns the first parameter that has no part for each of `tp` ranks; null: none is.
+  /// Returns the first parameter with fewer rows or columns to split than `tp`, or null
+  /// if there is none.
   const ParameterDescription* narrower_than(int64_t tp) const;
 };
 
@@ -39,10 +41,11 @@ using config::BrokenRule;
 std::vector<BrokenRule> broken_without_ranks(const RunConfig& config,
                                              const ModelLimits& limits);
 
-/// Returns the broken rules of the model on `ranks` ranks. Ranks that are no multiple of
-/// a model replica's ranks break this rule alone. A value of memory.gathered_gb above 0
-/// is looked at last, with zero = 3 and where no other rule is broken. That takes
-/// milliseconds, because the parameters of a rank of each stage are placed.
+/// Returns the broken rules of the model on `ranks` ranks. If `ranks` is no multiple of
+/// the ranks of a model replica, the other rules of the model are not checked. A value of
+/// memory.gathered_gb above 0 is looked at last, with zero = 3 and where no other rule is
+/// broken. That takes milliseconds, because the parameters of a rank of each stage are
+/// placed.
 std::vector<BrokenRule> broken_on_ranks(const RunConfig& config,
                                         const ModelLimits& limits, int64_t ranks,
                                         const Placement& placement = {});
@@ -56,7 +59,8 @@ std::variant<int, BrokenRule> shard_group_size(const RunConfig& config,
 /// Returns the key heads of the layers with fewer key heads than `tp`; 0: there are none.
 int64_t shared_key_heads(int64_t tp, const ModelLimits& limits);
 
-/// Returns what is said of a broken rule. `file` is the model's file that the words name.
+/// Returns the message about a broken rule. `file` is the config.json that the message
+/// names.
 config::Refusal refusal_of(const BrokenRule& broken, const RunConfig& config,
                            const ModelLimits& limits, const fs::path& file);
 

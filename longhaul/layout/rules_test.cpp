@@ -222,7 +222,7 @@ TEST(LayoutRules, LayersWithDifferentHeadsShareKeyHeadsInOneGroup) {
   EXPECT_EQ(placed.at("model.layers.1.self_attn.k_proj.weight").sum_group, kKeySum);
 }
 
-/// Calls `ask` with every combination of some degrees.
+/// Calls `ask` with every combination of some degrees of parallelism.
 template <typename Ask>
 void for_layouts(RunConfig config, Ask ask) {
   for (const int64_t tp : {1, 2, 4, 8, 16}) {

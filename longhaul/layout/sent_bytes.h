@@ -1,11 +1,28 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace longhaul::layout {
 
 // The bytes that one rank of a group sends to the other ranks in an operation of comm/.
 // Bytes that a rank keeps for itself are not counted.
+
+/// The operations of comm/ (comm/communicator.h).
+enum class Verb {
+  SendRecv,
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Broadcast,
+  Barrier
+};
+inline constexpr size_t kVerbs = 7;
+
+/// Returns the verb's name in messages and tables: "all_reduce" ...
+const char* verb_name(Verb verb);
 
 /// A reduction whose gathered buffers have at most this many bytes takes one round: every
 /// rank gathers all buffers and adds them up itself.
@@ -14,23 +31,25 @@ inline constexpr int64_t kOneRoundBytes = int64_t{32} << 10;
 /// multiples of this many elements.
 inline constexpr int64_t kReducePartAlign = 16;
 
-/// Returns the bytes that a rank sends, when each rank's part has `part` bytes.
-constexpr int64_t sent_by_all_gather(int64_t ranks, int64_t part) {
-  return (ranks - 1) * part;
-}
-/// Returns the bytes that a rank sends, when a rank's result has `part` bytes.
-constexpr int64_t sent_by_reduce_scatter(int64_t ranks, int64_t part) {
-  return (ranks - 1) * part;
-}
-/// Returns the elements of rank `index`'s part of a buffer that is cut among the ranks.
-constexpr int64_t elements_of_part(int64_t ranks, int64_t index, int64_t count) {
-  const int64_t each = (count + ranks - 1) / ranks;
-  const int64_t length =
-      (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign;
-  const int64_t begin = index * length < count ? index * length : count;
-  const int64_t end = begin + length < count ? begin + length : count;
-  return end - begin;
-}
+/// A buffer that is cut among ranks. The last parts may be shorter than the others, or
+/// empty.
+struct BufferParts {
+  int64_t count;   ///< elements of the buffer
+  int64_t length;  ///< elements of a part
+
+  /// Cuts `count` elements among the ranks of a group.
+  static constexpr BufferParts of(int64_t count, int64_t ranks) {
+    const int64_t each = (count + ranks - 1) / ranks;
+    return {count, (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign};
+  }
+  /// Returns the first element of a rank's part, and in size() the part's elements.
+  constexpr int64_t begin(int64_t rank) const { return std::min(count, rank * length); }
+  constexpr int64_t size(int64_t rank) const { return begin(rank + 1) - begin(rank); }
+};
+
+/// Returns the bytes that a rank sends in an all-gather in which each rank's part has
+/// `part` bytes, or in a reduce-scatter in which each rank's result has.
+constexpr int64_t sent_by_cut(int64_t ranks, int64_t part) { return (ranks - 1) * part; }
 /// Returns the bytes that rank `index` sends for a buffer of `count` elements. A rank
 /// sends more the larger the part that it adds up.
 constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count,
@@ -39,7 +58,7 @@ constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count
   if (count * element_bytes * ranks <= kOneRoundBytes) {
     return (ranks - 1) * count * element_bytes;
   }
-  const int64_t part = elements_of_part(ranks, index, count);
+  const int64_t part = BufferParts::of(count, ranks).size(index);
   return (count + (ranks - 2) * part) * element_bytes;
 }
 /// Returns the bytes that rank `index` sends of a buffer of `count` elements that comes
@@ -55,7 +74,7 @@ constexpr int64_t sent_by_broadcast(int64_t ranks, int64_t index, int64_t count,
     }
     return children * count * element_bytes;
   }
-  const int64_t part = elements_of_part(ranks, index, count);
+  const int64_t part = BufferParts::of(count, ranks).size(index);
   return ((index == 0 ? count : 0) + (ranks - 2) * part) * element_bytes;
 }
 

@@ -35,7 +35,7 @@ std::string_view unit_name(ShardUnit unit) {
   }
 }
 
-/// Returns the line of one tensor; empty if the tensor divides.
+/// Returns the line of the log about one tensor; empty if the tensor divides evenly.
 std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
   const auto& [whole, split] = tensor;
   if (!is_split(split)) return {};

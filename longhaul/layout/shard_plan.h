@@ -33,10 +33,11 @@ struct KeyReplica {
   int index = 0;  ///< index of this rank in its group
   int count = 1;
 };
-/// Returns the group of a rank in layers with this number of key heads.
+/// Returns the group of the ranks that hold the same key heads as `rank`, and the index
+/// of `rank` in it, for layers with this number of key heads.
 KeyReplica key_replica(int64_t key_heads, const format::TpRank& rank);
 
-/// How a gradient becomes one on the ranks of the tp group that hold the parameter.
+/// How the ranks of a tp group that hold the same parameter agree on one gradient.
 enum class GradientSum {
   None,         ///< one rank holds the parameter, and its gradient is complete
   First,        ///< every rank has formed all of it, and the first rank's counts
@@ -48,7 +49,7 @@ enum class GradientSum {
 struct ParameterShard {
   format::TensorSlice slice;
   GradientSum sum = GradientSum::None;
-  /// Norms count and checkpoints save the copy of this rank.
+  /// Whether the copy of this rank is the one that norms count and checkpoints save.
   bool counted = true;
 };
 

@@ -84,7 +84,7 @@ TEST(ShardPlan, WholeParametersSumWhereRanksSeeOnlyAPart) {
   EXPECT_TRUE(plan_parameter(sequence, norm, 0).counted);
   EXPECT_FALSE(plan_parameter(sequence, norm, 1).counted);
   EXPECT_TRUE(plan_parameter(sequence, norm, 1).slice.is_whole());
-  // A single rank adds nothing of other ranks.
+  // With a single rank there is no gradient of another rank to add.
   EXPECT_EQ(plan_parameter(ShardPlan{1, true}, norm, 0).sum, GradientSum::None);
 }
 

@@ -4,7 +4,6 @@
 #include <array>
 
 #include "longhaul/layout/pipeline/messages.h"
-#include "longhaul/layout/sent_bytes.h"
 
 namespace longhaul::layout {
 namespace {
@@ -52,8 +51,8 @@ class StepTraffic {
     });
   }
 
-  /// Returns the group whose communicator serves a group: a group that has all ranks of
-  /// another one shares its communicator.
+  /// Returns the kind of the group whose communicator carries the operations of groups of
+  /// `kind`: groups with the same ranks share one communicator.
   GroupKind owner(GroupKind kind) const {
     if (layout_.ep == 1 && kind == GroupKind::ExpertShard) kind = GroupKind::Shard;
     if (layout_.ep == 1 && kind == GroupKind::ExpertReplicas) kind = GroupKind::Replicas;
@@ -67,24 +66,21 @@ class StepTraffic {
                   int64_t element_bytes) {
     const GroupPlace place = groups_.place(group, rank_);
     if (place.size == 1) return;
-    traffic_.add(kind, owner(group), Exchange::AllReduce, calls,
+    traffic_.add(kind, owner(group), Verb::AllReduce, calls,
                  sent_by_all_reduce(place.size, place.index, count, element_bytes));
   }
   /// Adds all-gathers or reduce-scatters. `part`: bytes of a rank's input or result.
-  void cut(TrafficKind kind, GroupKind group, Exchange exchange, int64_t calls,
-           int64_t part) {
+  void cut(TrafficKind kind, GroupKind group, Verb verb, int64_t calls, int64_t part) {
     const int64_t ranks = groups_.place(group, rank_).size;
     if (ranks == 1) return;
-    traffic_.add(kind, owner(group), exchange, calls,
-                 exchange == Exchange::AllGather ? sent_by_all_gather(ranks, part)
-                                                 : sent_by_reduce_scatter(ranks, part));
+    traffic_.add(kind, owner(group), verb, calls, sent_by_cut(ranks, part));
   }
 
   /// Adds the messages between stages. Each message is a call at both of its ends.
   void boundaries() {
     const auto pass = [&](const std::optional<PipelineMessage>& message, int64_t bytes) {
       if (!message || message->to == message->from) return;
-      traffic_.add(TrafficKind::Pipeline, GroupKind::Pp, Exchange::SendRecv, 1, bytes);
+      traffic_.add(TrafficKind::Pipeline, GroupKind::Pp, Verb::SendRecv, 1, bytes);
     };
     for (const PipelineAction& action : plan_.of(at_.pp)) {
       pass(message_before(plan_, at_.pp, action), 0);
@@ -106,14 +102,14 @@ class StepTraffic {
     const int64_t in = edges.enters * forwards;
     const int64_t out = edges.leaves * forwards;
     const int64_t part = passes_.hidden_bytes();
-    const auto send = [&](Exchange exchange, int64_t calls) {
-      cut(TrafficKind::Tensor, GroupKind::Tp, exchange, calls, part);
+    const auto send = [&](Verb verb, int64_t calls) {
+      cut(TrafficKind::Tensor, GroupKind::Tp, verb, calls, part);
     };
     if (layout_.tensor.sequence) {
-      // The linear layers gather their input again for their weight gradients.
+      // In the backward the linear layers gather their input again, for weight gradients.
       const int64_t again = edges.taken * forwards;
-      send(Exchange::AllGather, runs(unit) * in + again + out);
-      send(Exchange::ReduceScatter, runs(unit) * out + in);
+      send(Verb::AllGather, runs(unit) * in + again + out);
+      send(Verb::ReduceScatter, runs(unit) * out + in);
     } else {
       all_reduce(TrafficKind::Tensor, GroupKind::Tp, runs(unit) * out + in,
                  passes_.tokens.inside * passes_.features, passes_.form.compute_bytes);
@@ -127,13 +123,13 @@ class StepTraffic {
     const int64_t rows =
         logits_rows(all, head.logits / layout_.shape.tp + 1, passes_.logits_elements);
     for (int64_t from = 0; from < all; from += rows) {
-      cut(TrafficKind::Tensor, GroupKind::Tp, Exchange::AllGather, forwards,
+      cut(TrafficKind::Tensor, GroupKind::Tp, Verb::AllGather, forwards,
           2 * 4 * std::min(rows, all - from));
     }
   }
 
-  /// Adds what attention keeps of positions, in the forward and again in the backward,
-  /// and its fp32 gradients (parallel/context/).
+  /// Adds the keys and values that ranks exchange in the forward and again in the
+  /// backward, and the fp32 gradients of keys and values (parallel/context/).
   void context(const UnitDescription& unit, int64_t forwards) {
     const int64_t ranks = layout_.shape.cp;
     if (ranks == 1) return;
@@ -146,35 +142,34 @@ class StepTraffic {
           passes_.form, passes_.tokens, layout_.tensor.rank(at_.tp));
       all += bytes;
       if (config_.parallel.context == ContextKind::Ring) continue;
-      cut(TrafficKind::Context, GroupKind::Cp, Exchange::AllGather, rounds, bytes);
-      cut(TrafficKind::Context, GroupKind::Cp, Exchange::ReduceScatter, forwards,
+      cut(TrafficKind::Context, GroupKind::Cp, Verb::AllGather, rounds, bytes);
+      cut(TrafficKind::Context, GroupKind::Cp, Verb::ReduceScatter, forwards,
           bytes / c * 4);
     }
     if (all == 0 || config_.parallel.context != ContextKind::Ring) return;
     const int64_t steps = ranks - 1;
-    traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv, steps * rounds,
+    traffic_.add(TrafficKind::Context, GroupKind::Cp, Verb::SendRecv, steps * rounds,
                  all);
-    traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv,
-                 steps * forwards, all / c * 4);
+    traffic_.add(TrafficKind::Context, GroupKind::Cp, Verb::SendRecv, steps * forwards,
+                 all / c * 4);
   }
 
   /// Adds the rows of tokens that go to the ranks of their experts and come back, with
   /// one fp32 weight each on the way there, in the forward and again in the backward
-  /// (parallel/expert/). Each forward begins with the experts' numbers of rows. Experts
-  /// are taken to have equally many rows.
+  /// (parallel/expert/). Each forward first sends how many rows go to each expert. All
+  /// experts are assumed to get equally many rows.
   void experts(const UnitDescription& unit, int64_t forwards) {
     const int64_t ep = layout_.ep;
     if (ep == 1 || unit.forward.routed == 0) return;
     const int64_t rows = passes_.tokens.inside * unit.forward.routed / ep * (ep - 1);
     const int64_t row = passes_.features * passes_.form.compute_bytes;
     const int64_t times = forwards * (runs(unit) + 1);
-    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::AllToAll,
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::AllToAll,
                  forwards * runs(unit),
                  unit.forward.routes / ep * (ep - 1) * kRowCountBytes);
-    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::SendRecv, times,
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::SendRecv, times,
                  rows * (row + 4));
-    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Exchange::SendRecv, times,
-                 rows * row);
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::SendRecv, times, rows * row);
   }
 
   /// Returns how often a bucket's gradients are reduced in a step.
@@ -192,8 +187,8 @@ class StepTraffic {
       all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), times,
                  bucket.num_elements, wire);
     } else {
-      cut(TrafficKind::Gradients, layout_.shard_group(bucket), Exchange::ReduceScatter,
-          times, bucket.owned.size() * wire);
+      cut(TrafficKind::Gradients, layout_.shard_group(bucket), Verb::ReduceScatter, times,
+          bucket.owned.size() * wire);
       all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), 1,
                  bucket.owned.size(), wire);
     }
@@ -210,13 +205,13 @@ class StepTraffic {
   void take_first(GroupKind group, int64_t count) {
     const GroupPlace place = groups_.place(group, rank_);
     const int64_t element = config_.precision.gradients == StateType::Fp32 ? 4 : 2;
-    traffic_.add(TrafficKind::Gradients, owner(group), Exchange::Broadcast, 1,
+    traffic_.add(TrafficKind::Gradients, owner(group), Verb::Broadcast, 1,
                  sent_by_broadcast(place.size, place.index, count, element));
   }
 
   /// Returns how often a bucket's weights are gathered in a step.
   int64_t gathers(const BucketPlan& bucket) const {
-    if (bucket.weights_stay) return 1;  // when they have been updated
+    if (bucket.weights_stay) return 1;  // after the update
     int64_t times = 0;
     for (const WeightUse& use : units_.weights) {
       times += std::ranges::count(use.gather, bucket.unit);
@@ -226,7 +221,7 @@ class StepTraffic {
 
   void weights(const BucketPlan& bucket) {
     if (layout_.shards == 1) return;
-    cut(TrafficKind::Weights, layout_.shard_group(bucket), Exchange::AllGather,
+    cut(TrafficKind::Weights, layout_.shard_group(bucket), Verb::AllGather,
         gathers(bucket), bucket.owned.size() * passes_.form.compute_bytes);
   }
 
@@ -250,11 +245,11 @@ const char* traffic_name(TrafficKind kind) {
   return kNames.at(static_cast<size_t>(kind));
 }
 
-const char* exchange_name(Exchange exchange) {
-  constexpr std::array<const char*, 6> kNames = {"send_recv",  "all_reduce",
-                                                 "all_gather", "reduce_scatter",
-                                                 "broadcast",  "all_to_all"};
-  return kNames.at(static_cast<size_t>(exchange));
+const char* verb_name(Verb verb) {
+  constexpr std::array<const char*, kVerbs> kNames = {
+      "send_recv",  "all_reduce", "all_gather", "reduce_scatter",
+      "all_to_all", "broadcast",  "barrier"};
+  return kNames.at(static_cast<size_t>(verb));
 }
 
 int64_t Traffic::bytes(TrafficKind kind) const {
@@ -265,14 +260,14 @@ int64_t Traffic::bytes(TrafficKind kind) const {
   return sum;
 }
 
-void Traffic::add(TrafficKind kind, GroupKind group, Exchange exchange, int64_t calls,
+void Traffic::add(TrafficKind kind, GroupKind group, Verb verb, int64_t calls,
                   int64_t bytes) {
   const auto found = std::ranges::find_if(lines_, [&](const TrafficLine& line) {
-    return line.kind == kind && line.group == group && line.exchange == exchange;
+    return line.kind == kind && line.group == group && line.verb == verb;
   });
   TrafficLine& line = found != lines_.end()
                           ? *found
-                          : lines_.emplace_back(TrafficLine{kind, group, exchange});
+                          : lines_.emplace_back(TrafficLine{kind, group, verb});
   line.calls += calls;
   line.bytes += calls * bytes;
 }

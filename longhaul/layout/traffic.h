@@ -3,10 +3,11 @@
 #include <vector>
 
 #include "longhaul/layout/activations.h"
+#include "longhaul/layout/sent_bytes.h"
 
 namespace longhaul::layout {
 
-/// What the bytes that a rank sends in a step serve.
+/// The purpose of bytes that a rank sends in a step.
 enum class TrafficKind {
   Pipeline,   ///< activations and their gradients between stages
   Tensor,     ///< sums and rows of split features and of the loss
@@ -19,23 +20,11 @@ inline constexpr size_t kTrafficKinds = 6;
 /// Returns the kind's name for tables and messages: "pipeline" ...
 const char* traffic_name(TrafficKind kind);
 
-/// The operations of comm/ that a step is made of. exchange_name() returns comm's names:
-/// "all_reduce" ...
-enum class Exchange {
-  SendRecv,
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  Broadcast,
-  AllToAll
-};
-const char* exchange_name(Exchange exchange);
-
 /// Operations of one kind in one group, in a step of one rank.
 struct TrafficLine {
   TrafficKind kind;
   GroupKind group;  ///< the group whose communicator carries the operations
-  Exchange exchange;
+  Verb verb;
   int64_t calls = 0;
   int64_t bytes = 0;  ///< bytes that the rank sends, as comm/counts.h counts them
 };
@@ -46,8 +35,7 @@ class Traffic {
   const std::vector<TrafficLine>& lines() const { return lines_; }
   int64_t bytes(TrafficKind kind) const;
   /// Adds `calls` operations of `bytes` each.
-  void add(TrafficKind kind, GroupKind group, Exchange exchange, int64_t calls,
-           int64_t bytes);
+  void add(TrafficKind kind, GroupKind group, Verb verb, int64_t calls, int64_t bytes);
 
  private:
   std::vector<TrafficLine> lines_;

@@ -13,7 +13,8 @@ namespace {
 
 using Kind = PipelineAction::Kind;
 
-/// Lists the units that actions come to, without what is gathered for them.
+/// Lists the uses and gradients of units in the order of actions. What is gathered and
+/// released for a use is left empty.
 class Walk {
  public:
   Walk(const PipelinePlan& plan, const RankUnits& units) : plan_(plan), units_(units) {}
@@ -38,7 +39,8 @@ class Walk {
     if (chunk.head_layers >= 0) use(Kind::Forward, chunk.head_layers);
     use(Kind::Forward, chunk.head);
     // The gradients of the head's matrix are formed in the forward. The gradients of a
-    // tied embedding, and of a unit that has layers as well, are complete only later.
+    // tied embedding, and of a unit that has layers as well, are complete only in the
+    // backward.
     const bool grows = chunk.head == chunk.embedding || chunk.head == chunk.head_layers;
     if (plan_.training && !grows) formed(chunk.head);
   }
@@ -110,8 +112,8 @@ class Holder {
     return units_.gathered_bytes.at(static_cast<size_t>(unit));
   }
 
-  /// Gathers `wanted` before use `i` for its use `use`, unless it is held already or no
-  /// buffer is free.
+  /// Gathers the unit `wanted` before use number `i`; the unit is needed for use number
+  /// `use`. Does nothing if the unit is held already or no buffer is free.
   void hold(size_t i, size_t use, int wanted) {
     if (held_.contains(wanted)) return;
     const int64_t size = bytes_of(wanted);
@@ -121,8 +123,8 @@ class Holder {
     ++taken_[size];
   }
 
-  /// Frees a buffer before use `i`, which means after the use before. Keeps the unit that
-  /// use `i` needs. Returns false where nothing can be freed.
+  /// Frees a buffer of this size before use number `i`, by a release after use `i - 1`.
+  /// Keeps the unit that use `i` needs. Returns false where nothing can be freed.
   bool make_room(size_t i, int64_t size) {
     int farthest = -1;
     for (const auto& [unit, next] : held_) {

@@ -16,7 +16,8 @@ constexpr const char* kAttention = "attention";
 constexpr const char* kUpdate = "optimizer and norm";
 constexpr const char* kOutside = "outside of operations";
 
-/// Patterns of operations' names with their causes. The first pattern in a name counts.
+/// Patterns of operations' names with their causes. Where a name contains several
+/// patterns, the first of these in the list counts.
 constexpr std::array<std::pair<std::string_view, const char*>, 28> kCauses = {{
     {"wait: ", "waiting for other ranks"},
     {"attention", kAttention},

@@ -9,7 +9,8 @@
 
 namespace longhaul::measure {
 
-/// The work of a rank's part of a step, however it is done.
+/// The work that a rank does in a step, counted by its arithmetic and its bytes, whatever
+/// code computes it.
 struct StepWork {
   double product_flops = 0.0;    ///< matrix products, forward and backward
   double attention_flops = 0.0;  ///< attention, without masked pairs of queries and keys
@@ -20,8 +21,8 @@ struct StepWork {
 struct Cause {
   std::string name;
   double seconds = 0.0;
-  /// The seconds that the machine needs for the work at the rates of its profile; absent
-  /// where a step at these rates has no such part.
+  /// The seconds that the machine needs for the work at the rates of its profile. Absent
+  /// where StepWork has no such work or the profile has no such rate.
   std::optional<double> at_rate;
 };
 

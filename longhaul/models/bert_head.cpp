@@ -51,7 +51,8 @@ class BertHead : public Head {
     if (form.next_sentence) next_sentence_.emplace(parameters);
   }
 
-  /// [T, H], this rank's part of T -> [R, H], and [B, 2] where there is a second head.
+  /// Maps [T, H], this rank's part of T, to [R, H], and to [B, 2] as well where there is
+  /// a second head.
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {
     const at::Tensor all = context.enter(x[0]).x;

@@ -31,14 +31,6 @@ Core make_core(tensor::ParameterSet& parameters, const families::Core& form,
       });
 }
 
-at::Tensor forward(const Core& core, const at::Tensor& in,
-                   const nn::ForwardContext& context) {
-  return families::by_kind(
-      core, [&](const nn::Attention& layer) { return layer.forward(in, context); },
-      [&](const nn::FeedForward& layer) { return layer.forward(in, context); },
-      [&](const nn::Experts& layer) { return layer.forward(in, context); });
-}
-
 /// Returns the place at which elements of the layer's result are dropped.
 nn::DropoutSite dropout_site(const Core& core) {
   using nn::DropoutSite;
@@ -84,7 +76,8 @@ Block::Block(tensor::ParameterSet& parameters, const families::Block& form, int6
 
 at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
                       const nn::ForwardContext& context) const {
-  at::Tensor y = models::forward(branch.core, in, context);
+  at::Tensor y = std::visit([&](const auto& layer) { return layer.forward(in, context); },
+                            branch.core);
   if (branch.after) y = branch.after->forward(y, context);
   y = nn::dropout(y, branch.dropout, layer_, dropout_site(branch.core), context);
   return ops::scaled(y, branch.scale);
@@ -93,8 +86,7 @@ at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
 at::Tensor Block::forward(const at::Tensor& input,
                           const nn::ForwardContext& context) const {
   at::Tensor x = input;
-  // The result of the last branch. The norm that follows adds it to x, where there is
-  // one.
+  // This is the result of the last branch. If a norm follows, it adds this result to x.
   at::Tensor delta;
   for (const Step& step : steps_) {
     at::Tensor normed;

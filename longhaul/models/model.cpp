@@ -33,14 +33,9 @@ Model::Model(const ModelConfig& config, const StageSpec& stage,
   }
   if (!stage.head) return;
   const tensor::ParameterPtr tokens = tokens_ ? tokens_->weight() : nullptr;
-  head_ = families::by_kind(
-      network.head,
-      [&](const families::LanguageHead& head) {
-        return make_head(parameters, head, tokens);
-      },
-      [&](const families::BertHead& head) {
-        return make_head(parameters, head, tokens);
-      });
+  head_ =
+      std::visit([&](const auto& head) { return make_head(parameters, head, tokens); },
+                 network.head);
 }
 
 std::vector<tensor::ParameterPtr> Model::parameters() const {

@@ -41,14 +41,9 @@ at::Tensor SourceModel::layer(int64_t number, const at::Tensor& x,
 
 at::Tensor SourceModel::logits(const at::Tensor& x) const {
   const families::Table& tokens = network_.embedding.tokens;
-  return families::by_kind(
-      network_.head,
-      [&](const families::LanguageHead& head) {
-        return source::evaluate(files_, head, x, tokens);
-      },
-      [&](const families::BertHead& head) {
-        return source::evaluate(files_, head, x, tokens);
-      });
+  return std::visit(
+      [&](const auto& head) { return source::evaluate(files_, head, x, tokens); },
+      network_.head);
 }
 
 }  // namespace longhaul::models

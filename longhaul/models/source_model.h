@@ -27,8 +27,9 @@ class SourceModel {
   /// Returns the result of block `number` for B sequences of T tokens, one after the
   /// other: x [B T, H] -> [B T, H]. A token sees the tokens that the network lets the
   /// token see. The rotations take `positions` [T] int64. Collective.
-  /// Where the last sequence's experts are known and rounding may have decided about
-  /// them, all sequences take them. Otherwise every token has the experts that are right.
+  /// Where the experts of the last sequence's tokens are `known`, and rounding may have
+  /// decided about them, all sequences take these. Otherwise every token takes the
+  /// experts that its logits here choose.
   at::Tensor layer(int64_t number, const at::Tensor& x, const at::Tensor& positions,
                    const KnownChoice& known = {}) const;
   /// Returns the logits of the head: x [R, H] -> [R, V]. Collective.

@@ -121,7 +121,7 @@ class GoldenFile {
 };
 
 /// Returns how far a loss is from the reference's, as a share of the latter; infinite
-/// where only one is finite.
+/// where one of them is not finite.
 double distance(double loss, double golden) {
   if (!std::isfinite(golden) || !std::isfinite(loss)) {
     return std::numeric_limits<double>::infinity();

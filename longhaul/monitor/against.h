@@ -26,7 +26,8 @@ Reference read_reference(const fs::path& path);
 /// Returns the losses of the steps of a run that count.
 Reference reference_of(const Records& records);
 
-/// The first step that the gate of the source systems compares.
+/// The first step that is compared by default, as in the golden-loss check of NxD
+/// (docs/watching.md).
 constexpr int64_t kGateStep = 450;
 
 struct AgainstOptions {

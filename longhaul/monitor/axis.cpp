@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMostTicks = 50;
 
-/// Returns the step of 1, 2 or 5 times a power of ten that gives about so many ticks.
+/// Returns the step of 1, 2 or 5 times a power of ten that gives about `ticks` ticks over
+/// `range`.
 double nice_step(double range, size_t ticks) {
   const double rough = range / static_cast<double>(std::max<size_t>(ticks, 1));
   const double power = std::pow(10.0, std::floor(std::log10(rough)));

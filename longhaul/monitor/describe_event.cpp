@@ -18,7 +18,7 @@ std::string value_text(const Json& value) {
   return plain_text(json_text(value), kLongestValue);
 }
 
-/// "from_step 40, to_step 30, kind spike".
+/// Returns all fields as a text such as "from_step 40, to_step 30, kind spike".
 std::string all_fields(const Json& fields) {
   std::string text;
   for (const auto& [key, value] : fields.items()) {

@@ -11,12 +11,6 @@
 namespace longhaul::monitor {
 namespace {
 
-struct ClassText {
-  const char* name;
-  const char* key;
-  const char* meaning;
-};
-
 constexpr std::array<ClassText, kTimeClasses> kTexts = {{
     {"compute", "compute", "steps that count"},
     {"waiting for data", "data", "these steps' waiting for their batch"},
@@ -31,7 +25,7 @@ constexpr std::array<ClassText, kTimeClasses> kTexts = {{
     {"other", "other", "between steps, and the step under way"},
 }};
 
-/// One thing with a known place in time.
+/// A step, a validation or a save, with its place in time.
 struct Item {
   int64_t begin = 0;
   int64_t end = 0;
@@ -58,9 +52,9 @@ std::vector<Item> step_items(const Records& records) {
 
 using AttemptStep = std::pair<int64_t, int64_t>;
 
-/// Places the stalls of saves, each behind the step that it saved and that step's
-/// validation: the event itself comes when the checkpoint is durable, which may be much
-/// later.
+/// Places the stall of each save behind the saved step and the validation of that step.
+/// The event of a save is no place for it, since it comes when the checkpoint is durable,
+/// which may be much later.
 class SavePlaces {
  public:
   SavePlaces(const Records& records, const std::vector<Event>& events) {
@@ -113,7 +107,18 @@ std::vector<Item> other_items(const Records& records, const std::vector<Event>& 
   return items;
 }
 
-/// Lays spans end to end: what is given later never changes what lies already.
+/// Appends a span. Where the last span has the same class, extends that span instead.
+void append(std::vector<Span>& spans, const Span& more) {
+  if (more.begin >= more.end) return;
+  if (!spans.empty() && spans.back().kind == more.kind) {
+    spans.back().end = more.end;
+  } else {
+    spans.push_back(more);
+  }
+}
+
+/// Lays spans of time end to end. A later item never changes the spans that are laid
+/// already.
 class Painter {
  public:
   Painter(Ledger& ledger, const std::vector<LifeChange>& life, int64_t begin)
@@ -130,7 +135,7 @@ class Painter {
     paint(end, item.kind);
   }
 
-  /// Fills what no item covers with what the run's life says about that time.
+  /// Fills a time that no item covers with the classes that the run's life gives it.
   void gap_until(int64_t end) {
     while (cursor_ < end) {
       while (at_ + 1 < life_.size() && life_[at_ + 1].time <= cursor_) ++at_;
@@ -144,11 +149,7 @@ class Painter {
   void paint(int64_t end, TimeClass kind) {
     if (end <= cursor_) return;
     ledger_.micros[static_cast<size_t>(kind)] += end - cursor_;
-    if (!ledger_.spans.empty() && ledger_.spans.back().kind == kind) {
-      ledger_.spans.back().end = end;
-    } else {
-      ledger_.spans.push_back({cursor_, end, kind});
-    }
+    append(ledger_.spans, {cursor_, end, kind});
     cursor_ = end;
   }
 
@@ -158,24 +159,16 @@ class Painter {
   int64_t cursor_;
 };
 
-/// Gives a time of the ledger to this class, whatever lies there: a step that was under
-/// way when the job was suspended is as long as the suspension.
+/// Gives a time of the ledger to the class `kind`, in place of the classes that it had.
+/// So the time of a suspension does not count for the step that it interrupted.
 void give_to(TimeClass kind, int64_t begin, int64_t end, Ledger& ledger) {
   std::vector<Span> spans;
-  const auto add = [&](int64_t from, int64_t to, TimeClass of) {
-    if (from >= to) return;
-    if (!spans.empty() && spans.back().kind == of) {
-      spans.back().end = to;
-    } else {
-      spans.push_back({from, to, of});
-    }
-  };
   for (const Span& span : ledger.spans) {
     const int64_t from = std::clamp(begin, span.begin, span.end);
     const int64_t to = std::clamp(end, from, span.end);
-    add(span.begin, from, span.kind);
-    add(from, to, kind);
-    add(to, span.end, span.kind);
+    append(spans, {span.begin, from, span.kind});
+    append(spans, {from, to, kind});
+    append(spans, {to, span.end, span.kind});
     ledger.micros[static_cast<size_t>(span.kind)] -= to - from;
     ledger.micros[static_cast<size_t>(kind)] += to - from;
   }
@@ -184,15 +177,7 @@ void give_to(TimeClass kind, int64_t begin, int64_t end, Ledger& ledger) {
 
 }  // namespace
 
-const char* time_class_name(TimeClass kind) {
-  return kTexts[static_cast<size_t>(kind)].name;
-}
-const char* time_class_key(TimeClass kind) {
-  return kTexts[static_cast<size_t>(kind)].key;
-}
-const char* time_class_meaning(TimeClass kind) {
-  return kTexts[static_cast<size_t>(kind)].meaning;
-}
+const ClassText& text_of(TimeClass kind) { return kTexts[static_cast<size_t>(kind)]; }
 
 int64_t Ledger::total_micros() const {
   return std::accumulate(micros.begin(), micros.end(), int64_t{0});

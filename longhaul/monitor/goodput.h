@@ -26,14 +26,16 @@ enum class TimeClass : uint8_t {
 };
 inline constexpr size_t kTimeClasses = 11;
 
-/// Returns the name for people: "compute", "waiting for data", ...
-const char* time_class_name(TimeClass kind);
-/// Returns the key for JSON: "compute", "data", ...
-const char* time_class_key(TimeClass kind);
-/// Returns what the class means, in a few words.
-const char* time_class_meaning(TimeClass kind);
+/// The words for a class.
+struct ClassText {
+  const char* name;     ///< for people: "compute", "waiting for data", ...
+  const char* key;      ///< for JSON: "compute", "data", ...
+  const char* meaning;  ///< what the class means, in a few words
+};
 
-/// Microseconds since 1970.
+const ClassText& text_of(TimeClass kind);
+
+/// A part of the time of a run, in microseconds since 1970, with its class.
 struct Span {
   int64_t begin = 0;
   int64_t end = 0;
@@ -63,8 +65,8 @@ struct Ledger {
   /// Returns the share of the whole time that is compute of steps that count.
   double goodput() const { return share(TimeClass::Compute); }
   /// Returns the goodput without the time between jobs and in a suspension, in which
-  /// nothing was allocated.
-  /// Idle time within a job counts. NaN where nothing was allocated.
+  /// nothing was allocated. Idle time within a job counts. NaN where nothing was
+  /// allocated.
   double goodput_of_allocation() const;
 };
 

@@ -33,7 +33,7 @@ void expect_truth(const MadeUpRun& run, const Ledger& ledger) {
   for (size_t i = 0; i < kTimeClasses; ++i) {
     EXPECT_NEAR(static_cast<double>(ledger.micros[i]), static_cast<double>(truth[i]),
                 slack)
-        << time_class_name(static_cast<TimeClass>(i));
+        << text_of(static_cast<TimeClass>(i)).name;
   }
 }
 

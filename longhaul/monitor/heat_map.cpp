@@ -64,8 +64,8 @@ std::string draw_cells(const HeatMap& map) {
   return svg;
 }
 
-/// Writes the first steps of the columns as the first one and distances, and each value
-/// in percent of an even share.
+/// Writes the first step of the first column, then the distances to those of the other
+/// columns, and each value in percent of an even share.
 std::string values_for_script(const HeatMap& map) {
   std::string steps;
   double before = 0.0;

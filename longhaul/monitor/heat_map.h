@@ -6,7 +6,7 @@
 
 namespace longhaul::monitor {
 
-/// What each expert of a layer got over the steps of a run.
+/// The loads of the experts of a layer over the steps of a run.
 struct HeatMap {
   std::string title;
   size_t rows = 0;            ///< experts

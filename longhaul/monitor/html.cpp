@@ -2,27 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/monitor/plain_text.h"
 
 namespace longhaul::monitor {
 namespace {
 
-const char* entity_of(char c) {
-  switch (c) {
-    case '&':
-      return "&amp;";
-    case '<':
-      return "&lt;";
-    case '>':
-      return "&gt;";
-    case '"':
-      return "&quot;";
-    case '\'':
-      return "&#39;";
-    default:
-      return nullptr;
-  }
-}
+struct Entity {
+  char character;
+  const char* text;
+};
+constexpr Entity kEntities[] = {
+    {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
 
 }  // namespace
 
@@ -30,11 +22,8 @@ std::string escape(std::string_view text) {
   // plain_text leaves no control character and only valid UTF-8.
   std::string out;
   for (const char c : plain_text(text, text.size())) {
-    if (const char* entity = entity_of(c)) {
-      out += entity;
-    } else {
-      out += c;
-    }
+    const auto* const entity = std::ranges::find(kEntities, c, &Entity::character);
+    out += entity == std::end(kEntities) ? std::string(1, c) : entity->text;
   }
   return out;
 }

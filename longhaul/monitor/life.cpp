@@ -14,7 +14,8 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-/// What a supervisor says when the workers are gone. `restart` comes when they are back.
+/// The events by which a supervisor reports that the workers are gone. The event
+/// `restart` is none of them, since it comes when the workers are back.
 constexpr std::array<std::string_view, 3> kFaults = {
     run::FaultEvent::kKind, run::kHangEvent, run::RequeueEvent::kKind};
 
@@ -40,7 +41,7 @@ struct Supervisor {
 };
 
 /// Returns the allocation that a start names: a job, and how often the job went back to
-/// the queue; empty where nobody allocates.
+/// the queue; empty without a scheduler that allocates.
 template <typename Start>
 std::string allocation_of(const Event& event) {
   const auto start = event.as<Start>();
@@ -113,8 +114,8 @@ void end_at_faults(const std::vector<Event>& events, const InOrder& attempts) {
   }
 }
 
-/// Finds the ends of supervisors that could not say theirs: the run's last sign before
-/// the next supervisor.
+/// Sets the end of each supervisor that has written none: it is the time of the run's
+/// last sign before the next supervisor.
 void find_ends(const std::vector<Event>& events, const InOrder& attempts, bool lives,
                std::vector<Supervisor>& supervisors) {
   std::vector<int64_t> signs;
@@ -161,8 +162,8 @@ struct Gap {
   std::string after;
 };
 
-/// Adds a gap to the changes: with a supervisor it is down time, without one it is
-/// nobody's time; where the run never had a supervisor, it is `unsupervised`.
+/// Adds a gap to the changes. Its parts under a supervisor are Restart, and the others
+/// Idle or Waiting. In a run that never had a supervisor the whole gap is `unsupervised`.
 void add_down(const Gap& gap, const std::vector<Supervisor>& supervisors,
               TimeClass unsupervised, std::vector<LifeChange>& changes) {
   if (supervisors.empty()) {
@@ -199,7 +200,7 @@ void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& chang
 }
 
 /// Returns the class of the time between two attempts. A start by hand after an orderly
-/// end, or as another job, was not waited for.
+/// end, or as another job, is no restart: nobody waited for it.
 TimeClass between(const Attempt& before, const Attempt* after) {
   if (after == nullptr) return TimeClass::Waiting;
   if (before.orderly || before.allocation != after->allocation) {

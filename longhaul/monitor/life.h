@@ -14,8 +14,8 @@ struct LifeChange {
   TimeClass kind = TimeClass::Other;
 };
 
-/// When a run lived: starts up, trains, is down while somebody brings it back, is left
-/// alone between jobs.
+/// The life of a run: when it starts up, trains, is down while somebody brings it back,
+/// or is left alone between jobs.
 struct Life {
   int64_t begin = 0;
   int64_t end = 0;

@@ -18,8 +18,8 @@ static_assert(kBlock > LineTail::kLongestLine);
 }  // namespace
 
 bool LineTail::is_another(uint64_t device, uint64_t inode, uint64_t size) const {
-  // A writer that opens the file again cuts a torn line off. It never cuts before the end
-  // of the last whole line.
+  // A writer that opens the file again cuts a torn line off, but never a whole line. So a
+  // file that ends before `offset_` is another file.
   return known_ && (device != device_ || inode != inode_ || size < offset_);
 }
 
@@ -29,7 +29,7 @@ LineTail::Found LineTail::read(const OnLine& line, const OnRestart& restart) {
     if (errno == ENOENT || errno == ENOTDIR) return Found::Nothing;
     fail_input("run directory", "{}: {}", path_.string(), std::strerror(errno));
   }
-  // A pipe or a device would block or never end.
+  // Reading a pipe or a device could block, or never end.
   if (!S_ISREG(held.st_mode)) {
     fail_input("run directory", "{} is no regular file", path_.string());
   }

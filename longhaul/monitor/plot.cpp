@@ -20,7 +20,8 @@ constexpr double kTop = 14.0;
 constexpr double kBottom = 222.0;
 constexpr size_t kColumns = 558;
 constexpr double kLogRatio = 30.0;
-/// Dots and marks beyond are thinned out: a page must not grow with the run.
+/// More dots and marks than these are thinned out, since a page must not grow with the
+/// run.
 constexpr size_t kMostDots = 400;
 constexpr size_t kMostMarks = 300;
 
@@ -259,7 +260,8 @@ std::string no_values(const PlotOptions& options) {
       kWidth, kHeight, escape(options.title), kWidth / 2, kHeight / 2);
 }
 
-/// Returns the curves' names beside their colours; a line of them breaks between two.
+/// Returns the names of the curves beside their colours. Lines break only between two
+/// names.
 std::string legend(const std::vector<Curve>& curves) {
   std::string names;
   for (const Curve& curve : curves) {

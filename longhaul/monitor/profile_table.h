@@ -15,7 +15,8 @@ struct ProfileRow {
 };
 
 /// Returns at most `most` rows of operations, then a row for the other operations, then a
-/// row for what was outside of all operations. Anybody may have written the event.
+/// row for what was outside of all operations. The event may hold anything, since it
+/// comes from a file.
 std::vector<ProfileRow> profile_rows(const run::ProfileEvent& event, size_t most);
 
 /// Products of one size in a profiled step.

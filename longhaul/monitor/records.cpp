@@ -45,7 +45,7 @@ void Records::add(const run::StepRecord& record) {
   counted_.push_back(all_.size() - 1);
 }
 
-/// Takes back the newest validations, as long as `taken` holds.
+/// Takes back validations from the newest on, until `taken` returns false for one.
 template <typename Taken>
 void Records::take_back_validations(Taken taken) {
   for (size_t i = validations_.size(); i-- > 0;) {

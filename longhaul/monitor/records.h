@@ -10,12 +10,12 @@
 
 namespace longhaul::monitor {
 
-/// A step's record, as it lies among the others.
+/// A step's record in the list of all records.
 struct StepRow : run::StepRecord {
   bool counts = true;  ///< false: taken back by a later start or a rollback
 };
 
-/// A validation's record, as it lies among the others.
+/// A validation's record in the list of all records.
 struct ValidationRow : run::ValidationRecord {
   bool counts = true;  ///< false: its step was taken back
 };

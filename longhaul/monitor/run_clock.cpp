@@ -8,7 +8,8 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kMostBoots = 100'000;
-/// Lines of two writers may come in another order than their times.
+/// Seconds by which a time may lie before that of an earlier line, since two writers may
+/// write in another order than that of their times.
 constexpr double kOutOfOrder = 5.0;
 
 }  // namespace

@@ -21,7 +21,8 @@ class RunClock {
   /// Returns by how many seconds the times of an attempt's rows in metrics.jsonl have to
   /// be moved.
   double shift_of(int64_t attempt) const;
-  /// Returns `now` by the run's clock, where this machine has written a part of it.
+  /// Returns the time by the run's clock if this machine has written events of the run,
+  /// and else `system_now`.
   double now(double system_now) const;
 
  private:

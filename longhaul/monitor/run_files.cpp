@@ -21,11 +21,12 @@ namespace {
 constexpr uint64_t kLargestStatus = uint64_t{64} << 20;
 constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
 constexpr uint64_t kLargestConfig = uint64_t{4} << 20;
-/// Bytes of text of the events that are kept.
+/// The most bytes of text of the events that are kept.
 constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
-/// Bytes of text of the events that hold experts' loads.
+/// The most bytes of text of the events that keep experts' loads.
 constexpr uint64_t kMostLoadBytes = uint64_t{32} << 20;
-/// Bytes of text that such an event counts for without its loads.
+/// Bytes that an event of experts' loads adds to those of all events, whether it keeps
+/// its loads or not.
 constexpr uint64_t kBytesWithoutLoads = 256;
 constexpr int kMaxFileDepth = 16;
 constexpr size_t kMostStepDirectories = 100'000;
@@ -82,7 +83,8 @@ std::optional<int64_t> total_steps_in(const Json& results) {
   return results.at(place).get<int64_t>();
 }
 
-/// Returns ", here runs/mine", as the run file says; empty where the file is not read.
+/// Returns the words ", here runs/mine" with the run.dir of a run file; empty if the file
+/// cannot be read.
 std::string run_dir_of(const fs::path& run_file) {
   try {
     return fmt::format(", here {}", load_run_config(run_file).config.run.dir.string());
@@ -91,7 +93,7 @@ std::string run_dir_of(const fs::path& run_file) {
   }
 }
 
-/// Leaves of an event of experts' loads its step alone.
+/// Removes all fields but the step from an event of experts' loads.
 void drop_loads(Event& event) {
   event.fields = {{"step", event.as<run::ExpertLoadsEvent>().step}};
 }
@@ -211,8 +213,8 @@ void RunFiles::add_event(std::string_view line) {
   }
 }
 
-// Forgets a supervisor that ends and whose starts were refused before any began. It is no
-// part of the run's life, and only one refusal is kept.
+// Removes the events of a supervisor that ends, if its starts were refused before one
+// began. Such a supervisor is no part of the run's life. Only the refusal is kept.
 void RunFiles::drop_refused_supervisor() {
   constexpr std::array<std::string_view, 6> kOwn = {
       run::SupervisorStartEvent::kKind, run::kSupervisorEndEvent, run::kHealthEvent,
@@ -232,8 +234,8 @@ void RunFiles::drop_refused_supervisor() {
         event.as<run::FaultEvent>().kind == run::FaultEvent::kSettings;
     if (of_settings) fault = &event;
   } while (events_[begin].kind != run::SupervisorStartEvent::kKind);
-  // Loads are found by their places in the list. Loads of another start may lie behind
-  // `begin`.
+  // Events with loads are found by their indices in `events_`, which must not move.
+  // Another start may have added such events behind `begin`.
   const bool moves = !loads_.kept.empty() && loads_.kept.back().first > begin;
   if ((!told && fault == nullptr) || moves) return;
   if (!told) {
@@ -273,7 +275,7 @@ void RunFiles::thin_loads(uint64_t bytes) {
 }
 
 // A start begins from a checkpoint, and a rollback goes back to a step. The steps above
-// have to be done again, even if that has not happened yet.
+// that step do not count any more, even before they are done again.
 void RunFiles::settle_takebacks() {
   for (; settled_ < events_.size(); ++settled_) {
     const Event& event = events_[settled_];

@@ -100,8 +100,8 @@ class RunFiles {
     int64_t left_out = 0;
     int64_t unreadable = 0;
   };
-  /// The events that hold experts' loads: the largest events by far, of which only a
-  /// picture is made. Each `every`-th one holds them.
+  /// The events of experts' loads, which are the largest events by far and serve only for
+  /// a picture. Every `every`-th of them keeps its loads.
   struct LoadEvents {
     std::vector<std::pair<size_t, uint64_t>> kept;  ///< index in events_, and bytes
     uint64_t bytes = 0;                             ///< bytes of those that are kept

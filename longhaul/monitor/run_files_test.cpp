@@ -157,7 +157,7 @@ TEST(RunFiles, NamesTheNewestWholeCheckpoint) {
   EXPECT_HAS(all[1].problem, "data has 3 bytes instead of 5");
   EXPECT_HAS(all[2].problem, "no manifest");
   EXPECT_EQ(run.newest_checkpoint()->step, 3);
-  // A viewer must not take this checkpoint for the newest that there was.
+  // The view has to say that step 3 was not the newest checkpoint: step 12 is gone.
   run::RunPast past = run::RunPast::begin();
   past.newest = 12;
   past.write(dir.path());
@@ -230,7 +230,7 @@ TEST(RunView, AValidationOfAStepThatWasTakenBackCountsNoMore) {
   run.refresh();
   EXPECT_EQ(losses(), (std::map<int64_t, double>{{2, 3.0}, {4, 3.0}, {6, 2.0}}));
   EXPECT_EQ(make_view(run, 1000.0).validation->step, 6);
-  // The time that a step took still counts after the step was taken back.
+  // Validations that were taken back stay in the list, since their time still counts.
   EXPECT_EQ(run.records().validations().size(), 5U);
 }
 

@@ -15,9 +15,10 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kRecentSteps = 20;
-/// A wide terminal has that many columns.
+/// The most values of a course: a wide terminal has that many columns.
 constexpr size_t kCourseValues = 240;
-/// Written every second; older than this, its supervisor is gone or cut off.
+/// The age from which status.json counts as old. A supervisor writes the file every
+/// second, unless it is gone or cut off.
 constexpr double kFreshSeconds = 30.0;
 
 bool is_final(const std::string& state) {
@@ -38,7 +39,8 @@ bool is_refusal(const std::vector<Event>& events, size_t i) {
   return began;
 }
 
-/// Returns how the last attempt that said so ended; null while none has.
+/// Returns the newest event that begins or ends an attempt, without refused starts; null
+/// if there is none.
 const Event* last_of_attempts(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
     const std::string& kind = events[i].kind;
@@ -118,8 +120,8 @@ void judge_state(const RunFiles& run, RunView& view) {
   const auto& status = run.status();
   if (!status) return judge_by_lock(run, view);
   const bool final = is_final(status->state);
-  // A start without a supervisor does not change the last state that an older supervisor
-  // wrote.
+  // A start without a supervisor does not change status.json, which still has the last
+  // state that an older supervisor wrote.
   const Event* last = last_of_attempts(run.events());
   if (final && last != nullptr && last->time > status->updated) {
     return judge_by_lock(run, view);
@@ -181,7 +183,8 @@ void take_progress(const RunFiles& run, RunView& view) {
   view.mfu = recent(records, &run::StepRecord::mfu);
 }
 
-/// Returns how one member went. A run of any length has at most kCourseValues values.
+/// Returns the course of one member of the steps that count. A run of any length has at
+/// most kCourseValues values.
 Course course_of(const Records& records, double run::StepRecord::* member) {
   Course course;
   course.first = course.last = course.least = course.most = run::kNoFigure;
@@ -240,8 +243,8 @@ void rank_speeds(const RunFiles& run, RunView& view) {
   std::ranges::stable_sort(view.ranks, std::greater<>(), &RankSpeed::ratio);
 }
 
-/// Notes checkpoints above the newest whole one: nobody is to take that for the newest
-/// there was.
+/// Adds notes about checkpoints above the newest whole one, so that nobody takes the
+/// whole one for the newest that there was.
 void note_passed_over(RunFiles& run, RunView& view) {
   const int64_t newest = view.checkpoint ? view.checkpoint->step : -1;
   for (const CheckpointInfo& one : run.checkpoints()) {
@@ -317,7 +320,7 @@ Json to_json(const Ledger& ledger) {
   Json seconds = Json::object();
   for (size_t i = 0; i < kTimeClasses; ++i) {
     const auto kind = static_cast<TimeClass>(i);
-    seconds[time_class_key(kind)] = ledger.seconds(kind);
+    seconds[text_of(kind).key] = ledger.seconds(kind);
   }
   const auto seconds_at = [&](int64_t micros) {
     return ledger.spans.empty() ? Json() : Json(1e-6 * static_cast<double>(micros));

@@ -16,7 +16,7 @@ struct RankSpeed {
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
-/// How a figure went over the steps that count.
+/// The course of a figure over the steps that count.
 struct Course {
   std::vector<double> values;  ///< in the order of steps: means of shares of the run
   double first = 0.0;          ///< NaN without a step, like the numbers that follow
@@ -25,7 +25,7 @@ struct Course {
   double most = 0.0;
 };
 
-/// How a run stands, put together from its files. Texts are plain.
+/// The state of a run, put together from its files. Texts are plain.
 struct RunView {
   std::string name;
   double now = 0.0;         ///< seconds since 1970
@@ -50,8 +50,8 @@ struct RunView {
   double mfu = 0.0;           ///< median of the last steps
   double memory_peak = 0.0;   ///< bytes
   double step_age = 0.0;      ///< seconds since the last step
-  // The figures below belong to the last step. They are also NaN if the model has no
-  // experts.
+  // The three figures of experts belong to the last step. They are also NaN if the model
+  // has no experts.
   double expert_use = run::kNoFigure;
   double expert_busiest = run::kNoFigure;
   double router_entropy = run::kNoFigure;

@@ -30,12 +30,12 @@ std::string figure(double value, const char* form) {
   return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : "-";
 }
 
-/// Collects lines of a fixed width; counts columns, not bytes.
+/// Collects lines that fit the width of a screen. Counts columns, not bytes.
 class Lines {
  public:
   Lines(const ScreenSize& size, bool colour) : size_(size), colour_(colour) {}
 
-  /// One line of pieces, each with its ink, cut at the width.
+  /// A part of a line, with its ink. A line is cut at the width.
   struct Piece {
     std::string text;
     Ink ink = Ink::Plain;
@@ -52,8 +52,8 @@ class Lines {
     }
     lines_.push_back(std::move(line));
   }
-  /// Adds pieces like add(), but a piece that does not fit begins a further line below
-  /// the first piece's right end, without the blanks in front of it.
+  /// Adds pieces like add(), but a piece that does not fit begins a further line, which
+  /// is indented to the end of `label`. The piece then loses its leading blanks.
   void flow(const std::string& label, const std::vector<Piece>& pieces) {
     const size_t indent = text_columns(label);
     std::vector<Piece> line = {{label}};
@@ -106,7 +106,7 @@ Ink state_ink(const RunView& view) {
 
 std::string ago(double seconds) { return human_duration(seconds) + " ago"; }
 
-/// "▕████████░░░░▏", in eighths of a column.
+/// Returns a bar such as "▕████████░░░░▏", drawn in eighths of a column.
 std::string bar(double share, size_t columns) {
   constexpr std::array<const char*, 8> kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const double filled = std::clamp(share, 0.0, 1.0) * static_cast<double>(columns);
@@ -145,7 +145,7 @@ void draw_head(const RunView& view, Lines& lines) {
   for (const std::string& note : view.notes) lines.add({{"  note: " + note, Ink::Warn}});
 }
 
-/// Returns how long ago the newest checkpoint was saved, by its own word.
+/// Returns how long ago the newest checkpoint was saved, by the time in its manifest.
 std::string saved_ago(const RunView& view) {
   const double saved = view.checkpoint->saved;
   return saved > 0.0 ? ago(view.now - saved) : "saved at an unknown time";
@@ -206,22 +206,22 @@ void draw_goodput(const RunView& view, Lines& lines) {
     const auto kind = static_cast<TimeClass>(i);
     if (ledger.share(kind) < 0.0005) continue;
     pieces.push_back(
-        {fmt::format("  {} {:.1f}%", time_class_name(kind), 100.0 * ledger.share(kind)),
+        {fmt::format("  {} {:.1f}%", text_of(kind).name, 100.0 * ledger.share(kind)),
          Ink::Faint});
   }
   lines.flow("goodput     ", pieces);
 }
 
-/// One figure over the run: its curve, and beside the curve first, last and extreme
-/// value.
+/// The curve of a figure over the run, and the texts beside it: the first, the last and
+/// the extreme value.
 struct Curve {
   std::string label;  ///< as wide as those of the figures above
   const Course& course;
   std::array<std::string, 3> figures;
   size_t rows = 1;
 
-  /// Returns the columns beside the curve. One row has all figures behind it; of several
-  /// rows each has one.
+  /// Returns the columns beside the curve. A curve of one row has all texts behind it; a
+  /// curve of several rows has one text behind each row.
   size_t columns_beside() const {
     size_t sum = 0;
     size_t widest = 0;
@@ -247,8 +247,8 @@ void draw_curve(const Curve& curve, size_t columns, Lines& lines) {
   }
 }
 
-/// Returns how many lines the window has left when nodes, ranks and a few events have
-/// theirs.
+/// Returns how many lines are left in the window once nodes, ranks and a few events have
+/// their lines.
 size_t spare_lines(const RunView& view, const Lines& lines) {
   constexpr size_t kEvents = 8;
   constexpr size_t kMostRanks = 16;
@@ -302,8 +302,8 @@ std::string memory_text(int64_t used_bytes, int64_t total_bytes) {
                      100.0 * used / total);
 }
 
-/// On windows too narrow for all columns of nodes and ranks, the less needed are left
-/// out.
+/// A window with fewer columns than this shows only the most needed columns of nodes and
+/// ranks.
 constexpr size_t kAllColumns = 76;
 bool is_narrow(const Lines& lines) { return lines.width() < kAllColumns; }
 

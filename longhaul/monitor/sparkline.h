@@ -13,7 +13,8 @@ namespace longhaul::monitor {
 /// a space.
 std::string sparkline(std::span<const double> values, size_t columns);
 
-/// Draws the same course over several rows, the highest first, for more levels.
+/// Draws the course of values over several rows of blocks, the highest row first, so that
+/// there are more levels than in one row.
 std::vector<std::string> tall_sparkline(std::span<const double> values, size_t columns,
                                         size_t rows);
 

@@ -16,15 +16,16 @@
 namespace longhaul::monitor {
 namespace {
 
-// Switches to the other page, hides the cursor and stops the wrapping of lines.
+// Switches to the terminal's alternate screen, hides the cursor and stops the wrapping of
+// lines.
 constexpr std::string_view kEnter = "\033[?1049h\033[?25l\033[?7l";
 constexpr std::string_view kLeave = "\033[?7h\033[?25h\033[?1049l";
 // Terminals that know this sequence show nothing until the update ends.
 constexpr std::string_view kBeginUpdate = "\033[?2026h\033[H";
 constexpr std::string_view kEndUpdate = "\033[J\033[?2026l";
 
-/// Writes to the terminal. A terminal that is gone is no error: the next look at the
-/// signals ends the verb.
+/// Writes to the terminal. A terminal that is gone is no error here: the program ends
+/// when it next checks its signals.
 void write_out(std::string_view text) { (void)write_descriptor(STDOUT_FILENO, text); }
 
 void ignore(int /*signal*/) {}
@@ -89,7 +90,8 @@ char Terminal::wait_key(double seconds) {
   const int ready = ::poll(&keys, saved_->has_input ? 1 : 0, wait);
   char key = 0;
   if (ready > 0 && ::read(STDIN_FILENO, &key, 1) != 1) {
-    // The terminal was closed: no busy loop until the signal for it comes.
+    // The terminal was closed. The sleep keeps the caller from a busy loop until the
+    // signal for it comes.
     sleep_seconds(seconds);
     return 0;
   }

@@ -8,9 +8,10 @@
 
 namespace longhaul::monitor {
 
-/// Draws screens in place on the terminal behind standard output, on its other page, so
-/// that what was there before comes back. Keys are read without echo where standard input
-/// is a terminal. Restores everything at its end. A process has one at a time.
+/// Draws screens in place on the terminal behind standard output, on its alternate
+/// screen, so that the former contents come back. Keys are read without echo where
+/// standard input is a terminal. Restores everything at its end. A process has one at a
+/// time.
 class Terminal {
  public:
   Terminal();

@@ -13,8 +13,8 @@
 namespace longhaul::nn {
 namespace {
 
-/// (q, what is kept of positions...) -> [T, Hq D]. Holds what it needs of the context by
-/// value.
+/// Returns attention as a function of q and the kept tensors of the positions, which
+/// gives [T, Hq D]. The function holds by value what it needs of the context.
 ops::TensorFunction attention_core(const ForwardContext& context,
                                    const ops::AttentionProblem& problem) {
   AttentionCore core = context.attention ? context.attention : ops::attention;

@@ -4,8 +4,9 @@
 
 namespace longhaul::nn {
 
-/// Returns x. The backward of x also forms the gradient of an auxiliary term of the loss,
-/// to which the positions of this rank, outside of split regions, add `sum`, a scalar.
+/// Returns x. The backward of x also forms the gradient of an auxiliary term of the loss.
+/// `sum` is a scalar, which the positions that this rank has outside of split regions add
+/// to the term.
 at::Tensor with_auxiliary_loss(const at::Tensor& x, const at::Tensor& sum, size_t term,
                                const ForwardContext& context);
 

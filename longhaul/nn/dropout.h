@@ -4,8 +4,8 @@
 
 namespace longhaul::nn {
 
-/// The places of a layer at which elements are dropped. The numbers are part of the
-/// draws.
+/// The places of a layer at which elements are dropped. The number of a place is part of
+/// the key of its draws.
 enum class DropoutSite {
   Embedding = 0,
   Attention = 1,     ///< the probabilities of attention

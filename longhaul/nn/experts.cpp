@@ -17,7 +17,7 @@ namespace longhaul::nn {
 namespace {
 
 /// Returns how often each expert was chosen in each of `groups` equal parts of the
-/// tokens, by those that are `real`: fp32 [groups, E].
+/// tokens: fp32 [groups, E]. Only the choices of tokens that are `real` count.
 at::Tensor counts_of(const at::Tensor& chosen, const at::Tensor& real, int64_t groups,
                      int64_t experts) {
   const at::Tensor all = chosen.reshape({groups, -1});
@@ -95,13 +95,14 @@ at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& c
     pass.probability = pass.layers == 0 ? sum : pass.probability + sum;
     ++pass.layers;
     if (pass.layers < router.routers) return {};
-    // The term is divided by the tokens of all layers once more.
+    // Both factors are sums over the tokens of all layers. One factor is divided by their
+    // number here, the other by the denominator of the term.
     const at::Tensor product = (pass.shares * pass.probability).sum();
     const auto layers = static_cast<double>(router.routers);
     if (real.defined()) return product * (of_all / layers) / real.sum().clamp_min(1);
     return product * (of_all / (static_cast<double>(tokens) * layers));
   }
-  // Where no balance is asked for, its measure is that of sequences.
+  // This is the term of BalanceKind::Sequence, which is measured for Off as well.
   const int64_t sequences = context.batch.rows;
   at::Tensor counts = counts_of(chosen, real, sequences, experts);
   if (router.sum_sequences) router.sum_sequences(counts);
@@ -127,8 +128,9 @@ at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& log
                           : 1.0 / static_cast<double>(context.region->ranks());
   at::Tensor out = weights;
   const auto attach = [&](size_t term, const auto& sum_of_tokens) {
-    // A term without weight is measured, which needs no graph, and measured once. All
-    // ranks agree about its scale, since a balance may be collective.
+    // A term whose scale is 0 is only measured, which needs no graph and no repetition in
+    // a recomputation. The scale is 0 on all ranks or on none, since balance() may be
+    // collective.
     const double scale = context.losses->scales.at(term);
     if (context.losses->again && scale == 0.0) return;
     const at::AutoGradMode graph(at::GradMode::is_enabled() && scale != 0.0);

@@ -127,7 +127,8 @@ class SplitRegion {
 /// Collective over the ranks that have all experts together.
 class ExpertDispatch {
  public:
-  /// Rows under way: how many go to each rank, and what they become there.
+  /// What an implementation keeps of the rows under way, from send() to back() and for
+  /// the backward.
   struct Way {
     virtual ~Way() = default;
   };
@@ -148,23 +149,24 @@ class ExpertDispatch {
                       const at::Tensor& offsets) const = 0;
   /// Waits for the rows of send().
   virtual Arrived arrive(const WayPtr& way) const = 0;
-  /// Returns what became of the rows, [R', H], to the ranks and places from which the
-  /// rows came: [R, H]. These rows are handed over, too.
+  /// Returns the experts' results, [R', H], to the ranks and places from which the rows
+  /// of send() came: [R, H]. The results are handed over, as the rows of send() are.
   virtual at::Tensor back(const WayPtr& way, at::Tensor rows) const = 0;
 };
 
 /// What the routers of a step's micro batches have done with this rank's tokens, without
 /// padding.
 struct RouterLoads {
-  /// int64 [layers, E]: tokens sent to each expert. E is that of the layer with most.
+  /// int64 [layers, E]: tokens sent to each expert. E is the number of experts of the
+  /// layer with most experts.
   at::Tensor counts;
   at::Tensor entropy;  ///< fp32 [layers]: sum over tokens of the entropy of p
 };
 
 /// What the routers of one pass have decided and found.
 struct RouterPass {
-  /// The experts of each token by layer, int64 [T, k], ascending. Where a layer's are
-  /// here the layer takes them instead of choosing: recomputation keeps the choice.
+  /// The experts of each token by layer, int64 [T, k], ascending. A layer whose experts
+  /// are here takes them instead of choosing, so that recomputation keeps the choice.
   std::map<int64_t, at::Tensor> chosen;
   int64_t layers = 0;              ///< layers whose sums are in the two tensors below
   at::Tensor shares, probability;  ///< [E]: sums over layers and tokens, for Pooled
@@ -179,7 +181,7 @@ struct RouterContext {
   bool terms_read = true;
   int64_t routers = 0;  ///< layers of the model that have a router
   /// fp32 [layers, E]: the share of tokens that each expert got in the step before, for
-  /// Global.
+  /// BalanceKind::Global.
   at::Tensor shares;
   /// Adds fp32 counts over the ranks that have the other positions of the same sequences;
   /// empty: all positions are here.
@@ -189,19 +191,12 @@ struct RouterContext {
   RouterLoads* loads = nullptr;  ///< null: loads are not counted
 };
 
-/// The number format that linear layers multiply, forward and backward. Tensors between
-/// operations, the head and attention are in the compute dtype in every mode.
-enum class ProductPrecision {
-  Compute,  ///< the operands as they are, in the compute dtype
-};
-
 /// What a forward pass needs besides the tensors that the stage before hands on.
 /// Activations are [T, features].
 struct ForwardContext {
   Batch batch;
   Losses* losses = nullptr;  ///< null if no loss is computed
   bool fused = true;
-  ProductPrecision products = ProductPrecision::Compute;
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here

@@ -1,6 +1,5 @@
 #include "longhaul/nn/linear.h"
 
-#include "longhaul/base/error.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/linear/linear.h"
 
@@ -13,19 +12,13 @@ Linear::Linear(tensor::ParameterSet& parameters, const std::string& name, Bias b
 
 at::Tensor Linear::forward(const ops::LinearInput& x,
                            const ForwardContext& context) const {
-  // The compiler warns here about a mode that is not handled; forward_all() calls this
-  // function for every mode but Compute.
-  switch (context.products) {
-    case ProductPrecision::Compute:
-      return ops::linear(x, weight_, context.weight_gradients, bias_);
-  }
-  throw Error(ErrorKind::Internal, "bug", "a linear layer in no known precision");
+  return ops::linear(x, weight_, context.weight_gradients, bias_);
 }
 
 std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& layers,
                                             const ops::LinearInput& x,
                                             const ForwardContext& context) {
-  if (context.fused && context.products == ProductPrecision::Compute) {
+  if (context.fused) {
     std::vector<ops::Projection> projections;
     for (const Linear* l : layers) projections.push_back({l->weight_, l->bias_});
     return ops::joint_linear(x, projections, context.weight_gradients);

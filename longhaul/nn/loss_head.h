@@ -14,8 +14,9 @@ at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weigh
                      const ForwardContext& context, double logits_divisor = 1.0,
                      double logits_cap = 0.0);
 
-/// Returns any term of the loss in the same way, with a bias, for rows [R, H] that have
-/// already entered the region. `targets` is int64 [R].
+/// Returns term `term` of the loss by ops::loss_head, with a bias, for rows [R, H] that
+/// have already entered the region. Adds the sum of the term to context.losses. `targets`
+/// is int64 [R].
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
                             const tensor::ParameterPtr& weight,
                             const tensor::ParameterPtr& bias, size_t term,

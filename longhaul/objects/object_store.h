@@ -34,7 +34,8 @@ struct ObjectInfo {
 /// side, kRequestsInFlight at most. They throw TemporaryError for what may pass, and
 /// InputError, with what to do, where the store refuses: no such bucket, no permission,
 /// expired credentials. Where the program longhaul-objects is absent (a build without
-/// Arrow's S3 part) they throw InputError with that reason.
+/// Arrow's S3 part) they throw InputError with that reason. Tests override what is
+/// virtual.
 class ObjectStore {
  public:
   /// How the process of a store competes for the machine's cores.
@@ -43,34 +44,34 @@ class ObjectStore {
     Low,  ///< whatever else runs comes first: copies that nobody waits for
   };
   explicit ObjectStore(Priority priority = Priority::Normal);
-  ~ObjectStore();
+  virtual ~ObjectStore();
 
   /// Returns what the store says about an object; nothing where there is no such object.
-  std::optional<ObjectInfo> look(const Address& address);
+  virtual std::optional<ObjectInfo> look(const Address& address);
   /// Returns all objects whose key is the address's key, a slash and more, at any depth,
   /// sorted by the bytes of their keys; nothing where there is no such object. It leaves
   /// out objects of size 0 whose key ends with a slash. An empty key lists the bucket.
   /// Versions are empty where they are not asked for, since each of them takes a request,
   /// and of objects whose keys are no paths (is_path()), which cannot be opened.
-  std::vector<ObjectInfo> list(const Address& prefix, bool versions);
+  virtual std::vector<ObjectInfo> list(const Address& prefix, bool versions);
 
   /// Reads exactly `to.size()` bytes from `offset` on. Throws TemporaryError where the
   /// store gives fewer, and InputError where the object has another version than `object`
   /// when it is opened for the first time. Call prove_unchanged() when everything has
   /// been read and before the bytes are trusted.
-  void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
+  virtual void read(const ObjectInfo& object, uint64_t offset, std::span<std::byte> to);
   /// Returns whether the bytes of an object may be used although they do not fit its
   /// ETag. `digest` is EtagProof::digest() of the bytes. Reads the object again, and
   /// returns true where the same bytes come again and the store's ETags need not be MD5s.
   /// Throws InputError where the same bytes come again and the ETags should be MD5s.
-  bool came_right(const ObjectInfo& object, const std::string& digest);
+  virtual bool came_right(const ObjectInfo& object, const std::string& digest);
   /// Returns `count` bytes from `offset` on as read() reads them, without a copy between
   /// the processes; kPlaceBytes at most. They may outlive this object.
-  std::shared_ptr<const std::byte[]> read_shared(const ObjectInfo& object,
-                                                 uint64_t offset, uint64_t count);
+  virtual std::shared_ptr<const std::byte[]> read_shared(const ObjectInfo& object,
+                                                         uint64_t offset, uint64_t count);
   /// Throws InputError where the object is gone, or has been replaced since `object` was
   /// made.
-  void prove_unchanged(const ObjectInfo& object);
+  virtual void prove_unchanged(const ObjectInfo& object);
 
   /// Copies a whole object to a new local file, by several requests at once, and syncs
   /// it. Returns the file's hash (combine_hashes of its blocks, base/hash.h). Where it
@@ -88,8 +89,8 @@ class ObjectStore {
   void put_text(const std::string& text, const Address& to);
   /// Returns a small object's content, proved as fetch() proves it; nothing where there
   /// is no such object. Throws InputError where it is larger than `limit`.
-  std::optional<std::string> read_text(const Address& address,
-                                       uint64_t limit = uint64_t{1} << 26);
+  virtual std::optional<std::string> read_text(const Address& address,
+                                               uint64_t limit = uint64_t{1} << 26);
   /// Deletes an object; nothing happens where there is none.
   void remove(const Address& address);
   /// Deletes all objects that list() gives for the prefix and whose keys are paths.

@@ -25,8 +25,8 @@ using Words = std::array<at::Tensor, 4>;
 
 constexpr int64_t kWord = 0xFFFFFFFF;
 
-/// Returns the upper word of a product of two words. The 64 bits of the product may look
-/// negative.
+/// Returns the upper word of a product of two words. The product may be negative as
+/// int64, so that the shift brings in sign bits, which the mask removes.
 at::Tensor upper(const at::Tensor& product) {
   return product.bitwise_right_shift(32) & kWord;
 }

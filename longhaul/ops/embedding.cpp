@@ -52,8 +52,9 @@ void composite_embedding_gradient(at::Tensor& grad, const LocalRows& trained,
     return;
   }
   if (!dy.is_cpu()) {
-    // The host would have to wait for the device to learn how many rows are here. So the
-    // rows that are elsewhere add zeros, spread over the rows of the table.
+    // The host would have to wait for the device to learn how many of the rows lie in
+    // this rank's slice. So the gradient of a row outside of the slice becomes zeros,
+    // which are added to some row of the slice.
     grad.index_add_(0, rows.remainder(grad.size(0)),
                     dy.masked_fill(outside.unsqueeze(1), 0).to(grad.scalar_type()));
     return;
@@ -74,7 +75,8 @@ void add_gradient(const at::Tensor& ids, const at::Tensor& dy,
     return EmbeddingGradient::composite(grad, trained, dy);
   }
   // A stable sort keeps the tokens of a row in their order, so that the sum of a row has
-  // the same bits in every run. The kernel leaves out ids that are no row here.
+  // the same bits in every run. The kernel leaves out rows of -1, which lie in another
+  // slice or are the padding row.
   const auto& [rows, outside] = trained;
   const auto [sorted, order] =
       at::sort(outside.defined() ? rows.masked_fill(outside, -1) : rows,

@@ -45,8 +45,8 @@ struct LocalTargets {
   at::Tensor index;      ///< [R, 1], 0 elsewhere
 };
 
-/// Returns the scale of the gradient of the head's product, which is divided to give the
-/// logits. The slope of a cap comes to it afterwards.
+/// Returns the scale of the gradient with respect to h W^T + b, which is divided by
+/// logits_divisor to give the logits. The slope of a cap is multiplied in afterwards.
 double gradient_scale(const LossHeadOptions& options) {
   return options.scale / options.logits_divisor;
 }
@@ -145,7 +145,8 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
     return fused_split_chunk(logits, targets, begin, options, want_gradient);
   }
   // On a device the fp32 copies of the composite form, several times the chunk, are made
-  // for fewer rows at a time; that reads no weights again.
+  // for fewer rows at a time. The weights are not read again for that, since the product
+  // is already there.
   constexpr int64_t kFewest = 64;
   const int64_t rows = logits.is_cpu() ? logits.size(0)
                                        : logits_rows(logits.size(0), logits.size(1),
@@ -153,8 +154,8 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
   return CrossEntropy::composite(logits, targets, begin, options, want_gradient, rows);
 }
 
-/// Returns the rows of a chunk. With a split vocabulary they follow from the whole size,
-/// so that all ranks agree.
+/// Returns the rows of a chunk. With a split vocabulary this number follows from the size
+/// of the whole vocabulary, so that all ranks agree.
 int64_t chunk_rows(const tensor::Parameter& weight, const at::Tensor& h,
                    const LossHeadOptions& options) {
   const int64_t vocabulary =
@@ -165,8 +166,8 @@ int64_t chunk_rows(const tensor::Parameter& weight, const at::Tensor& h,
   return logits_rows(h.size(0), vocabulary, elements);
 }
 
-/// Sums over all rows, fp64 scalars on the device of the logits, so that the host does
-/// not wait for the device; and the gradient of h.
+/// The gradient of h, and sums over all rows. The sums are fp64 scalars on the device of
+/// the logits, so that the host does not wait for the device.
 struct HeadTotals {
   at::Tensor cross_entropy;
   at::Tensor squared_lse;
@@ -232,7 +233,8 @@ struct LossHeadNode : Function<LossHeadNode> {
   }
 };
 
-/// Makes the root of totals_of(want_gradient), a function of x.
+/// Makes the root of the backward from what totals_of(want_gradient) returns, whose
+/// gradient dh is that of x.
 template <typename TotalsOf>
 LossHeadResult result_of(const at::Tensor& x, const LossHeadOptions& options,
                          const TotalsOf& totals_of) {

@@ -30,8 +30,8 @@ struct LossHeadOptions {
   /// and rounded to the compute dtype once more, as the code of a model does. The loss
   /// and the z-loss are those of the quotients.
   double logits_divisor = 1.0;
-  /// The quotients x become cap * tanh(x / cap), rounded at each step as the code of a
-  /// model does (`final_logit_softcapping` of Gemma 2); 0: they stay. The loss and the
+  /// The divided logits x become cap * tanh(x / cap), rounded at each step as the code of
+  /// a model does (`final_logit_softcapping` of Gemma 2); 0: they stay. The loss and the
   /// z-loss are those of the results, which exist beside tanh(x / cap) until the chunk's
   /// gradient is formed.
   double logits_cap = 0.0;

@@ -18,7 +18,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Output, input gradients, weight gradient.
+/// The output, the gradients of the inputs, and the gradient of the weight.
 using Results = std::vector<at::Tensor>;
 
 class GpuOps : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(All, GpuOps,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Bool()));
 
-/// Returns bound() on a device.
+/// Returns a trained parameter with these values and an fp32 gradient of zeros, on a
+/// device.
 tensor::ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
   auto parameter = tensor::make_parameter("w", values.sizes().vec(), {});
   parameter->set_frozen(false);

@@ -1,5 +1,5 @@
-// Each operation against plain autograd on tensors that require grad; and each fused form
-// against its composite one.
+// The tests compare each operation to plain autograd on tensors that require grad, and
+// each fused form to its composite form.
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/gated_product.h"
@@ -46,7 +46,7 @@ TEST_P(Ops, LinearMatchesAutograd) {
 
 TEST(WeightGradients, OfAWeightThatIsAddedInPiecesAreComplete) {
   at::manual_seed(1);
-  // Two pieces and a short one.
+  // The gradient is made in two whole pieces of rows and a short one.
   const at::Tensor x = at::randn({3, 16}).to(at::kBFloat16);
   const at::Tensor dy = at::randn({3, 2 * 8192 + 100}).to(at::kBFloat16);
   const at::Tensor grad = at::ones({dy.size(1), x.size(1)}, at::kFloat);
@@ -209,7 +209,7 @@ const std::vector<Yarn> kYarns = {
      1.1557219901962608,
      {1.0, 0.316227764, 0.100000001, 0.0239147246, 0.00512499968, 0.000849862176,
       2.49999994e-05, 7.90569447e-06}},
-    // Of fewer positions than any frequency turns in.
+    // The original positions, 4, are too few for a whole turn of any frequency.
     {10000.0,
      4.0,
      4,
@@ -219,7 +219,7 @@ const std::vector<Yarn> kYarns = {
      1.0,
      {1.0, 0.079056941, 0.0250000004, 0.00790569466, 0.00249999994, 0.000790569466,
       0.000250000012, 7.90569466e-05}},
-    // Both bounds are one number.
+    // beta_fast and beta_slow are equal, so that both bounds are one number.
     {10000.0,
      2.0,
      64,
@@ -245,7 +245,8 @@ TEST(RopeTable, OfYarnHasTheFrequenciesAndTheAttentionFactorOfTransformers) {
   for (size_t c = 0; c < kYarns.size(); ++c) {
     const RopeTable table = make_rope_table(config_of(kYarns[c]), 16, 3000, at::kCPU);
     for (size_t i = 0; i < kYarns[c].frequencies.size(); ++i) {
-      // As many positions as the angle at most 1 has, so that it is told exactly.
+      // At the last position whose angle is at most 1, the angle tells the frequency most
+      // precisely.
       const double frequency = kYarns[c].frequencies[i];
       const auto position =
           std::min<int64_t>(2999, static_cast<int64_t>(1.0 / frequency));

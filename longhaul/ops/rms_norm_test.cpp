@@ -1,4 +1,5 @@
-// Each form of the RMS norm against the expression that transformers has for it.
+// The tests compare each form of the RMS norm to the expression that transformers has for
+// it.
 #include "longhaul/ops/rms_norm.h"
 #include "tests/support/parameters.h"
 
@@ -83,7 +84,8 @@ TEST_P(RmsNormForms, OfAResidualHaveTheBitsOfSumAndNormAndOneSumOfTheirGradients
     if (adds) {
       EXPECT_TRUE(at::equal(one.ddelta, one.dx));
     }
-    // Nearer to the truth than two roundings; a gradient that is lost or twice is not.
+    // One rounding gives other bits than two, so that both gradients are compared to
+    // those in fp64. A gradient that was lost or added twice would be far from these.
     const at::Tensor wide = leaf(one.sum.detach().to(at::kDouble));
     const at::Tensor wide_w = leaf(w.to(at::kDouble));
     backward(as_transformers(wide, wide_w, form()) + wide * beside.to(at::kDouble),

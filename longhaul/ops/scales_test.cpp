@@ -1,5 +1,5 @@
-// Numbers that a model's code multiplies or divides by: of embeddings, of what a residual
-// sum takes and of logits.
+// The tests check the factors that a model's code has for embeddings and for the terms of
+// a residual sum, and its divisor of logits.
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/scaled.h"
@@ -12,7 +12,7 @@ at::Tensor bf16(const std::vector<double>& values) {
   return at::tensor(values, at::kDouble).to(at::kBFloat16);
 }
 
-/// Gemma3TextScaledWordEmbedding of transformers 5.23, in bf16.
+/// The reference is Gemma3TextScaledWordEmbedding of transformers 5.23, in bf16.
 TEST(Scaled, EmbeddingsHaveTheBitsOfGemma3) {
   const at::Tensor row = bf16({1.0, 1.0078125, -0.3, 3e-3});
   struct Case {
@@ -39,7 +39,7 @@ TEST(Scaled, EmbeddingsHaveTheBitsOfGemma3) {
   EXPECT_EQ(rounded_to(at::kFloat, std::sqrt(1152.0)), std::sqrt(1152.0F));
 }
 
-/// A tensor times a Python float, as Granite's code has it.
+/// The reference is a tensor times a Python float, as in Granite's code.
 TEST(Scaled, IsRoundedOnceAndKeepsNothing) {
   at::manual_seed(1);
   for (const auto type : {at::kFloat, at::kBFloat16}) {
@@ -63,7 +63,7 @@ TEST(Scaled, IsRoundedOnceAndKeepsNothing) {
   }
   const at::Tensor x = at::ones({3});
   EXPECT_TRUE(scaled(x, 1.0).is_same(x));
-  // As transformers 5.23 has it.
+  // transformers 5.23 gives these values.
   const at::Tensor row = bf16({1.0, 1.0078125, -0.3, 3e-3});
   EXPECT_TRUE(
       at::equal(scaled(row, 12.0), bf16({12.0, 12.125, -3.609375, 0.0361328125})));
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(All, ScaledLossHead,
                                             ::testing::Values(0.0, 1e-2),
                                             ::testing::Values(0.0, 0.7)));
 
-/// With a bias and a z-loss; the cap bends most of the quotients.
+/// The head has a bias and may have a z-loss. The cap changes most of the divided logits.
 TEST_P(ScaledLossHead, IsTheCrossEntropyOfTheQuotientsThatMayBeCapped) {
   const auto [type, fused, z_loss, cap] = GetParam();
   at::manual_seed(2);
@@ -146,7 +146,7 @@ TEST(ScaledLossHeadBits, AreTheOldOnesWhereTheDivisorIsOne) {
   at::manual_seed(4);
   const at::Tensor h = at::randn({20, 16}), w = at::randn({50, 16});
   const at::Tensor targets = at::randint(0, 50, {20}, at::kLong);
-  // Of a power of two every quotient is exact: gradients have the same bits, scaled.
+  // Division by a power of two is exact: gradients have the same bits, scaled.
   const auto run = [&](double divisor, double of) {
     LossHeadOptions options{0.25, 0.0, true};
     options.logits_divisor = divisor;

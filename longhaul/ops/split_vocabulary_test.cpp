@@ -1,4 +1,5 @@
-// Embedding and loss head over parts of the vocabulary, against the whole.
+// The tests compare the embedding and the loss head over parts of the vocabulary to those
+// over the whole.
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/loss_head.h"
 #include "tests/support/parameters.h"
@@ -84,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(All, SplitLossHead,
                                             ::testing::Values(1.0, 6.0),
                                             ::testing::Values(0.0, 3.0)));
 
-/// The parts one after the other: their statistics first, then the loss with all of them.
+/// The parts run one after another: first each for its statistics, then each for the loss
+/// with the statistics of all parts.
 TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
   const auto [type, fused, z_loss, divisor, cap] = GetParam();
   at::manual_seed(3);

@@ -17,7 +17,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Returns N.
+/// Returns the number of features of all heads.
 int64_t whole_width(const tensor::ParameterPtr& weight) {
   return weight->slice().global_shape[0];
 }
@@ -29,7 +29,7 @@ bool counts_keys(const WideNorms& norms) {
   return q.offset[0] * k.global_shape[0] == k.offset[0] * q.global_shape[0];
 }
 
-/// The queries or the keys, as a pass works on them.
+/// The queries or the keys, as a forward or a backward works on them.
 struct WidePart {
   const tensor::ParameterPtr& weight;
   bool counted;

@@ -1,4 +1,4 @@
-// Norms of queries and keys over all heads, against plain autograd in fp64.
+// The tests compare norms of queries and keys over all heads to plain autograd in fp64.
 #include "longhaul/ops/wide_norm.h"
 
 #include "longhaul/base/error.h"
@@ -116,7 +116,7 @@ TEST(WideNorms, MultipliesByTheWeightBeforeTheOnlyRounding) {
   const auto equal = [](const at::Tensor& got, const at::Tensor& exact) {
     return got.eq(exact.to(at::kBFloat16)).to(at::kDouble).mean().item<double>();
   };
-  // Rounded before and after the product, a fifth differ.
+  // If values were rounded before and after the product, a fifth of them would differ.
   EXPECT_GT(equal(out.q, want.q), 0.999);
   EXPECT_GT(equal(out.k, want.k), 0.999);
 }

@@ -54,7 +54,8 @@ constexpr AdamWStep kStep{.beta1 = 0.9,
                           .weight_decay = 0.1,
                           .update = 1};
 
-/// Multiples of 1/64 and one element that never has a gradient.
+/// Returns the gradient of element i in update t: a multiple of 1/64, and always 0 for
+/// element 0.
 float gradient(int i, int t) {
   return i == 0 ? 0.0F : static_cast<float>((i * 37 + t * 11) % 29 - 14) / 64.0F;
 }

@@ -57,7 +57,7 @@ constexpr AdamWStep kLambStep{.beta1 = 0.9,
                               .grad_scale = 0.37,
                               .update = 7};
 
-/// Makes one update of the whole range as a tensor of its own, and returns the ratio.
+/// Makes one update of the range, which is a whole tensor, and returns the trust ratio.
 double lamb_update(const AdamWRange& range, AdamWStep step,
                    system::Isa isa = system::best_isa()) {
   const double ratio = trust_ratio(lamb_moments(range, step, isa));
@@ -66,8 +66,8 @@ double lamb_update(const AdamWRange& range, AdamWStep step,
   return ratio;
 }
 
-/// Expects what the formula gives in fp64, written from the definition; the ratio takes
-/// the weights before the update.
+/// Expects the values that LAMB's formula gives in fp64, written here from its
+/// definition. The trust ratio is that of the weights before the update.
 void expect_lamb(const LambState& before, const LambState& after, const AdamWStep& step) {
   const size_t n = before.master.size();
   std::vector<double> u(n);

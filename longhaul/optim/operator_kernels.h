@@ -43,9 +43,10 @@ struct Wire<std::optional<optim::Rounding>> {
 
 namespace longhaul::optim {
 
-// The updates as operators of LibTorch's dispatcher, for kernels of any device, and as
-// loops on raw pointers: tensors become ranges, alike for every device that works in its
-// own memory. Tensors are flat and contiguous, fp32 or bf16; element.h has the formulas.
+// The updates as operators of LibTorch's dispatcher, for which any device may bring
+// kernels. The function implement_updates() makes kernels from functions on raw pointers.
+// It turns tensors into ranges, in the same way for every device that works in its own
+// memory. Tensors are flat and contiguous, fp32 or bf16; element.h has the formulas.
 // `rounding` says how bf16 masters, which are the weights, and bf16 moments are rounded.
 // Without `rounding` moments are rounded to the nearest.
 

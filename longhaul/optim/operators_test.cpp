@@ -1,5 +1,5 @@
 // Tests the updates on a device, with kernels for the operators and without them. The
-// host never waits for the device. The device is one that a test makes up.
+// host never waits for the device. The device is no real one: the tests register it.
 #include "longhaul/optim/operators.h"
 
 #include <ATen/Functions.h>
@@ -225,7 +225,8 @@ TEST(UpdateComposites, TakeMemoryForAPartAndNotForTheWhole) {
   }
 }
 
-/// Two trained parameters of one tensor, and one of another.
+/// Two trained parameters that share one stored tensor, and one that has a tensor of its
+/// own.
 struct OnADevice {
   OnADevice(at::Device device, format::DType states)
       : flat(flat_parameters(parameters, {1.0, 0.1, false}),
@@ -249,7 +250,7 @@ Optimizer optimizer_of(OnADevice& model, OptimizerKind kind) {
   return {model.flat, settings, {{{"a", "ab"}, {"b", "ab"}, {"c", "c"}}, 17}};
 }
 
-/// Waits of one update after another.
+/// Returns the host's waits for the device in the second of two updates.
 std::vector<std::string> waits_of_an_update(OptimizerKind kind, format::DType states) {
   make_device();
   OnADevice model(kDevice, states);
@@ -267,7 +268,7 @@ TEST(OptimizerOnADevice, DoesNotWaitForIt) {
   }
 }
 
-// The device's square roots are a library's here, which may miss the last bit.
+// The test's device takes square roots from a library, whose last bit may be wrong.
 TEST(TrustRatios, HaveTheSameBitsHereAndMissTheLastOnADeviceAtMost) {
   make_device();
   constexpr double kInf = std::numeric_limits<double>::infinity();

@@ -64,7 +64,7 @@ struct CountedRange {
   bool counted = false;
 };
 
-/// Returns the parts of a piece before, in and after `saved`, in this order.
+/// Returns the parts of a piece before, in and after Bucket::saved, in this order.
 std::vector<CountedRange> counted_parts(const tensor::Bucket& bucket,
                                         const tensor::FlatPiece& piece) {
   const layout::FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};
@@ -134,14 +134,6 @@ at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) co
   }
   add_squares(parts, places, sums);
   return sums;
-}
-
-double Optimizer::gradient_norm(comm::Communicator& world,
-                                const std::vector<std::string>& names) const {
-  const at::Tensor sums = gradient_squares(names).cpu();
-  const double* values = sums.const_data_ptr<double>();
-  std::vector<double> squares(values, values + sums.numel());
-  return norm_over(world, squares);
 }
 
 double norm_over(comm::Communicator& world, std::vector<double>& squares) {

@@ -27,7 +27,7 @@ struct BucketState {
 struct OptimizerInputs {
   TensorOfParameter tensor_of = {};   ///< for LAMB: the tensors of the whole model
   uint64_t seed = 0;                  ///< the run's seed, for stochastic rounding
-  std::set<std::string> frozen = {};  ///< parameters of the whole model
+  std::set<std::string> frozen = {};  ///< names of the frozen parameters
 };
 
 /// Returns the global norm that follows from Optimizer::gradient_squares of all ranks.
@@ -50,11 +50,6 @@ class Optimizer {
   /// host does not wait. norm_over() makes the global norm of the sums.
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
 
-  /// Returns the global L2 norm of the gradients in fp64: gradient_squares added over the
-  /// ranks of `world` and combined in the order of `names`. Collective.
-  double gradient_norm(comm::Communicator& world,
-                       const std::vector<std::string>& names) const;
-
   /// Makes one update with owned gradients times `gradient_scale`, and writes the owned
   /// weights. For LAMB, whose norms span ranks, this is collective over `world`, which
   /// has all ranks and takes tensors of the device of the buffers. The host does not wait
@@ -73,7 +68,7 @@ class Optimizer {
   /// Returns the updates of each parameter, which the bias correction follows from.
   /// Frozen parameters have had none.
   const UpdateCounts& counts() const { return counts_; }
-  /// Continues from these counts; frozen parameters begin anew.
+  /// Continues from these counts. The counts of frozen parameters become 0.
   void set_counts(UpdateCounts counts);
   /// Returns the frozen parameters of the whole model.
   const std::set<std::string>& frozen() const { return frozen_; }

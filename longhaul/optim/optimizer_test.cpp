@@ -81,7 +81,7 @@ TEST(LambComposite, IsTheFusedUpdate) {
     EXPECT_NEAR(sums[0].item<double>(), fused.weight, 1e-9 * fused.weight);
     EXPECT_NEAR(sums[1].item<double>(), fused.update,
                 (moments == at::kFloat ? 1e-6 : 1e-3) * fused.update);
-    // The device's tensor halves the rate.
+    // The tensor `rate` has the same effect as half the lr.
     lamb_apply_composite(a, step, at::full({1}, 0.5, at::kDouble));
     step.lr *= 0.5;
     lamb_apply(range, step);
@@ -107,7 +107,6 @@ struct Model {
 };
 
 TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
-  const auto self = comm::self_world();
   double expected = 0.0;
   double sharded = 0.0;
   for (int rank = 0; rank < 2; ++rank) {
@@ -121,8 +120,7 @@ TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
       expected += grad.to(at::kDouble).square().sum().item<double>();
     }
     const Optimizer half(model.flat, {});
-    const double norm = half.gradient_norm(*self, model.names);
-    sharded += norm * norm;
+    sharded += half.gradient_squares(model.names).sum().item<double>();
   }
   EXPECT_NEAR(std::sqrt(sharded), std::sqrt(expected), 1e-9);
 }
@@ -132,8 +130,9 @@ TEST(Optimizer, CountsCopiesOnce) {
   for (const bool counted : {true, false}) {
     tensor::FlatBuffers flat({{p, {}, 0, 0, counted}}, {format::DType::F32}, at::kCPU);
     at::Tensor(p->grad()).fill_(2.0);
-    const double norm = Optimizer(flat, {}).gradient_norm(*comm::self_world(), {"w"});
-    EXPECT_NEAR(norm, counted ? 2.0 * std::sqrt(2000.0) : 0.0, 1e-9);
+    const at::Tensor sums = Optimizer(flat, {}).gradient_squares({"w"});
+    EXPECT_NEAR(std::sqrt(sums.item<double>()), counted ? 2.0 * std::sqrt(2000.0) : 0.0,
+                1e-9);
   }
 }
 
@@ -160,7 +159,8 @@ TEST(Optimizer, SquaresOfGradientsAreInTheOrderOfTheNames) {
     EXPECT_EQ(values.back(), expected.at(names[i])) << names[i];
   }
   EXPECT_GT(expected.at("a"), 1.0);
-  EXPECT_EQ(optimizer.gradient_norm(*comm::self_world(), names), norm_of_sums(values));
+  const double expected_norm = norm_of_sums(values);
+  EXPECT_EQ(norm_over(*comm::self_world(), values), expected_norm);
   EXPECT_ANY_THROW(optimizer.gradient_squares({"a", "frozen"}));
 }
 
@@ -176,7 +176,8 @@ TEST(SquaresComposite, OfManyPartsIsTheFusedSum) {
   }
 }
 
-/// Expects that the first update is lr * lr_scale whatever the gradient, plus the decay.
+/// Expects that the first update moves an element by lr * lr_scale, whatever the gradient
+/// is, and by the decay.
 void check_first_update(Model& model, const layout::FlatRange& owned) {
   for (const tensor::FlatMember& member : model.flat.buckets()[1].members) {
     const bool decayed = member.parameter->name() == "b";
@@ -221,7 +222,8 @@ at::Tensor made_up(const tensor::Parameter& p, double salt) {
   return at::sin(i * (0.37 + salt) + p.name().size()).reshape(p.slice().extent);
 }
 
-/// Two updates; the parameters' weights, and the ratios of the second by name.
+/// The weights after two updates, and the trust ratios of the second update, by the names
+/// of the parameters.
 struct Updated {
   std::map<std::string, at::Tensor> weights;
   std::map<std::string, double> ratios;
@@ -258,7 +260,7 @@ Updated two_lamb_updates(Model& model, comm::Communicator& world,
 const TensorOfParameter kFused = {{"a", "ab"}, {"b", "ab"}, {"frozen", "frozen"}};
 const TensorOfParameter kApart = {{"a", "a"}, {"b", "b"}, {"frozen", "frozen"}};
 
-/// Both trained parameters decay.
+/// A Model in which weight decay applies to both trained parameters.
 struct DecayedModel : Model {
   explicit DecayedModel(int shard = 0, int shards = 1, bool counted = true) {
     flat = tensor::FlatBuffers({{parameters[0], {1.0, 0.1, false}, 0, 0, counted},
@@ -334,7 +336,8 @@ std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind ki
   OptimizerSection settings = lamb();
   settings.kind = kind;
   Optimizer optimizer(flat, settings, {{{"a", "a"}, {"b", "b"}}, 17});
-  // Gradients and first weights by element number.
+  // Fills a tensor with values that follow from the elements' numbers in the whole
+  // tensor.
   const auto fill = [](const tensor::Parameter& p, at::Tensor into, double salt) {
     const ElementPlace place = element_place(p.slice(), 0);
     const at::Tensor j = at::arange(p.slice().num_elements(), at::kLong);

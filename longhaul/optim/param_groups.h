@@ -39,12 +39,14 @@ ParamGroups assign_param_groups(const ModelDescription& model,
 void refuse_unmatched(const RunConfig& config, const ParamGroups& groups);
 
 /// Returns the parameters whose class differs from the class that older versions of this
-/// program gave them. Those versions knew a parameter by its own name only, so that a run
-/// that one of them began changes for these parameters.
+/// program gave them. Those versions matched patterns with a parameter's own name only.
+/// So a run that an older version began has another class for these parameters from now
+/// on.
 std::set<std::string> newly_meant(const ModelDescription& model,
                                   const OptimizerSection& optimizer);
 
-/// Returns the parameters that those older versions froze.
+/// Returns the parameters that older versions of this program froze, which matched
+/// patterns with a parameter's own name only.
 std::set<std::string> frozen_by_own_names(const ModelDescription& model,
                                           const OptimizerSection& optimizer);
 

@@ -95,7 +95,8 @@ TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
             (tensor::ParameterClass{3.0, 0.0, false}));
 }
 
-/// "up_proj" stands in "gate_up_proj", the name that no parameter has here.
+/// The pattern "up_proj" is a part of "gate_up_proj", which is a stored tensor and no
+/// parameter.
 TEST(ParamGroups,
      NamesOfFilesThatHoldExpertsTogetherCountForPatternsWithoutAnotherMatch) {
   const std::string gate = "net.h.0.moe.experts.0.gate_proj.weight";

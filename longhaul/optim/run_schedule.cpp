@@ -28,15 +28,16 @@ double peak_of(const ScheduleBasis& basis) {
   return basis.lr * basis.section.continue_fraction;
 }
 
-/// Returns W of a new warm-up. A warm-up that is given as a share is a share of the steps
-/// that are left.
+/// Returns the number of steps of the new warm-up. A warm-up that is given as a share is
+/// a share of the steps that are left.
 int64_t new_warmup(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return 0;
   const int64_t left = horizon_of(basis) - basis.from->step;
   return std::llround(warmup_length(basis.section, std::max<int64_t>(1, left)));
 }
 
-/// Returns the schedule of the steps after a new warm-up, or of all steps.
+/// Returns the schedule of the steps after a new warm-up, or of all steps if there is
+/// none.
 Schedule shape_of(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return {basis.section, basis.lr, basis.steps};
   const int64_t left = horizon_of(basis) - basis.from->step - new_warmup(basis);

@@ -50,10 +50,10 @@ class RunSchedule {
   double decay(double k) const;
 
   ScheduleBasis basis_;
-  int64_t warmup_ = 0;  ///< W of a new warm-up
-  double peak_ = 0.0;   ///< F lr, the peak of a new warm-up
+  int64_t warmup_ = 0;  ///< steps of a new warm-up
+  double peak_ = 0.0;   ///< continue_fraction times lr, the peak of a new warm-up
   double horizon_ = 0.0;
-  Schedule shape_;  ///< of the steps after a new warm-up, or of all steps
+  Schedule shape_;  ///< rates of the steps after a new warm-up, or of all steps
 };
 
 /// What a run that resumes knows from its checkpoint.
@@ -71,8 +71,8 @@ struct Resumed {
 ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
                                int64_t steps, bool trains);
 
-/// Does the same for a checkpoint that another program has made. Such a checkpoint has no
-/// schedule, so that a new warm-up begins at 0.
+/// Returns the schedule of a run that resumes from a checkpoint of another program. Such
+/// a checkpoint has no schedule, so that a new warm-up begins at 0.
 ScheduleBasis imported_schedule(const RunConfig& now, int64_t steps, int64_t step);
 
 /// Returns the schedule of a run without a checkpoint. Throws ConfigError if

@@ -125,7 +125,7 @@ TEST(RunSchedule, OfAChangedSectionIsRefusedByName) {
       "Set schedule.continue to \"keep\" (its schedule goes on), \"rewarm\" (warm up "
       "again to continue_fraction of optimizer.lr, then follow this schedule) or "
       "\"decay\" (decay from its learning rate to min_lr), or restore the settings");
-  // Where no step is left, the run loses nothing by another horizon.
+  // Where no step is left, a changed schedule would have no effect, and is not refused.
   const RunConfig now = settings({"schedule.min_lr=2e-5"});
   EXPECT_EQ(
       resumed_schedule({saved, plain(saved), 1000}, now, 1000, false).section.min_lr,

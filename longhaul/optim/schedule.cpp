@@ -96,8 +96,9 @@ double Schedule::wsd(double s) const {
 }
 
 double Schedule::smp(double s) const {
-  // The form is kept with its quirks: the denominator is T and not T - W, the count stops
-  // at T - W, and min_lr is a lower bound of the rates after the warm-up.
+  // The quirks of the source system, the SageMaker examples, are kept. The denominator is
+  // T and not T - W, the count stops at T - W, and min_lr is a lower bound of the rates
+  // after the warm-up.
   const double last = horizon_ - warmup_;
   if (warmup_ > 0.0 && s <= warmup_) return lr_ * std::min(s, last) / warmup_;
   const double n = std::min(s, last) - warmup_;

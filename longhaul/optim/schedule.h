@@ -6,17 +6,18 @@
 
 namespace longhaul::optim {
 
-/// Returns the share of the rate above its end that is left at x, from 1 at x = 0 to 0 at
-/// x = 1.
+/// Returns the share of the difference between the first and the last rate of a decay
+/// that is left at x, from 1 at x = 0 to 0 at x = 1.
 double decay_left(DecayForm form, double x);
 
 /// The learning rate as a pure function of the step, so that nothing has to be saved or
 /// restored. ScheduleSection defines the forms and their letters. Immutable; may be used
 /// from any thread.
 ///
-/// Optimizer steps count from 1. The source systems call their scheduler after each step
-/// and count from 0, so that step n here is their scheduler step n - 1. Under a warm-up
-/// from zero the first step runs at rate 0, as in those systems.
+/// Optimizer steps count from 1. The programs that the forms are taken from call their
+/// scheduler after each step and count from 0, so that step n here is their scheduler
+/// step n - 1. Under a warm-up from zero the first step runs at rate 0, as in those
+/// programs.
 class Schedule {
  public:
   /// Makes a schedule with the peak `lr`. `steps` is the length of the run, which is the

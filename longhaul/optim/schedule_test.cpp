@@ -12,7 +12,8 @@
 namespace longhaul::optim {
 namespace {
 
-/// Returns the rate at a scheduler step of the source systems, which count from 0.
+/// Returns the rate at a step of the programs that the forms are taken from, which count
+/// from 0.
 double at(const Schedule& schedule, int64_t scheduler_step) {
   return schedule.lr(scheduler_step + 1);
 }

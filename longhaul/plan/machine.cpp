@@ -27,19 +27,20 @@ double first_known(std::initializer_list<double> rates) {
 }
 
 /// Returns how many messages follow each other in one operation.
-double steps_of(layout::Exchange exchange, double others) {
-  switch (exchange) {
-    case layout::Exchange::SendRecv:
-    case layout::Exchange::AllToAll:
+double steps_of(layout::Verb verb, double others) {
+  switch (verb) {
+    case layout::Verb::SendRecv:
+    case layout::Verb::AllToAll:
       return 1.0;
-    case layout::Exchange::AllReduce:
+    case layout::Verb::AllReduce:
       return 2.0 * others;
-    case layout::Exchange::AllGather:
-    case layout::Exchange::ReduceScatter:
-    case layout::Exchange::Broadcast:
+    case layout::Verb::AllGather:
+    case layout::Verb::ReduceScatter:
+    case layout::Verb::Broadcast:
+    case layout::Verb::Barrier:
       return others;
   }
-  LH_ASSERT(false, "an exchange that is not known: {}", static_cast<int>(exchange));
+  LH_ASSERT(false, "a verb that is not known: {}", static_cast<int>(verb));
 }
 
 }  // namespace
@@ -105,7 +106,7 @@ double seconds_of(const Machine& machine, const GroupSpread& group,
   if (out > 0.0) seconds = std::max(seconds, bytes * out / machine.between.bytes_per_s);
   const double latency = (leaves ? machine.between : machine.inside).latency_s;
   return seconds +
-         static_cast<double>(line.calls) * steps_of(line.exchange, others) * latency;
+         static_cast<double>(line.calls) * steps_of(line.verb, others) * latency;
 }
 
 }  // namespace longhaul::plan

@@ -9,10 +9,10 @@
 namespace longhaul::plan {
 namespace {
 
-using layout::Exchange;
 using layout::GroupKind;
 using layout::TrafficKind;
 using layout::TrafficLine;
+using layout::Verb;
 
 /// Returns links with seconds per message, so that bytes and messages are told apart.
 Machine example_machine() {
@@ -23,42 +23,42 @@ Machine example_machine() {
   return machine;
 }
 
-double time_of(TrafficKind kind, Exchange exchange, int64_t ranks, int64_t on_node,
-               int64_t calls, int64_t bytes) {
+double time_of(TrafficKind kind, Verb verb, int64_t ranks, int64_t on_node, int64_t calls,
+               int64_t bytes) {
   return seconds_of(example_machine(), {ranks, on_node},
-                    {kind, GroupKind::Dp, exchange, calls, bytes});
+                    {kind, GroupKind::Dp, verb, calls, bytes});
 }
 
 TEST(Collectives, OfARingInsideANode) {
   // 3 messages a gather, and 700 bytes at 100 B/s.
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Tensor, Exchange::AllGather, 4, 4, 1, 700),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Tensor, Verb::AllGather, 4, 4, 1, 700),
                    3.0 + 7.0);
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Tensor, Exchange::AllReduce, 4, 4, 2, 700),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Tensor, Verb::AllReduce, 4, 4, 2, 700),
                    12.0 + 7.0);
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Pipeline, Exchange::SendRecv, 4, 4, 1, 700),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Pipeline, Verb::SendRecv, 4, 4, 1, 700),
                    1.0 + 7.0);
 }
 
 TEST(Collectives, OfARingAcrossNodesShareTheWayOut) {
   // A group with one rank on each node has an eighth of the node's 80 B/s.
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Gradients, Exchange::ReduceScatter, 4, 1, 1, 200),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Gradients, Verb::ReduceScatter, 4, 1, 1, 200),
                    3.0 * 5.0 + 20.0);
   // A group with all ranks of two nodes has all of it: 200 bytes at 80 B/s are faster
   // than nothing else, since inside the node they take 2 s.
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Gradients, Exchange::AllGather, 16, 8, 1, 200),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Gradients, Verb::AllGather, 16, 8, 1, 200),
                    15.0 * 5.0 + 2.5);
 }
 
 TEST(Collectives, OfRowsGoToEachRankDirectly) {
   // Of 15 others 8 are on the other node: 8/15 of 1500 bytes at 10 B/s.
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Experts, Exchange::SendRecv, 16, 8, 1, 1500),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Experts, Verb::SendRecv, 16, 8, 1, 1500),
                    5.0 + 80.0);
-  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Experts, Exchange::AllToAll, 8, 8, 3, 1500),
+  EXPECT_DOUBLE_EQ(time_of(TrafficKind::Experts, Verb::AllToAll, 8, 8, 3, 1500),
                    3.0 + 15.0);
 }
 
 TEST(Collectives, OfOneRankTakeNoTime) {
-  EXPECT_EQ(time_of(TrafficKind::Tensor, Exchange::AllReduce, 1, 1, 9, 900), 0.0);
+  EXPECT_EQ(time_of(TrafficKind::Tensor, Verb::AllReduce, 1, 1, 9, 900), 0.0);
 }
 
 TEST(Spread, IsHowNeighbouringRanksLieOnNodes) {

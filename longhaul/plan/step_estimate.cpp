@@ -237,10 +237,9 @@ StepEstimate estimate_step(const PlannedRun& run, const Machine& machine) {
   }
   const GroupSpread line =
       spread_of(layout.rank_groups(), layout::GroupKind::Pp, 0, machine.node_ranks);
-  const double message =
-      seconds_of(machine, line,
-                 {TrafficKind::Pipeline, layout::GroupKind::Pp,
-                  layout::Exchange::SendRecv, 1, passes.boundary_bytes()});
+  const double message = seconds_of(machine, line,
+                                    {TrafficKind::Pipeline, layout::GroupKind::Pp,
+                                     layout::Verb::SendRecv, 1, passes.boundary_bytes()});
   const PlayedPasses played = play_passes(run, works, layout.training_plan(), message);
   StepEstimate step;
   step.parts = parts_of(works[played.busiest], run, played.waits);

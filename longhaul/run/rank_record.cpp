@@ -381,17 +381,6 @@ double RankState::last_progress() const {
   return latest;
 }
 
-std::vector<RankState> read_rank_records(const fs::path& dir) {
-  std::vector<RankState> states;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
-    if (entry.path().extension() == kSuffix) {
-      states.push_back(read_rank_record(entry.path()));
-    }
-  }
-  std::ranges::sort(states, {}, &RankState::rank);
-  return states;
-}
-
 std::string to_string(const RankState& state, double now) {
   std::string text = fmt::format("rank {}", state.rank);
   if (state.place) text += fmt::format(" ({})", to_string(*state.place));

@@ -134,9 +134,6 @@ struct RankState {
 /// Reads a record. Throws InputError for a file that is no whole record of this version.
 RankState read_rank_record(const fs::path& path);
 
-/// Reads all records of a directory, by ascending rank.
-std::vector<RankState> read_rank_records(const fs::path& dir);
-
 /// Returns one line that says what the rank waits for, what it did last, or how it
 /// failed.
 /// "rank 3 (pp 1 dp 0 cp 0 tp 1) step 12 phase backward: waits in all_reduce number 8812

@@ -176,11 +176,10 @@ TEST(RankRecord, OutlivesAKilledWriter) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status));
-  const std::vector<RankState> states = read_rank_records(dir.path());
-  ASSERT_EQ(states.size(), 1U);
-  EXPECT_EQ(states[0].pid, child);
-  EXPECT_EQ(states[0].step, 5);
-  EXPECT_EQ(to_string(states[0].waits_for.name()),
+  const RankState state = read_rank_record(rank_record_path(dir.path(), 1));
+  EXPECT_EQ(state.pid, child);
+  EXPECT_EQ(state.step, 5);
+  EXPECT_EQ(to_string(state.waits_for.name()),
             "all_reduce number 4 (4096 bytes) on 'tp' [gradient bucket 3]");
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <utility>
@@ -85,9 +84,12 @@ fs::path new_file(const fs::path& dir) {
 }  // namespace
 
 bool holds_event_files(const fs::path& dir) {
-  return std::ranges::any_of(paths_in(dir), [](const fs::path& path) {
-    return path.filename().string().starts_with(kFileBegin);
-  });
+  std::error_code hidden;  // the answer decides about a warning alone
+  for (fs::directory_iterator entry(dir, hidden), end; !hidden && entry != end;
+       entry.increment(hidden)) {
+    if (entry->path().filename().string().starts_with(kFileBegin)) return true;
+  }
+  return false;
 }
 
 TensorBoardWriter::TensorBoardWriter(const fs::path& dir, int64_t step,

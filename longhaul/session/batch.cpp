@@ -17,8 +17,8 @@ class Parcel {
  public:
   explicit Parcel(at::Device device) : device_(device) {}
 
-  /// Makes `to` of `values` as `type`: at once on a CPU, otherwise in send(). Until then
-  /// both must stay.
+  /// Makes `to` a tensor of `values` in the dtype `type`: at once on a CPU, otherwise in
+  /// send(). Until then neither `to` nor `values` may be moved or freed.
   void add(at::Tensor& to, const at::Tensor& values, at::ScalarType type) {
     if (device_.is_cpu()) {
       to = values.to(type);
@@ -63,8 +63,8 @@ at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows,
 }
 
 /// Returns where documents begin among the tokens of the rows, and then the number of all
-/// tokens. Returns nothing where some token may attend to other tokens than those with
-/// its own start and end. `end` is null where documents are causal.
+/// tokens. Returns an empty list where some token may attend to other tokens than those
+/// with its own start and end. `end` is null where documents are causal.
 std::vector<int32_t> bounds_of(const int32_t* start, const int32_t* end, int64_t rows,
                                int64_t seq) {
   std::vector<int32_t> bounds;

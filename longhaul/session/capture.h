@@ -12,8 +12,8 @@
 
 namespace longhaul::session {
 
-/// Where this rank's activations lie among those of the whole step: [global_size
-/// sequences, seq_len, features].
+/// Where this rank's activations lie in those of the whole step, which have the shape
+/// [global_size sequences, seq_len, features].
 struct ActivationPlace {
   int64_t global_size = 0;
   int64_t micro_size = 0;
@@ -48,7 +48,7 @@ class Capture {
 
   /// Returns whether this step is to be captured.
   bool due(int64_t step) const;
-  /// Begins or ends keeping tensors, and forgets those that were kept.
+  /// Begins or ends keeping tensors, and forgets the tensors that were kept before.
   void set_active(bool active);
   bool active() const { return active_; }
 

@@ -36,7 +36,8 @@ std::string attention_of_layers(const families::Network& network, at::ScalarType
   std::set<std::string> found;
   for (const families::Block& block : network.blocks) {
     if (const families::Attention* layer = families::attention_of(block)) {
-      found.insert(ops::describe_attention(*layer, layer->head_dim, compute, device));
+      found.insert(ops::describe_attention(*layer, layer->head_dim, layer->dropout,
+                                           compute, device));
     }
   }
   return fmt::format("{}", fmt::join(found, "; "));

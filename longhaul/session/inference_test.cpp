@@ -18,7 +18,8 @@ namespace {
 constexpr int64_t kLength = 32;
 const std::vector<int64_t> kPrompt = {3, 14, 15, 9};
 
-/// Returns the first values of a tensor, large enough for the tokens to differ.
+/// Returns initial values of a tensor, large enough for the model to choose different
+/// tokens.
 std::vector<float> values_of(const format::TensorSlice& slice) {
   int64_t count = 1;
   for (const int64_t extent : slice.extent) count *= extent;
@@ -48,7 +49,8 @@ ModelConfig write_model(const fs::path& dir) {
   return model;
 }
 
-/// What a model says that lies whole on one rank, without any session.
+/// The loss and the tokens of a model that lies whole on one rank, computed without a
+/// Session.
 struct Answer {
   double loss = 0.0;
   std::vector<int64_t> ids;

@@ -16,8 +16,9 @@
 namespace longhaul::session {
 namespace {
 
-/// Returns a copy of `values` on the host, or `values` themselves where they lie there.
-/// Meanwhile the groups are watched, as Layout::read_on_host says.
+/// Returns a copy of `values` on the host, or `values` themselves where they are there
+/// already. While the copy is waited for, `groups` are watched, as Layout::read_on_host
+/// says.
 at::Tensor read_watched(const at::Tensor& values,
                         const std::vector<std::shared_ptr<comm::Communicator>>& groups) {
   if (values.is_cpu()) return values;
@@ -109,8 +110,8 @@ void Layout::split_positions(ContextKind kind) {
   };
 }
 
-/// Spreads experts. The groups that are watched while the host waits for their counts are
-/// all that were made before.
+/// Spreads experts over the ranks of ep. While the host waits for the counts of tokens
+/// that the ranks exchange, it watches all groups that were made before this call.
 void Layout::spread_experts() {
   if (description_.ep == 1) return;
   comm::Communicator* ep = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep));

@@ -33,12 +33,13 @@ class Layout {
   const parallel::DataGroups& groups() const { return groups_; }
   /// Returns the group in which stages pass activations and gradients on.
   comm::Communicator& boundaries() const { return *boundaries_; }
-  /// Returns all ranks, for LAMB's sums; a group for device tensors where LAMB is the
-  /// optimizer.
+  /// Returns the group of all ranks, over which LAMB adds its sums. The group takes
+  /// tensors of the device where LAMB is the optimizer, else host memory.
   comm::Communicator& everyone() const { return *everyone_; }
 
   /// Gives a forward pass what it needs of the layout: the split of features, the core of
-  /// attention, the way of rows to their experts, and the sum of routers over positions.
+  /// attention, the dispatch of tokens to their experts, and the sum of the routers'
+  /// statistics over positions.
   void prepare(nn::ForwardContext& context) const;
   /// Returns where this rank's activations lie among those of all ranks.
   ActivationPlace activation_place(const RunConfig& config) const;
@@ -46,9 +47,9 @@ class Layout {
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
   /// Returns the values of fp64 tensors on the layout's device, which the host needs now.
-  /// On a device they are copied together and waited for once. Meanwhile the groups are
-  /// watched: where a rank is lost, the wait ends with an error that names the operation
-  /// that was under way.
+  /// On a device they are copied together and waited for once. During the wait the groups
+  /// are watched: where a rank is lost, the wait ends with an error that names the
+  /// operation that was under way.
   std::vector<std::vector<double>> read_on_host(
       const std::vector<at::Tensor>& tensors) const;
 

@@ -8,13 +8,15 @@
 namespace longhaul::session {
 namespace {
 
-/// Returns whether some product of a unit's experts has frozen weights beside others.
+/// Returns whether one product of a unit's experts has frozen weights and trained
+/// weights.
 bool is_partly_frozen(const UnitDescription& unit, int64_t ep,
                       const std::function<bool(const std::string&)>& frozen) {
   std::map<int64_t, bool> of_rank;  // by the place in an ep group
   for (const ParameterDescription& p : unit.parameters) {
     if (!p.expert) continue;
-    // A product has the matrices of all experts with one input.
+    // One product has the matrices of all experts that take the same input. A matrix that
+    // is not `joint` begins the next product.
     if (!p.joint) of_rank.clear();
     const bool is_frozen = frozen(p.name);
     const int64_t rank = p.expert->index * ep / p.expert->of;

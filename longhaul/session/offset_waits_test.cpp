@@ -19,8 +19,8 @@ TEST(ExpertSizes, AreThoseOfEachRankOfTp) {
   EXPECT_EQ(expert_sizes(testing::tiny_model("llama").description, over(1)), Sizes());
 }
 
-/// Returns what is said of seven experts in each layer but layer 2, where the parameters
-/// are frozen whose names have one of these parts.
+/// Returns the warning for a model with seven experts in each layer but layer 2. Those
+/// parameters are frozen whose names contain one of `parts`.
 std::string said_of_frozen(const std::vector<std::string>& parts, int64_t ep = 1) {
   return describe_partly_frozen(testing::tiny_model("qwen3_moe").description, ep,
                                 [&](const std::string& name) {

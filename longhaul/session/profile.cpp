@@ -20,9 +20,9 @@ namespace {
 using Clock = parallel::Trace::Clock;
 using Lane = parallel::Trace::Lane;
 
-/// Most rows of the event; further operations share one row. A
-/// step has some 30 kinds of operation, and each is to be told: the optimizer of a small
-/// model comes late in the list.
+/// The most rows of operations in the event; further operations share one row. A step has
+/// some 30 kinds of operation, and each kind needs a row of its own: the optimizer of a
+/// small model comes late in the list.
 constexpr size_t kMostOfEvent = 40;
 constexpr size_t kMostProducts = 10;
 
@@ -238,7 +238,8 @@ class Profile::Recording {
       by_name[spans_[span.parent].name].ms -= span.ms;
     }
     auto sorted = longest_first(by_name);
-    // Readers of a long run's events have little room for each event.
+    // The event has few rows, since programs that read the events of a long run can keep
+    // only a little of each event.
     if (sorted.size() > kMostOfEvent) {
       Row rest;
       for (size_t i = kMostOfEvent; i < sorted.size(); ++i) {

@@ -59,7 +59,7 @@ ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
                              int64_t positions) {
   const int64_t most = families::most_experts(session.model().network);
   if (most == 0) return {};
-  // Every rank of a tp group has counted the same tokens.
+  // The sum leaves out the tp group, all ranks of which have counted the same tokens.
   for (comm::Communicator* group : {&session.mesh().data(), &session.mesh().pp()}) {
     group->all_reduce_wait({mine.data(), std::ssize(mine), format::DType::F64},
                            comm::ReduceOp::Sum);
@@ -113,7 +113,8 @@ at::Tensor expert_shares(const Session& session,
            "state.json has the loads of experts of {} layers, the model has {}",
            loads.size(), layers);
   // Nobody waits for the copy: the allocator of pinned memory keeps the memory until the
-  // copy has ended. A copy of other memory would wait for what the device still does.
+  // copy has ended. A copy from pageable memory would wait for the work that the device
+  // has not ended yet.
   at::Tensor shares =
       at::zeros({layers, most},
                 at::TensorOptions(at::kFloat).pinned_memory(!session.device().is_cpu()));

@@ -25,28 +25,31 @@ struct ExpertLoads {
   double busiest(size_t layer) const;
 };
 
-/// Returns the kind of balance that the settings and the model ask for; never Model.
+/// Returns the kind of balance that the settings and the model ask for. The result is
+/// never BalanceKind::Model.
 BalanceKind balance_of(const RunConfig& config, const families::Network& network);
-/// Returns the weight of a term of routers in the loss; 0 where it has no gradient.
+/// Returns the weight of a term of the loss, which is 0 where a router's term has no
+/// gradient.
 double router_weight(const LossTerm& term, const RunConfig& config,
                      const families::Network& network);
-/// Gives a forward pass what the routers of a session's model need besides the layout's.
+/// Gives a forward pass what the routers of a session's model need besides what
+/// Layout::prepare gives.
 void prepare_router(const Session& session, nn::RouterContext& router);
 
-/// Adds up over all ranks what StageRunner::device_router_loads has counted of a step
-/// with so many positions that are not padding. Collective.
+/// Adds up over all ranks what StageRunner::device_router_loads has counted of a step.
+/// `positions` is the number of positions of the step that are not padding. Collective.
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
                              int64_t positions);
-/// Returns counts that take as much room as those of any step of so many tokens: each
-/// expert of each layer got all tokens.
+/// Returns counts that take as much room as those of any step of `tokens` tokens can:
+/// each expert of each layer got all tokens.
 std::vector<std::vector<int64_t>> longest_counts(const families::Network& network,
                                                  int64_t tokens);
 /// Returns the share of tokens that each expert of a layer has got, where each token went
 /// to `top_k` of them: the shares add up to `top_k`. Where no expert got any token, all
 /// shares are even.
 std::vector<double> shares_of(const std::vector<int64_t>& counts, int64_t top_k);
-/// Returns these shares of all layers, fp32 [layers, E], for RouterContext::shares.
-/// Without counts every expert has an even share.
+/// Returns the shares that shares_of() makes of the counts of all layers, fp32 [layers,
+/// E], for RouterContext::shares. Without counts every expert has an even share.
 at::Tensor expert_shares(const Session& session,
                          const std::vector<std::vector<int64_t>>& counts);
 

@@ -33,12 +33,11 @@ void tell_uneven_splits(const Session& session, system::Logger& log) {
 void check_device_fit(const Session& session, const ParameterClasses& classes,
                       system::Logger& log) {
   if (session.device().is_cpu()) return;
-  RunConfig on_device = session.config();
-  on_device.run.device =
-      device::name(session.device());  // the costs of "auto" are those of a CPU
+  // The settings may name the device "auto", whose costs are those of a CPU.
   const layout::LayoutCosts costs(
-      on_device, session.model().description, session.layout().description(),
-      [&](const std::string& name) { return classes.at(name).frozen; });
+      session.config(), session.model().description, session.layout().description(),
+      [&](const std::string& name) { return classes.at(name).frozen; },
+      device::name(session.device()));
   const std::optional<device::Memory> memory = device::memory(session.device());
   if (!memory) {
     log.warning(fmt::format(
@@ -52,7 +51,7 @@ void check_device_fit(const Session& session, const ParameterClasses& classes,
   if (!warning.empty()) log.warning(warning);
 }
 
-/// Logs where the host waits for the device in products of experts.
+/// Warns if the host has to wait for the device in the products of experts, and says why.
 void tell_offset_waits(const Session& session, const ParameterClasses& classes,
                        system::Logger& log) {
   const ModelDescription& model = session.model().description;

@@ -41,7 +41,8 @@ class Session {
   const std::vector<Chunk>& chunks() const { return chunks_; }
   /// Returns the memory of the parts' weights and gradients.
   tensor::FlatBuffers& flat() const { return *flat_; }
-  /// Returns what keeps the ranks' copies of these weights together.
+  /// Returns what sums the gradients of these weights over data ranks and shares the
+  /// updated weights.
   parallel::DataParallel& replicas() const { return *replicas_; }
 
  private:
@@ -64,7 +65,8 @@ Json layout_of(const Session& session);
 /// that divides as data.seq_len does: over cp and over the token parts of tp.
 int64_t dividing_length(const Session& session, int64_t wanted);
 
-/// Returns what the stages of the run do, as its settings and its layout say.
+/// Returns the options of the stage runner of this session, as its settings and its
+/// layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr,
                            Profile* profile = nullptr,
                            std::function<void()> after_forward = {});

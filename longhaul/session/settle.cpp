@@ -57,8 +57,8 @@ void tell_unused_gpus(const RunSection& run, at::Device device, system::Logger& 
       fmt::format("the run uses the CPU, although this machine has GPUs: {}", unused));
 }
 
-/// Makes results repeat bitwise where the settings ask for it. The CPU kernels always do;
-/// on other devices ATen is told to.
+/// Makes results repeat bitwise where the settings ask for it. The results of the CPU
+/// kernels always repeat; on other devices ATen is told to use deterministic kernels.
 void set_determinism(const RunSection& run, at::Device device, system::Logger& log) {
   const bool wanted = run.deterministic.value_or(device.is_cpu());
   if (device.is_cpu()) {
@@ -134,7 +134,7 @@ ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
 layout::LayoutDescription settle_layout(const RunConfig& config,
                                         const ModelDescription& model,
                                         const Machine& machine) {
-  // No other setting needs the machines.
+  // Only a shard group of kind Node depends on which ranks share a machine.
   const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
   const layout::Placement placement =
       of_nodes ? placement_of(*machine.world, *machine.node) : layout::Placement();

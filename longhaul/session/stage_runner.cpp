@@ -104,7 +104,8 @@ void StageRunner::capture(const std::string& name, int64_t micro_batch,
 nn::Tensors StageRunner::recompute(const models::Model& model, int64_t layer,
                                    const nn::Tensors& x,
                                    const nn::ForwardContext& context) {
-  // The second run must not add to the loss what the first run has added.
+  // The recomputation in the backward must not add to the loss what the forward has
+  // added.
   const auto counted_once = [this, &model, layer, &context,
                              ran = false](const nn::Tensors& in) mutable {
     losses_.again = std::exchange(ran, true);
@@ -162,7 +163,7 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   }
   if (options_.context.router.routers > 0) {
     context.router.pass = std::make_shared<nn::RouterPass>();
-    // The metrics of training have what routers did, and no other pass is asked for it.
+    // Only training reports what its routers did.
     context.router.terms_read = at::GradMode::is_enabled();
     if (context.router.terms_read) context.router.loads = &loads_;
   }
@@ -192,8 +193,8 @@ at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
   if (!flight.context.batch.targets.empty()) {
     loss = chunk.model->loss(hidden, flight.context);
   }
-  // The gradients of the output matrix are formed in its forward. The
-  // gradients of a tied embedding, and of a unit that has layers as well, go on growing.
+  // The gradients of the output matrix are formed in its forward. The gradients of a tied
+  // embedding, and of a unit that has layers as well, go on growing.
   const bool grows = unit == chunk.units.embedding || unit == chunk.units.head_layers;
   if (training && !grows) units_.close(unit);
   units_.used(unit);

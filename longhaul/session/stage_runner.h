@@ -32,7 +32,7 @@ class ForwardObserver {
   virtual ~ForwardObserver() = default;
   /// Receives the hidden states after the embedding: [T, H], of this rank's tokens.
   virtual void embedding(const at::Tensor& /*y*/) {}
-  /// Receives the hidden states after a block, in the same form, and the pass's context.
+  /// Receives the hidden states [T, H] after a block, and the context of the pass.
   virtual void layer(int64_t /*layer*/, const at::Tensor& /*y*/,
                      const nn::ForwardContext& /*context*/) {}
   /// Receives the result of Model::head while the weights of the output projection are
@@ -50,7 +50,7 @@ struct StageOptions {
   /// Layers [0, recompute_end) keep only their input and are computed again in the
   /// backward.
   int64_t recompute_end = 0;
-  bool offload = false;  ///< kept inputs wait in host memory
+  bool offload = false;  ///< inputs kept for the backward lie in host memory
   double z_loss = 0.0;
   layout::RankUnits units;
   std::vector<int64_t> passed;  ///< widths of the tensors that stages pass on

@@ -14,7 +14,8 @@
 namespace longhaul::session {
 namespace {
 
-/// Host memory between a file and another device than a CPU.
+/// The size of the host memory through which values go from a file to a device other than
+/// a CPU.
 constexpr int64_t kStagingBytes = int64_t{256} << 20;
 
 /// Looks for weights that are NaN or infinite among the values that were read.
@@ -39,9 +40,9 @@ class ValueCheck {
     dtype_ = request.dtype;
   }
 
-  /// Throws InputError, the same on all ranks of `node`, where any rank has found such a
-  /// value. The error names the first such value by tensor and index, and by the tensor
-  /// names of the files where these are known. Collective.
+  /// Throws InputError, the same on all ranks of `node`, where any rank has found a
+  /// weight that is NaN or infinite. The error names the first such value by tensor and
+  /// index, and by the tensor names of the files where these are known. Collective.
   void settle(const StateFiles& from, comm::Communicator& node) const {
     if (!node.any(!found_.is_null())) return;
     Json first;
@@ -57,7 +58,7 @@ class ValueCheck {
   }
 
  private:
-  Json found_;  ///< name, index, element and value of the first one; null: none
+  Json found_;  ///< name, index, element and value of the first such weight; null: none
   format::DType dtype_ = format::DType::F32;
 };
 
@@ -70,7 +71,8 @@ StateFiles StateFiles::of(const checkpoint::WeightsSource& source) {
 StateReader::StateReader(StateFiles files, const tensor::FlatBuffers& flat,
                          std::optional<int64_t> staging)
     : files_(std::move(files)), staged_(staging || !flat.device().is_cpu()) {
-  // A batch may exceed its half of the memory by one part.
+  // A batch takes parts until it has half of the memory, and its last part may be as
+  // large again.
   if (staged_) batch_bytes_ = staging.value_or(kStagingBytes) / 2;
 }
 

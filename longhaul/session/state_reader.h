@@ -19,8 +19,8 @@ namespace longhaul::session {
 struct StateFiles {
   const checkpoint::StoredTensors& stored;
   std::string where;  ///< for messages
-  /// What has the tensors that these files hold in another form; null for a checkpoint of
-  /// this program.
+  /// The source that converts tensors that these files hold in another form; null for a
+  /// checkpoint of this program.
   const checkpoint::WeightsSource* source = nullptr;
 
   static StateFiles of(const checkpoint::WeightsSource& source);
@@ -51,7 +51,7 @@ class StateReader {
   struct Part {
     checkpoint::ReadRequest request;
     at::Tensor to;
-    /// What the bytes are read into; `to` itself where nothing is staged.
+    /// The host memory that the bytes are read into; `to` itself where nothing is staged.
     at::Tensor host;
   };
   size_t begin_batch(size_t first, std::vector<checkpoint::ReadRequest>& together);
@@ -62,8 +62,9 @@ class StateReader {
   std::vector<Part> parts_;
 };
 
-/// Fills the weights themselves, for a session without an optimizer.
-/// DataParallel::share_weights has to follow on all ranks. Collective over `node`.
+/// Reads the values of the weights, for a session without an optimizer and so without
+/// masters. DataParallel::share_weights has to follow on all ranks. Collective over
+/// `node`.
 checkpoint::ReadReport load_weights(tensor::FlatBuffers& flat,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);

@@ -16,22 +16,20 @@ constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 /// The most CPUs for which a mask is tried, which is more than any machine has.
 constexpr int kMostCpus = 1 << 16;
 
-/// Reads cpu.max of cgroup v2: "QUOTA PERIOD" or "max PERIOD", in microseconds.
-double quota_v2(const fs::path& dir) {
-  std::istringstream line(first_line(dir / "cpu.max"));
+/// Reads "QUOTA PERIOD" or "max PERIOD", in microseconds.
+double quota_of(const std::string& text) {
+  std::istringstream line(text);
   double quota = 0.0;
   double period = 0.0;
   return line >> quota >> period && quota > 0.0 && period > 0.0 ? quota / period
                                                                 : kUnlimited;
 }
 
+double quota_v2(const fs::path& dir) { return quota_of(first_line(dir / "cpu.max")); }
+
 double quota_v1(const fs::path& dir) {
-  std::istringstream quota_line(first_line(dir / "cpu.cfs_quota_us"));
-  std::istringstream period_line(first_line(dir / "cpu.cfs_period_us"));
-  double quota = 0.0;
-  double period = 0.0;
-  const bool read = (quota_line >> quota) && (period_line >> period);
-  return read && quota > 0.0 && period > 0.0 ? quota / period : kUnlimited;
+  return quota_of(first_line(dir / "cpu.cfs_quota_us") + " " +
+                  first_line(dir / "cpu.cfs_period_us"));
 }
 
 int at_least_one(double cpus) { return std::max(1, static_cast<int>(cpus + 1e-6)); }

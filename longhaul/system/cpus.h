@@ -19,6 +19,9 @@ double cpu_quota(const fs::path& root = "/");
 /// Returns how many threads can have a CPU each, by the CPU set and the control groups;
 /// at least 1.
 int usable_cpus();
+/// Returns how many threads work gets that was asked to use so many; 0 means
+/// usable_cpus().
+inline int threads_of(int asked) { return asked > 0 ? asked : usable_cpus(); }
 
 /// What processes of one machine tell each other, so that each knows its share.
 struct CpuAllowance {

@@ -71,19 +71,15 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
 Progress::Progress(std::string what, std::string unit)
     : what_(std::move(what)),
       unit_(std::move(unit)),
-      terminal_(is_terminal(STDERR_FILENO)),
-      start_(std::chrono::steady_clock::now()),
-      last_(start_) {}
+      terminal_(is_terminal(STDERR_FILENO)) {}
 
 Progress::~Progress() { finish(); }
 
 void Progress::update(int64_t done, int64_t total) {
-  const auto now = std::chrono::steady_clock::now();
-  const auto wait = terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10);
-  if (now - last_ < wait) return;
-  last_ = now;
-  const std::chrono::duration<double> spent = now - start_;
-  const std::string line = progress_line(what_, unit_, done, total, spent.count());
+  const double now = watch_.seconds();
+  if (now - shown_ < (terminal_ ? 0.2 : 10.0)) return;
+  shown_ = now;
+  const std::string line = progress_line(what_, unit_, done, total, now);
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}", fitting(total > 0 ? bar(done, total) + line : line));
     std::fflush(stderr);

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::system {
 
@@ -33,8 +34,8 @@ class Progress {
   std::string unit_;
   bool terminal_;
   bool drawn_ = false;
-  std::chrono::steady_clock::time_point start_;
-  std::chrono::steady_clock::time_point last_;
+  Stopwatch watch_;
+  double shown_ = 0.0;  ///< when it was shown last
 };
 
 /// Shows work that has several stages, one Progress after another.

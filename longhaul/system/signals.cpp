@@ -15,6 +15,8 @@ namespace longhaul::system {
 namespace {
 
 constexpr std::array kWatched = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU};
+constexpr std::array<const char*, kWatched.size()> kWatchedNames = {
+    "SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGXCPU"};
 
 // A handler can reach nothing but statics. SignalWatch is their only user; other threads
 // read them.
@@ -66,11 +68,7 @@ void note(int number, siginfo_t* info, void* /*context*/) {
 SignalWatch::SignalWatch() {
   LH_ASSERT(!watching, "two signal watches at once");
   watching = true;
-  first_signal = 0;
-  system::interrupts = 0;
-  newest_signal = 0;
-  newest_sender = 0;
-  answered = 0;
+  first_signal = system::interrupts = newest_signal = newest_sender = answered = 0;
   most_interrupts = 1;
   struct sigaction action{};
   action.sa_sigaction = note;
@@ -132,22 +130,9 @@ void leave_signals_to_main_thread() {
 }
 
 const char* signal_name(int number) {
-  switch (number) {
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGINT:
-      return "SIGINT";
-    case SIGUSR1:
-      return "SIGUSR1";
-    case SIGUSR2:
-      return "SIGUSR2";
-    case SIGHUP:
-      return "SIGHUP";
-    case SIGXCPU:
-      return "SIGXCPU";
-    default:
-      return strsignal(number);
-  }
+  const auto* const watched = std::ranges::find(kWatched, number);
+  return watched == kWatched.end() ? strsignal(number)
+                                   : kWatchedNames[watched - kWatched.begin()];
 }
 
 }  // namespace longhaul::system

@@ -140,8 +140,8 @@ void FlatBuffers::zero_grads() {
 }
 
 void FlatBuffers::clear_grads(Bucket& bucket) const {
-  // On a device products add to gradients, and one call is faster than one for each
-  // parameter.
+  // On a device products add to gradients, which must therefore be zeros. One call for
+  // the bucket is faster than one for each parameter.
   if (!device_.is_cpu()) {
     bucket.grads.zero_();
     return;

@@ -68,8 +68,9 @@ class FlatBuffers {
   at::Device device() const { return device_; }
 
   /// Gives the bucket memory, of any content, for all its weights, and binds the
-  /// parameters to the memory. Does nothing to weights that stay, as the three functions
-  /// below do nothing to weights or gradients that stay.
+  /// parameters to the memory. Does nothing to weights that stay, which means that they
+  /// always have memory. The three functions below also do nothing to weights or
+  /// gradients that stay.
   void hold_weights(Bucket& bucket);
   /// Takes the memory of the weights away again.
   void release_weights(Bucket& bucket);

@@ -143,12 +143,12 @@ TEST(FlatBuffers, ReleasedUnitsHaveNoStorageAndAnAccessSaysSo) {
   flat.release_weights(bucket);
   flat.release_grads(bucket);
   EXPECT_THROW(parameter->weight(), Error);
-  // The bucket gets the same memory again, and it is zeroed again.
+  // The bucket gets the same memory again, which is then zeros again.
   flat.hold_grads(bucket);
   EXPECT_EQ(bucket.grads.data_ptr(), memory);
   EXPECT_EQ(parameter->grad().abs().sum().item<float>(), 0.0F);
   EXPECT_EQ(flat.bytes(), held);
-  // Vectors stay.
+  // The weights of a bucket of vectors are never released.
   EXPECT_EQ(flat.buckets()[1].members[0].parameter->weight().numel(), 16);
 }
 
@@ -160,7 +160,8 @@ TEST(FlatBuffers, LargeTensorsGetBucketsOfTheirOwn) {
 TEST(FlatBuffers, KeepJointMatricesInOneBucketWhateverItsSize) {
   auto placed = parameters();
   placed.pop_back();
-  // A vector between joint matrices does not part them.
+  // A joint matrix goes into the bucket of the matrix before it. The vector b.k_bias,
+  // which stands between two of them, does not change that.
   for (const char* name : {"b.k", "b.k_bias", "b.v", "b.o"}) {
     const bool vector = std::string(name) == "b.k_bias";
     placed.push_back(

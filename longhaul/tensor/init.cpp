@@ -57,7 +57,7 @@ void initial_values(const format::TensorSlice& slice, const Init& init, uint64_t
   const int64_t piece = std::min<int64_t>(run, 1 << 16);
 #pragma omp parallel for schedule(static)
   for (int64_t at = begin / piece; at < (end + piece - 1) / piece; ++at) {
-    // A piece may straddle runs when the last dim is not a multiple of it.
+    // A piece may straddle runs when the last dim is not a multiple of the piece.
     int64_t local = std::max(begin, at * piece);
     const int64_t stop = std::min(end, (at + 1) * piece);
     while (local < stop) {

@@ -1,5 +1,6 @@
-// LibTorch's libraries export copies of parts of the standard library; those of the CUDA
-// form crash when they are called from outside of it (std::filesystem::remove_all).
+// LibTorch's libraries export copies of parts of the standard library. A copy in
+// LibTorch's CUDA form crashes when code outside of LibTorch calls it, for example
+// std::filesystem::remove_all.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@ namespace longhaul::tensor {
 
 void warm_up_vector_math() {
   const at::NoGradGuard no_grad;
-  // All functions of aten/src/ATen/cpu/vml.h that call MKL, as LibTorch's vms* and vmd*
-  // symbols show.
+  // The list has all functions of aten/src/ATen/cpu/vml.h that call MKL, as LibTorch's
+  // vms* and vmd* symbols show.
   using Function = at::Tensor (*)(const at::Tensor&);
   constexpr Function kFunctions[] = {
       at::acos, at::asin, at::atan,  at::cos, at::erf,  at::erfc, at::erfinv, at::exp,

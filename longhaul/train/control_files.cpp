@@ -29,8 +29,8 @@ ControlFiles::ControlFiles(fs::path dir, comm::Communicator& world,
       clock_(std::move(clock)),
       last_save_(clock_()) {}
 
-/// Returns whether this call has removed the file. Only then was the file seen, so that
-/// it cannot act twice.
+/// Returns whether this call has removed the file. A file counts as seen only if it was
+/// removed, so that it cannot act twice.
 bool ControlFiles::take(const char* file) {
   std::error_code problem;
   if (!fs::remove(dir_ / file, problem)) return false;

@@ -35,11 +35,10 @@ class ControlFiles {
   /// Returns what is asked of the run. Removes STOP and SAVE at once, so that each acts
   /// once; a request to stop stays. Collective.
   Requests ask();
-  /// Returns whether the run is to end. Everything that is asked stays for ask().
-  /// Collective.
+  /// Returns whether the run is to end. Requests that were seen stay until ask() returns
+  /// them. Collective.
   bool must_end() { return agree().ends(); }
-  /// Notes that a save has ended: the next one by the clock is due `save_minutes` from
-  /// now.
+  /// Notes that a save has ended. The next save by the clock is due `save_minutes` later.
   void saved() { last_save_ = clock_(); }
 
  private:

@@ -13,11 +13,9 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/due.h"
-#include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
-#include "longhaul/session/inference.h"
 #include "longhaul/system/process_title.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -42,6 +40,7 @@
 #include "longhaul/train/step/debug_faults.h"
 #include "longhaul/train/step/step_loss.h"
 #include "longhaul/train/step_hooks.h"
+#include "longhaul/train/validation.h"
 
 namespace longhaul::train {
 namespace {
@@ -78,7 +77,7 @@ History start_history(TrainingSession& session, RunStart& start, RunLog& run) {
   try {
     end_if_asked(session.world());
   } catch (const EndedEarly&) {
-    // Weights still arrive in memory that goes away now.
+    // Weights may still be arriving in memory that is freed now.
     session.replicas().finish_weights();
     throw;
   }
@@ -144,7 +143,7 @@ class Trainer {
       validate();
       tell_samples();
     } else {
-      judge_validation();
+      risen_ = has_risen(session_, run_, history_);
     }
     while (history_.step < last_step_ && !ends()) {
       hooks_.begin(history_.step + 1);
@@ -271,7 +270,7 @@ class Trainer {
     save(/*ends=*/true, checkpoints_.settle());
   }
 
-  /// Gives the routers the loads of the last step, where they are balanced by them.
+  /// Gives the routers the loads of the last step, if these loads balance the experts.
   void share_loads() {
     if (config().experts.balance == BalanceKind::Global) {
       runner_.set_shares(session::expert_shares(session_, history_.expert_loads));
@@ -292,7 +291,7 @@ class Trainer {
     if (const auto profile = hooks_.end()) run_.event(*profile);
   }
 
-  /// Records the step's seconds and those of waiting, for whoever watches this rank.
+  /// Records the seconds of a step and of its waits, for whoever watches this rank.
   void tell_record(double seconds, double waited) {
     if (run::RankRecord* record = session_.world().ledger().record()) {
       record->step_done(seconds, seconds - waited);
@@ -325,7 +324,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
-    // The batch size may have been another at that step. Then run.epochs end elsewhere.
+    // At that step the batch size may have differed. Then run.epochs end elsewhere.
     total_steps_ = total_steps(session_, history_);
     last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
@@ -450,8 +449,11 @@ class Trainer {
     if (requests_.ends()) return;
     phase(run::kValidationPhase, history_.step);
     try {
-      validate_all();
-      judge_validation();
+      evaluate_sets(session_, runner_, run_, history_, [this] {
+        end_if_asked(session_.world());
+        hooks_.phase("validation batch");
+      });
+      risen_ = has_risen(session_, run_, history_);
     } catch (const EndedEarly&) {
       requests_ = control_.ask();
     }
@@ -461,44 +463,6 @@ class Trainer {
     if (!samples_.wanted() || requests_.ends()) return;
     phase("sample text", history_.step);
     samples_.tell(history_.step);
-  }
-
-  /// Ends the run where rank 0 sees that a validation loss has risen too far. Collective.
-  void judge_validation() {
-    const auto risen = history_.validation.risen(config().data.validation);
-    risen_ = session_.world().any(risen.has_value() && session_.world().rank() == 0);
-    if (!risen_ || !risen) return;
-    run_.log().warning(risen->describe());
-    run_.event(run::kLossRoseEvent, {{"step", history_.step},
-                                     {"validation", risen->name},
-                                     {"loss", risen->loss.last},
-                                     {"first_step", risen->loss.first_step},
-                                     {"first_loss", risen->loss.first},
-                                     {"stop_above", risen->allowed}});
-  }
-
-  void validate_all() {
-    for (const ValidationSet& set : session_.data().validation) {
-      const system::Stopwatch watch;
-      infer::EvaluateOptions options;
-      options.max_sequences = config().validation.batches * config().batch.global_size;
-      options.micro_size = config().batch.micro_size;
-      options.micro_batches = 2 * config().parallel.pp;
-      const infer::Evaluation result = infer::evaluate(
-          [&](std::vector<data::TokenBatch>& batches) {
-            return validation_sums(batches);
-          },
-          *set.source, session_.mesh().dp(), options);
-      run_.record_validation(history_.step, set.name, result.loss(), watch.seconds());
-      history_.validation.note(set.name, history_.step, result.loss());
-    }
-  }
-
-  /// Returns the loss sums of micro batches of validation over all ranks. Collective.
-  std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
-    end_if_asked(session_.world());
-    hooks_.phase("validation batch");
-    return session::loss_sums(session_, runner_, batches);
   }
 
   /// Makes host memory for saves beside training. On other devices than a CPU each
@@ -535,7 +499,7 @@ class Trainer {
   int64_t last_step_;
   int64_t saved_step_;
   data::Loader loader_;
-  std::function<void()> restart_;  ///< of the loader, which comes after a rollback
+  std::function<void()> restart_;  ///< restarts the loader after a rollback
   ShardWaitsEnd shard_waits_end_{session_};
   optim::RunSchedule schedule_;
   layout::PipelinePlan plan_;
@@ -555,12 +519,12 @@ class Trainer {
   Requests requests_;
   bool risen_ = false;      ///< a validation loss is above its stop_above
   bool missed_ = false;     ///< a step is not what run.expect or run.golden says
-  std::string missed_key_;  ///< on rank 0: which of these settings
+  std::string missed_key_;  ///< on rank 0: the setting that was missed
   std::string title_;
 };
 
-/// Tells the log the current error, and throws the error again. Where steps have been
-/// `running`, the error has the kind that it has then.
+/// Tells the log the current error, and throws the error again. Where steps were
+/// `running`, the error gets the kind that it has then (Failure::once_running).
 [[noreturn]] void end_by_error(RunLog& run, bool running) {
   const auto failure = Failure::of([] { throw; });
   const Failure now = running ? Failure::once_running(*failure) : *failure;

@@ -22,8 +22,8 @@ struct TrainResult {
   TrainEnd end = TrainEnd::Done;
 };
 
-/// Whether a run saves checkpoints. `No` is for measurements: nothing is saved at the end
-/// either.
+/// Whether a run saves checkpoints. `No` is for measurements, which save nothing at the
+/// end either.
 enum class Saving { Yes, No };
 
 /// Trains as a configuration says: sets up, continues from the newest checkpoint or from

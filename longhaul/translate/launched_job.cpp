@@ -143,14 +143,6 @@ const Said* Job::find_any(const std::vector<std::string>& names) const {
   return nullptr;
 }
 
-const Said* Job::variable_in_environment(const std::string& name) const {
-  const Said* found = nullptr;
-  for (const Said& said : source_.environment) {
-    if (said.name == name && !said.variable) found = &said;
-  }
-  return found;
-}
-
 Known<int64_t> Job::whole(const std::string& name,
                           std::optional<int64_t> otherwise) const {
   return known<int64_t>(*this, name, otherwise,

@@ -46,9 +46,6 @@ class Job {
   std::vector<const Said*> all(const std::string& name) const;
   /// Returns the setting of the first of several names that is given, or nullptr.
   const Said* find_any(const std::vector<std::string>& names) const;
-  /// Returns the last variable of this name before the command whose value is certain
-  /// without a shell, or nullptr.
-  const Said* variable_in_environment(const std::string& name) const;
 
   /// Returns the setting as a whole number, a number, a truth value or a text.
   /// `otherwise` is the other system's default. The default counts as unknown if

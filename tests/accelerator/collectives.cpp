@@ -25,8 +25,8 @@ using comm::ReduceOp;
 constexpr int kInvalidArgument = 4;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidDevice = 101;
-/// A host that asks this often waits: one that looks at several operations in turn asks
-/// less often.
+/// A host that asks so many times in a row whether an operation is over counts as one
+/// that waits. A host that looks at several operations in turn asks less often.
 constexpr int kAskedByWhoWaits = 6;
 
 /// A communicator, with the stream that its last operation went into.
@@ -129,7 +129,8 @@ int start_transfers(std::vector<Pending> all) {
     segment.member(group.rank()).thread = board_thread();
     Mailbox& box = t.sends ? segment.mailbox(group.rank(), t.peer)
                            : segment.mailbox(t.peer, group.rank());
-    // The number is known here; others see it when the transfer stands in the stream.
+    // The transfer's number is known here. Other ranks see it when the transfer stands in
+    // the stream.
     uint64_t& mine = t.number;
     mine = (t.sends ? box.sends_issued : box.recvs_issued).load() + 1;
     for (const GroupTransfer& earlier : transfers) {

@@ -6,8 +6,8 @@
 #include "tests/accelerator/ranks.h"
 #include "tests/support/conformance.h"
 
-// Checks the operations between ranks for all verbs and dtypes, over host memory, which
-// the checks of every backend use.
+// Runs the checks that every backend has to pass on the plug-in's operations between
+// ranks, for all verbs and dtypes, over host memory.
 
 namespace longhaul::softdev_test {
 namespace {

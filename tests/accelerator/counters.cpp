@@ -54,7 +54,7 @@ std::string counters_json(const std::string& what) {
 void append_line(const char* variable, const std::string& what) {
   const char* path = std::getenv(variable);
   if (path == nullptr || *path == '\0') return;
-  // A single write, so that lines of several processes do not mix.
+  // The line is written at once, so that lines of several processes do not mix.
   const std::string line = counters_json(what) + "\n";
   std::ofstream(path, std::ios::app) << line << std::flush;
 }

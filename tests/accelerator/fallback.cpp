@@ -35,7 +35,7 @@ at::Tensor tensor_over(const c10::Storage& storage, const at::Tensor& like,
   return made;
 }
 
-/// Operations that read only those bytes of their first tensor that their result has.
+/// Operations that read only as many bytes of their first tensor as their result has.
 constexpr std::array<std::string_view, 4> kPicking = {
     "aten::embedding", "aten::index_select", "aten::gather", "aten::index"};
 
@@ -44,8 +44,8 @@ constexpr std::array<std::string_view, 4> kPicking = {
 constexpr std::array<std::string_view, 2> kAdding = {"aten::index_add",
                                                      "aten::scatter_add"};
 
-/// Names of tensors of the program's operators that are read before they are written,
-/// wherever they stand.
+/// Names of arguments of the program's operators that are read before they are written,
+/// at whatever place they stand.
 constexpr std::array<std::string_view, 7> kUpdated = {
     "master", "exp_avg", "exp_avg_sq", "sums", "into", "merged", "merged_lse"};
 
@@ -160,7 +160,8 @@ class Call {
     if (!device_.has_index()) device_.set_index(static_cast<int8_t>(current_device()));
   }
 
-  /// Copies indices of the CPU to the device, which waits.
+  /// Returns true where the operation also takes indices of the CPU. They are copied to
+  /// the device, and the host waits for the copy.
   bool indexes() const {
     return name_.starts_with("aten::index") || name_.starts_with("aten::_index");
   }

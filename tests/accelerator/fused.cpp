@@ -99,7 +99,7 @@ class Kernels {
         add<&cpu_kernel>("longhaul", name);
       }
     }
-    // The CPU has none of these.
+    // The CPU has no kernels for the operators below.
     add_typed<&embedding_gradient>(ops::fused::op<kernels::EmbeddingGradient>);
     add_typed<&gelu_forward>(ops::fused::op<kernels::GeluForward>);
     add_typed<&gelu_backward>(ops::fused::op<kernels::GeluBackward>);
@@ -114,7 +114,8 @@ class Kernels {
   static void of_host(const c10::OperatorHandle& op, Stack* stack) {
     run_on_device(op, stack, kernel);
   }
-  /// Calls `kernel`, a function of the operator's arguments, by those on the stack.
+  /// Calls `kernel`, a function of the operator's arguments, with the arguments on the
+  /// stack.
   template <auto kernel>
   static void unboxed(const c10::OperatorHandle& op, Stack* stack) {
     c10::KernelFunction::makeFromUnboxedRuntimeFunction(kernel).callBoxed(
@@ -137,7 +138,8 @@ class Kernels {
   std::vector<std::unique_ptr<torch::Library>> all_;
 };
 
-/// When the library is loaded, after the program's own operators.
+/// The kernels are registered when the library is loaded, after the program's own
+/// operators.
 const std::unique_ptr<Kernels> kKernels =
     setting("SOFTDEV_COMPOSITE", 0) != 0 ? nullptr : std::make_unique<Kernels>();
 

@@ -23,7 +23,7 @@ namespace {
 
 using ops::AttentionProblem, ops::AttentionPart;
 
-/// Launches and bytes of the operations of this name.
+/// Returns the launches and bytes of the operations of this name.
 std::pair<int64_t, int64_t> tallied(const std::string& name) {
   const auto all = counters().at("operations");
   if (!all.contains(name)) return {0, 0};
@@ -62,12 +62,13 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
   EXPECT_TRUE(at::equal(sum.cpu(), at::full({6, 8}, 2.0)));
   EXPECT_TRUE(at::equal(y.cpu(), at::ones({6, 8})));
   sum.reset();
-  // Heads inside a wider matrix move no more than those of a matrix of their own.
+  // Heads that are columns of a wider matrix move no more bytes than a matrix of their
+  // own.
   const at::Tensor heads = at::ones({3, 30}, fp32).narrow(1, 5, 16).view({3, 2, 8});
   y = at::zeros({3, 2, 8}, fp32), inverse = at::empty({3, 2}, fp32);
   EXPECT_EQ(norm(heads, {}), Moved(1, 4 * (48 + 8 + 48 + 6)));
   EXPECT_TRUE(at::equal(y.cpu(), at::ones({3, 2, 8})));
-  // Logits are read, and hold their gradient then.
+  // The logits are read, and their gradient is written in their place.
   at::Tensor logits = at::zeros({6, 8}, fp32), loss = at::empty({6}, fp32),
              squared = at::empty({6}, fp32);
   const at::Tensor targets = at::zeros({6}, fp32.dtype(at::kLong));
@@ -82,7 +83,7 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
 TEST(FusedForms, AddAnEmbeddingsGradientTokenByTokenInOneLaunch) {
   at::manual_seed(4);
   const at::Tensor dy = at::randn({6, 8}), table = at::randn({5, 8});
-  // Rows of other parts of the table lie before and behind; 2 has three tokens.
+  // The rows -1 and 5 belong to other parts of the table. Row 2 has three tokens.
   const at::Tensor rows = at::tensor({-1, 0, 2, 2, 2, 5}, at::kLong),
                    order = at::tensor({4, 5, 3, 0, 2, 1}, at::kLong);
   at::Tensor expected = table.clone();
@@ -159,9 +160,9 @@ TEST(Products, OfBf16AreAddedInFp32ByOneLaunch) {
             1e-6 * exact.norm().item<double>());
 }
 
-/// Sends 40 tokens to two of five experts each, which lie as buckets have them and have
-/// `inner` features, on a device. Returns the result and gradients, and adds the waits of
-/// the host to `waits`.
+/// Sends 40 tokens to two of five experts each, on a device. The experts have `inner`
+/// features, and their weights lie side by side as in a bucket. Returns the result and
+/// gradients, and adds the waits of the host to `waits`.
 std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type, int64_t inner,
                                         int64_t& waits) {
   constexpr int64_t kExperts = 5, kWidth = 64;
@@ -182,7 +183,7 @@ std::vector<at::Tensor> through_experts(at::Device on, at::ScalarType type, int6
   const at::Tensor x = random({40, kWidth}).set_requires_grad(true);
   const at::Tensor dy = random({40, inner});
   const at::Tensor weigh = at::rand({80}).to(on).set_requires_grad(true);
-  // Nobody chooses the last expert.
+  // Only four experts can be chosen, so that the last one gets no tokens.
   const at::Tensor chosen =
       std::get<0>(at::sort(std::get<1>(at::topk(at::rand({40, 4}), 2, -1)), -1)).to(on);
   const int64_t before = counted("synchronizations");
@@ -315,7 +316,8 @@ TEST(FlashAttention, MovesItsInputsAndResultsOnce) {
             Moved(1, 2 * (4 * q + 4 * kv) + 4 * lse + rng));
 }
 
-/// Queries [9, 24) of a sequence with the keys of all, a part after the other.
+/// Computes attention of the queries [9, 24) of a sequence to all keys, with one part of
+/// the keys after the other.
 std::vector<at::Tensor> of_parts(std::optional<int64_t> window, at::Device on,
                                  bool fused) {
   at::manual_seed(5);
@@ -378,7 +380,8 @@ TEST(FlashAttention, TakesAPartInByOneLaunch) {
   at::Tensor lse = at::full({2, 4, 3}, -std::numeric_limits<float>::infinity(), fp32);
   EXPECT_EQ(added("longhaul::merge_attention",
                   [&] { ops::attention_part_forward({q, {q, q}, {}, 0, 0}, out, lse); }),
-            // The part in bf16, the result read and written, three times a row.
+            // For each element the part is read in bf16, and the result is read and
+            // written. For each of the 24 rows three fp32 values are moved.
             Moved(1, 384 * (2 + 4 + 4) + 24 * (4 + 4 + 4)));
 }
 
@@ -455,7 +458,7 @@ TEST(FlashAttention, OfARankIsOneCallForEachRanksKeys) {
         added("aten::_flash_attention_forward", [&] { found = by_ranks(ranks, whole); })
             .first,
         ranks * ranks);
-    // The first makes what the others are merged into.
+    // The first part makes the result into which the others are merged.
     EXPECT_EQ(tallied("longhaul::merge_attention").first - merges, ranks * (ranks - 1));
     for (size_t i = 0; i < expected.size(); ++i) {
       expect_near(found[i], expected[i].to(at::kFloat),

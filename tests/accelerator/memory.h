@@ -34,7 +34,7 @@ class UseLog {
                                const Clock& seen);
   /// Removes the uses of the event's stream up to the event, which are known to be over.
   void forget(const Event& event);
-  /// Tells that `stream` comes after all uses by other streams.
+  /// Returns whether `stream` comes after all uses by other streams.
   bool is_behind_others(const Stream& stream) const;
   /// Returns the streams that have used the block.
   std::vector<size_t> streams() const;
@@ -66,7 +66,7 @@ struct Block {
 /// Takes memory for the calling thread's current stream of the device. The memory holds
 /// NaN. Throws when the device is full.
 Block* take_device(size_t bytes, int device);
-/// Returns the bytes of the device that nobody has taken, and all.
+/// Returns the bytes of the device that are free, and all of its bytes.
 std::pair<size_t, size_t> device_memory_free_and_total(int device);
 Block* take_pinned(size_t bytes);
 void give_back(Block* block) noexcept;

@@ -68,7 +68,8 @@ double norm_of_all(const std::vector<at::Tensor>& all) {
   return std::sqrt(squares);
 }
 
-/// Returns the results of the CPU's composite forms.
+/// Expects that loss and gradients of every family on the device are those of the CPU's
+/// composite forms.
 void expect_families(bool fused) {
   const at::Device there = device();
   for (const auto& [family, tied] : testing::tiny_models()) {

@@ -110,7 +110,7 @@ TEST_P(Numbers, AreThoseOfTheCpu) {
   EXPECT_EQ(found.strides(), expected.strides());
   ASSERT_EQ(found.sizes(), expected.sizes());
   ASSERT_EQ(found.scalar_type(), expected.scalar_type());
-  // Some are composed of other operations on the device, which round in between.
+  // Some operations are composed of others on the device, which round in between.
   const double tolerance = type == at::kFloat ? 1e-6 : 8e-3;
   EXPECT_TRUE(at::allclose(found.cpu(), expected, tolerance, tolerance))
       << found.cpu() << expected;

@@ -24,8 +24,9 @@ struct Use {
 /// device's nor pinned is not checked.
 void note_operation(Stream& stream, const std::string& name, std::span<const Use> uses);
 
-/// Does the same for a kernel, which runs at once: returns when everything that is queued
-/// before it in the stream has run.
+/// Counts and checks operation `name` as note_operation() does, for a kernel, which runs
+/// on the calling thread: returns when everything that is queued before it in the stream
+/// has run.
 void begin_kernel(Stream& stream, const std::string& name, std::span<const Use> uses);
 
 /// Notes that the newest operation of the stream has made memory for a result and written

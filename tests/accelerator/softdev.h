@@ -20,8 +20,8 @@
 // - SOFTDEV_MEMORY: bytes of each device (16 GiB).
 // - SOFTDEV_STRICT: at 1 a race throws, at 0 it is only printed.
 // - SOFTDEV_HOST_BUFFERS: at 1 collectives take host memory too.
-// - SOFTDEV_FORGET_WAITS: at 1 a stream that is to wait for an event is taken not to, so
-//   that a program that needs the wait is told.
+// - SOFTDEV_FORGET_WAITS: at 1 the device forgets that a stream is to wait for an event,
+//   so that a program that needs the wait gets a report of a race.
 // - SOFTDEV_LIMIT: seconds that a wait may take (300).
 // - SOFTDEV_REPORT: a file that gets the counters as a JSON line at the end of a process
 //   and at each mark.

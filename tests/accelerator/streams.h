@@ -19,8 +19,8 @@ namespace longhaul::softdev {
 /// Guards clocks, memory and the records of its uses.
 std::recursive_mutex& state_mutex();
 
-/// For each stream, by its index, the number of the last operation that somebody comes
-/// after.
+/// For each stream, by its index, the number of its last operation that the owner of the
+/// clock (a stream, an event or the host) comes after.
 class Clock {
  public:
   uint64_t of(size_t stream) const { return stream < last_.size() ? last_[stream] : 0; }
@@ -69,7 +69,7 @@ class Stream {
 
   std::string name() const;
 
-  // Under state_mutex().
+  // These members are used under state_mutex().
   Clock seen;
   uint64_t launched = 0;
 
@@ -109,7 +109,7 @@ int device_count();
 int current_device();
 void set_current_device(int device);
 Stream& current_stream(int device);
-/// Sets the current stream of the calling thread and returns the stream before.
+/// Sets the current stream of the calling thread and returns the one that it replaces.
 Stream& set_current_stream(Stream& stream);
 
 /// Returns the stream whose queue the calling thread runs; null for other threads.

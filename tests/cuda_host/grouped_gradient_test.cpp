@@ -76,7 +76,8 @@ class Gradients {
   }
 
  private:
-  /// Returns the memory before the kernel: what is not added to is not read either.
+  /// Returns what the memory holds before the kernel runs. Without `add_`, the matrices
+  /// are NaN, because a kernel that only writes them must not read them.
   template <typename G>
   std::vector<G> before_of() const {
     auto all = random_values<G>(experts_.count() * experts_.matrix(), 3);

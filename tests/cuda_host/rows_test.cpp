@@ -115,7 +115,7 @@ TEST(CudaRmsNorm, OfMoreRowsThanBlocksIsTheCpus) {
   expect_rms_norm(514, 257, RmsForm::WeightAfterCast);
 }
 
-/// Takes most of a minute here; `make soak` runs it.
+/// This test takes most of a minute, so only `make soak` runs it.
 TEST(CudaRmsNorm, DISABLED_OfMoreWideRowsThanBlocksIsTheCpus) {
   expect_rms_norm(513, 2065, RmsForm::OnePlusWeight);
 }
@@ -447,7 +447,7 @@ TEST_P(CudaKernels, CrossEntropyOfAPartOfTheVocabularyIsTheCpus) {
     const auto lse = random_values<float>(rows(), 2);
     std::vector<int64_t> targets;
     std::vector<float> scales;
-    // The target lies before, in or after this part, or there is none.
+    // The target lies before, in or after this part of the vocabulary, or a row has none.
     for (int64_t r = 0; r < rows(); ++r) {
       targets.push_back(r % 4 == 0   ? (r * 7 + width() - 1) % width()
                         : r % 4 == 1 ? -3

@@ -272,8 +272,8 @@ TEST(CudaSquares, HaveTheBitsOfTheCpus) {
 }
 
 TEST(CudaSquares, OfManyPartsAreAddedToTheirPlacesInTheirOrder) {
-  // There are more parts than one launch has; some go to one place, some are empty, some
-  // have two blocks.
+  // There are more parts than one launch has. Some add to the same sum, some are empty,
+  // and some have two blocks.
   constexpr int kParts = 250;
   Values values(format::DType::F32, kNormBlock + kParts, 9, 1.0F);
   std::vector<double> expected(100, 0.25), sums = expected;

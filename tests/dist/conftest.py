@@ -11,13 +11,15 @@ def store(run, tmp_path_factory):
 
 
 def of_the_device():
-    """What a test has told the software accelerator: a run under it is another run."""
+    """The settings of the software accelerator that a test has made: two runs under different
+    settings are different runs."""
     return sorted(kv for kv in os.environ.items() if kv[0].startswith("SOFTDEV_"))
 
 
 @pytest.fixture(scope="session")
 def judged(run, store, tmp_path_factory):
-    """Trains a layout as the comparisons want it, each kind of run once per suite."""
+    """Trains a layout and returns what it is compared by; each kind of run is trained once per
+    suite."""
     done = {}
 
     def call(layout, *sets, **model_changes):
@@ -32,7 +34,8 @@ def judged(run, store, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(run, store, tmp_path_factory):
-    """Trains a layout as a user would, each kind of run once per suite; its directory."""
+    """Trains a layout as a user would and returns its directory; each kind of run is trained once
+    per suite."""
     done = {}
 
     def call(layout, *sets, copy=0, **model_changes):

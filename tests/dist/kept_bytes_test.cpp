@@ -59,8 +59,8 @@ struct KeptCase {
   }
 };
 
-/// What a rank holds beyond what lived before: after the forward, after a backward that
-/// has put weight gradients off, and when these are done.
+/// The bytes that a rank holds in addition to those that lived before: after the forward,
+/// after a backward that has put weight gradients off, and after the weight gradients.
 struct Held {
   int64_t forward = 0;
   int64_t put_off = 0;
@@ -242,7 +242,8 @@ TEST(KeptBytes, OfSplitFeaturesAreThoseOfEachRank) {
                .sequence = sequence});
       }
     }
-    // Fewer key heads than ranks; heads, inner features and vocabulary uneven.
+    // There are fewer key heads than ranks. Heads, inner features and vocabulary cannot
+    // be divided evenly.
     check({.family = family, .tied = tied, .tp = 5, .sequence = true});
     check({.family = family, .tied = tied, .tp = 4, .sequence = false});
   }

@@ -73,7 +73,7 @@ Sent described_sent(const layout::Traffic& traffic) {
   Sent sent;
   for (const layout::TrafficLine& line : traffic.lines()) {
     auto& [calls, bytes] =
-        sent[{layout::group_name(line.group), layout::exchange_name(line.exchange)}];
+        sent[{layout::group_name(line.group), layout::verb_name(line.verb)}];
     calls += line.calls;
     bytes += line.bytes;
   }
@@ -113,7 +113,8 @@ class WatchedStage : public parallel::PipelineStage {
     const int64_t before = CountedMemory::live();
     nn::Tensors y = stage_.forward(chunk, micro_batch, input);
     const StageSpec& spec = specs_.at(static_cast<size_t>(chunk));
-    // The input came from outside, and the result goes there.
+    // The input lived before the forward and counts as kept by it. The result goes to
+    // another stage and does not count.
     const int64_t in = spec.embedding ? 0 : boundary_;
     const int64_t out = spec.head ? 0 : boundary_;
     const int64_t kept = CountedMemory::live() - before + in - out;
@@ -204,9 +205,10 @@ void run_rank(const RunConfig& config, const layout::LayoutCosts& costs,
   const std::vector<double> scales(session.model().description.losses.size(), 1e-3);
   train_step(session, loader, runner, runner, scales);
   const ModelDescription& model = session.model().description;
-  WatchedStage watched(runner,
-                       layout::passes_of(config, model, session.layout().description()),
-                       model, session.layout().description(), session.mesh().index());
+  WatchedStage watched(
+      runner,
+      layout::passes_of(config, model, session.layout().description(), config.run.device),
+      model, session.layout().description(), session.mesh().index());
   const Sent before = sent_since({}, *world);
   train_step(session, loader, runner, watched, scales);
   const Sent sent = sent_since(before, *world);
@@ -242,7 +244,8 @@ TEST(LayoutCosts, OfDataParallelismAreThoseOfARun) {
                   zero == "0" ? "run.seed=1" : "parallel.shard_group=2"},
                  "qwen3"});
   }
-  // The first room holds every unit, the second one only some.
+  // The first value of memory.gathered_gb has room for every unit, the second one only
+  // for some units.
   for (const std::string room : {"0.001", "0.00012"}) {
     check_costs({4, {"parallel.zero=3", "memory.gathered_gb=" + room}});
     check_costs({4, {"parallel.zero=3", "parallel.pp=2", "memory.gathered_gb=" + room}});
@@ -255,7 +258,7 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
     for (const std::string again : {"none", "selective", "full"}) {
       check_costs({2, {"parallel.tp=2", key, "memory.recompute=" + again}, "qwen3"});
     }
-    // Messages above and below those that go in one round.
+    // These messages are above and below the size that goes in one round.
     check_costs(
         {2, {"parallel.tp=2", key, "precision.compute=fp32", "data.seq_len=256"}});
     // Two ranks hold each key head.

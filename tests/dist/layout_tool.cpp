@@ -185,7 +185,7 @@ class Run {
     session_.flat().zero_grads();
     runner_->begin_step(batches,
                         fault_ == "local_denominator" ? local.scales() : loss.scales());
-    // Of the micro batches that are left.
+    // The plan is made for the micro batches that are left.
     const layout::PipelinePlan plan = layout::make_pipeline_plan(
         session_.layout().description().pipeline,
         session_.layout().description().shape.pp, session_.layout().description().chunks,
@@ -250,7 +250,7 @@ const std::array<std::string, 23> kFaults = {
     "no_norm_sum", "no_first_gradient", "no_key_sum", "no_tied_sum", "no_replica_sum",
     "no_expert_sum", "experts_counted_twice", "dropped_micro_batch", "local_denominator",
     "chunk_order", "halved_gradient", "trained_padding",
-    // of what is loaded
+    // The next faults are faults of the weights that are loaded.
     "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
     "permuted_words", "permuted_tokens", "permuted_router", "swapped_experts",
     // The next faults are faults of the optimizer.

@@ -23,7 +23,7 @@ MODEL = {
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "hidden_act": "silu", "initializer_range": 0.05, "tie_word_embeddings": False,
-    # The token that ends each document: its look-ups have no gradient.
+    # The padding token ends each document here: its look-ups have no gradient.
     "pad_token_id": 1, "torch_dtype": "bfloat16",
 }
 
@@ -94,7 +94,7 @@ LAYOUTS = {
 }
 
 
-# The small model of each family that has one: Llama's with the changes of the table, or a whole one.
+# For each family its small model: Llama's with the changes that the table has, or a whole one.
 TABLE = json.loads((pathlib.Path(__file__).resolve().parents[1] / "families.json").read_text())
 
 
@@ -108,8 +108,8 @@ def small_model(name):
 
 
 MODELS = {name: small_model(name) for name, family in TABLE.items() if "layouts" in family}
-# Further decoders: their settings, the layout that is tried at once, the number of their tensors
-# (of the model, of a block), and a change of the mathematics that the certificate sees.
+# For each further decoder: its settings, the layout that `make test` tries, the numbers of tensors
+# of the model and of a block, and a change of the mathematics that the certificate sees.
 DECODERS = {name: (MODELS[name], *(TABLE[name]["layouts"][key] for key in ("layout", "tensors", "change")))
             for name in MODELS if "layout" in TABLE[name]["layouts"]}
 
@@ -181,7 +181,7 @@ def state_tensors(checkpoint, kind):
 
 @dataclass
 class Result:
-    """What a run is judged by."""
+    """The figures of a run by which layouts are compared."""
 
     losses: list
     norms: list
@@ -189,7 +189,8 @@ class Result:
 
 
 def first_gradients(run_dir):
-    """After one update without clipping the first moment is a share of the gradient."""
+    """The gradients of the first step: after one update without clipping the first moment is a
+    known share of the gradient."""
     moments = state_tensors(step_dir(run_dir, 1), "exp_avg")
     return {name: value / (1 - BETA1) for name, value in moments.items()}
 
@@ -208,7 +209,7 @@ def run_layout(run, path, store, layout, *sets, steps=STEPS, **model_changes):
 
 
 def go_on_with(run, store, path, trained, before, after, **model_changes):
-    """Eight steps in fp32, the second four in another layout: the whole curve."""
+    """Trains four steps in fp32 in one layout and four more in another; returns the whole curve."""
     first = trained(LAYOUTS.get(before, (1, [])), *FP32, "run.steps=8", "run.stop_after=4",
                     **model_changes)
     ranks, keys = LAYOUTS.get(after, (1, []))
@@ -225,8 +226,8 @@ def relative(ours, theirs):
 
 
 def joined(gradients):
-    """With biases of queries, keys and values as one, where nothing is rotated: that of keys adds
-    the same to all scores of a query, so that its gradient is rounding only."""
+    """The gradients with the biases of queries, keys and values joined where nothing is rotated. A
+    bias of keys adds the same to all scores of a query, so its own gradient is rounding only."""
     found = {}
     for name, value in sorted(gradients.items()):
         whole = re.sub(r"((transformer|bert).*)[qkv]_proj.bias", r"\1c_attn.bias", name)
@@ -252,12 +253,13 @@ class Tolerance:
 
 
 IN_FP32 = Tolerance(1e-5, 1e-5, 1e-5)
-# No promise for norms: in a sharp step rounding alone moves them by a tenth.
+# Norms have no bound: in a sharp step rounding alone moves them by a tenth.
 IN_BF16 = Tolerance(2e-3, float("inf"), 3e-2)
 
 
 def violations(ours, theirs, tolerance):
-    """What differs by more than the tolerance: kind -> by how much. Empty is equal."""
+    """What differs by more than the tolerance: kind -> by how much. An empty result means equal
+    runs."""
     steps = len(ours.losses)
     found = {
         "losses": (relative(ours.losses, theirs.losses[:steps]), tolerance.losses),
@@ -273,8 +275,10 @@ BF16_MODEL = {"initializer_range": 0.02}
 
 
 def assert_bf16_is_one_rank(judged, layout):
-    """Close to one rank in bf16, and no further from fp32 than that is."""
-    # Up to the nineteenth batch, which is so sharp that any rounding moves its loss.
+    """Expects a layout to be close to one rank in bf16, and no further from fp32 than one rank
+    is."""
+    # The run ends with the eighteenth batch, since the nineteenth is so sharp that any rounding
+    # moves its loss.
     run = dict(BF16_MODEL, steps=18)
     ours, one = judged(layout, **run), judged((1, []), **run)
     in_fp32 = judged((1, []), *FP32, **run)

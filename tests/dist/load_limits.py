@@ -16,7 +16,8 @@ def save(run, path, layers, ranks=2):
 
 
 def load(run, path, layout, layers, ranks, limit, check=True):
-    """The tool's report; the completed process where it may fail. Values are checked."""
+    """Loads a model and checks its values. Returns the tool's report, or the completed process
+    where it may fail."""
     done = run("longhaul_load_tool", "load", path, layout, layers, "weights", ranks=ranks,
                preexec_fn=limited(limit), check=check)
     return json.loads(done.stdout.splitlines()[-1]) if check else done

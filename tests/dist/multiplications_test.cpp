@@ -1,4 +1,4 @@
-// The multiplications that a description counts are those that a run's products have.
+// Tests that a description counts the multiplications that the products of a run have.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -21,7 +21,7 @@ namespace {
 
 std::atomic<int64_t> multiplications = 0;
 
-/// [.., n, k] x [.., k, m] of an operation's inputs, wherever its factors stand.
+/// Returns the number of multiplications of the product [.., n, k] x [.., k, m].
 int64_t of_product(const at::Tensor& left, const at::Tensor& right) {
   return left.numel() * right.size(-1);
 }
@@ -84,8 +84,9 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   return counted.count();
 }
 
-/// Pairs of a query and a key that the composite attention multiplies: blocks of 256
-/// queries, each with the keys from the first of its first query up to its last, or all.
+/// Returns the pairs of a query and a key that the composite attention multiplies. It
+/// takes blocks of 256 queries. A causal block has the keys from the first key of its
+/// first query to the last key of its last query; other blocks have all keys.
 int64_t pairs(int64_t seq_len, const UnitWork& work) {
   if (!work.causal) return seq_len * seq_len;
   const int64_t window = work.window;

@@ -36,19 +36,19 @@ LSE = FP32 * T * SIZES["num_attention_heads"]
 
 
 def product(tokens, inputs, outputs):
-    """y = x W', dx = dy W."""
+    """Bytes of y = x W' and of dx = dy W."""
     return 2 * BF16 * (tokens * inputs + inputs * outputs + tokens * outputs)
 
 
 def weight_gradient(tokens, inputs, outputs):
-    """dW += dy' x: the sum is read and written."""
+    """Bytes of dW += dy' x, whose sum is read and written."""
     return BF16 * tokens * (inputs + outputs) + 2 * FP32 * inputs * outputs
 
 
 def norms(forward, tokens=T, residual=0):
-    """x, weight, result and the inverse of each row; backwards dy as well and the sum for the
-    weight's gradient. `residual`: so many more, of what is added to x and the sum of both, or of
-    the gradient of what goes on beside the norm."""
+    """Bytes of the norms: x, the weight, the result and the inverse of each row; in the backward
+    also dy and the sum for the weight's gradient. `residual` is how many more tensors are moved:
+    what is added to x and the sum of both, or the gradient of what goes on beside the norm."""
     rows, weight = FP32 * tokens, BF16 * H
     if forward:
         return BF16 * (2 + residual) * tokens * H + weight + rows
@@ -56,9 +56,10 @@ def norms(forward, tokens=T, residual=0):
 
 
 def layer(tp=1, sequence=False, cp=1):
-    """What a rank's share needs: 1 / cp of the tokens, 1 / tp of the features, and between the
-    products all features or, with sequence parallelism, 1 / tp of the tokens. Attention is one
-    kernel over all keys, into which the ranks of cp send theirs."""
+    """The bytes that a rank's share of a layer needs. The rank has 1 / cp of the tokens and 1 / tp
+    of the features; between the products it has all features or, with sequence parallelism, 1 / tp
+    of the tokens. Attention is one kernel over all keys, to which the ranks of cp send their
+    keys."""
     mine = T // cp
     rows = mine // tp if sequence else mine
     # q, k and v are one product of one input, and so are gate and up.
@@ -68,12 +69,12 @@ def layer(tp=1, sequence=False, cp=1):
     return {
         "aten::mm": sum(product(*p) for p in products),
         "aten::addmm": sum(weight_gradient(*p) for p in products),
-        # The residual after the feed-forward layer; the other one, and the gradients of both, are
-        # summed by the norms.
+        # This is the residual after the feed-forward layer. The norms add the other residual and
+        # the gradients of both.
         "aten::add": BF16 * 3 * rows * H,
         "longhaul::rms_norm_forward": norms(True, rows) + norms(True, rows, residual=2),
         "longhaul::rms_norm_backward": 2 * norms(False, rows, residual=1),
-        # Cosines and sines of each position, and the positions.
+        # A rotation also reads the cosines and sines of each position, and the positions.
         "longhaul::rope": 2 * (BF16 * 2 * mine * (Q + K) // tp
                                + FP32 * SEQ // cp * SIZES["head_dim"] + FP32 * mine),
         "longhaul::gated_product_forward": BF16 * 3 * mine * F // tp,
@@ -90,34 +91,35 @@ DESIGN = {
         "aten::addmm": weight_gradient(T, H, V),
         "longhaul::rms_norm_forward": norms(True),
         "longhaul::rms_norm_backward": norms(False),
-        # Logits are read and become their gradient; targets; two numbers a row.
+        # Logits are read and replaced by their gradient; targets are read; two numbers a row are
+        # written.
         "longhaul::cross_entropy": BF16 * 2 * T * V + 8 * T + 2 * FP32 * T,
         "aten::index_select": BF16 * 2 * T * H + FP32 * T,
         "longhaul::embedding_gradient": (BF16 + 2 * FP32) * T * H + FP32 * T,
     },
-    # A parameter: its gradient is read for the norm and for the update and set to zero; master
-    # and two moments are read and written; the bf16 weight is written.
+    # The update of a parameter reads its gradient for the norm and for the update and sets it to
+    # zero. Master and two moments are read and written, and the bf16 weight is written.
     "update": {
         "longhaul::add_squares": FP32,
         "longhaul::adamw": FP32 + 3 * 2 * FP32 + BF16,
         "aten::zero_": FP32,
     },
 }
-# Settings of two ranks, and what is needed of a layer of theirs.
+# For two ranks: the settings, and the bytes that a layer of theirs needs.
 LAYOUTS = {
     "tp": (["parallel.tp=2", "parallel.sequence=false"], layer(tp=2)),
     "tp, sequence": (["parallel.tp=2"], layer(tp=2, sequence=True)),
     "cp, ring": (["parallel.cp=2", 'parallel.context="ring"'], layer(cp=2)),
     "cp, gather": (["parallel.cp=2", 'parallel.context="gather"'], layer(cp=2)),
 }
-# What goes over the network is listed by itself.
+# Operations that send or receive are listed by themselves.
 EXCHANGES = ("all_gather", "all_reduce", "reduce_scatter", "receive", "send")
 LAYER_PARAMETERS = H * (Q + 2 * K) + Q * H + 3 * H * F + 2 * H
 
 
 def step_of(path):
-    """Operations from the wait of a step to that of the next, the last of those with no other
-    wait in between: a slow machine measures the device's rate once more."""
+    """The operations between the ends of two steps: the last two waits with no other wait in
+    between, since a slow machine measures the device's rate once more."""
     waits = [json.loads(line) for line in path.open()]
     first_rank = min(w["pid"] for w in waits)
     waits = [w for w in waits if w["pid"] == first_rank]
@@ -129,7 +131,7 @@ def step_of(path):
 
 
 def measured(run, store, path, *settings, ranks=1):
-    """(layers, micro batches) -> the operations of a step, of the first rank."""
+    """For each (layers, micro batches), the operations of a step on the first rank."""
     steps = {}
     for layers in LAYERS:
         for count in MICRO_BATCHES:
@@ -147,7 +149,8 @@ def measured(run, store, path, *settings, ranks=1):
 
 
 def parts(steps):
-    """A layer in a micro batch, embedding and head in one, and the update of a layer."""
+    """The cost of a layer in a micro batch, of embedding and head in a micro batch, and of the
+    update of a layer."""
     (few, many), (one, two) = LAYERS, MICRO_BATCHES
 
     def part(of):
@@ -187,7 +190,7 @@ def layout_row(name, operations):
 
 
 def of_layout(run, store, path, name):
-    """The operations of a layer."""
+    """The operations of a layer in one of LAYOUTS."""
     settings, _ = LAYOUTS[name]
     return parts(measured(run, store, path, *settings, ranks=2))["layer"]
 
@@ -197,7 +200,7 @@ def design_of(part):
 
 
 def table(found):
-    """In Markdown: an operation a line, those that move most first."""
+    """A table in Markdown with a line for each operation, the one that moves most bytes first."""
     lines = []
     for part, operations in found.items():
         by = LAYER_PARAMETERS if part == "update" else 1

@@ -1,5 +1,6 @@
-// The whole Llama under tensor and sequence parallelism against its twin on one rank.
-// Here since models and parallel do not see each other.
+// Compares the whole Llama under tensor and sequence parallelism with its twin on one
+// rank. The test stands in this folder, since models and parallel do not include each
+// other.
 #include "longhaul/families/decoder.h"
 #include "longhaul/families/describe.h"
 #include "longhaul/models/model.h"
@@ -67,7 +68,7 @@ TEST(TensorParallelLlama, MatchesTheTwinWithTiedEmbeddings) {
 }
 
 TEST(TensorParallelLlama, MatchesTheTwinUpToOneQueryHeadPerRank) {
-  // Five ranks: a key head on three of them, the other on two.
+  // With five ranks, three of them hold one key head and two the other.
   const twin::Result on_one = run(llama(false), Case{});
   for (const int tp : {5, 6}) {
     Case c;

@@ -5,7 +5,8 @@ import pytest
 from layouts import curve, parallel, state_tensors, step_dir, train, write_run
 
 STATES = ['precision.master="bf16_sr"', 'precision.moments="bf16"', 'precision.gradients="bf16"']
-# One micro batch a rank and no clipping: gradients are the same bits whatever shards them.
+# With one micro batch a rank and without clipping, gradients have the same bits however ranks share
+# them.
 SAME = ["batch.micro_size=4", "optimizer.clip=0", "run.steps=6"]
 
 
@@ -30,7 +31,7 @@ def test_zero_0_1_and_3_round_alike(run, store, tmp_path, tp):
 
 
 def test_another_seed_of_the_run_rounds_otherwise(run, store, tmp_path):
-    """Of all that a seed decides the rounding is the only thing that changes here."""
+    """The rounding is the only thing in this run that depends on its seed."""
     start = tmp_path / "start"
     train(run, write_run(start, store), "run.stop_after=1", "optimizer.lr=1e-9")
     sets = [*STATES, f'init.weights="{start}/run"', "init.certificate=false", "data.shuffle=false"]

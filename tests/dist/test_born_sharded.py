@@ -11,22 +11,22 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from runs import steps_of, write_config  # noqa: E402
 
 MIB = 1 << 20
-# Parameters of the embedding and of the head, each.
+# The number of parameters in the embedding, and also in the head.
 TABLE = 16 * MIB
 # Weights, gradients, masters and moments of one table: 18 bytes a parameter.
 ALLOWED = 18 * TABLE
 
-# A quarter of the state of both tables; zero 3 has weights and gradients of one of them
-# whole while it is in use.
+# A quarter of the state of embedding and head. Under zero 3 the weights and gradients of one of
+# them are whole while it is in use.
 QUARTER = 18 * 2 * TABLE // 4
-# What a rank saves is copied to host staging: its masters and moments once more.
+# A save copies what the rank saves to host memory: its masters and moments once more.
 STAGING = 12 * 2 * TABLE // 4
 SYNCHRONOUS = "checkpoint.async=false"
-# Two peaks differ by a little less than what they differ in: the tiny model's tensors lie on
-# large pages of their own, which those of the large one fill.
+# The difference of two peaks is a little less than that of the models: the tiny model's tensors lie
+# on large pages of their own, which the tensors of the large model fill.
 LEAST = 0.9
-# What a rank may have beyond what its layout owns: messages, a piece of a product, the heap's
-# unused parts. A second copy of the weights of both tables in bf16 is more than that.
+# The factor by which a rank may hold more than its layout owns: messages, a piece of a product, and
+# unused parts of the heap. A second copy of both tables' weights in bf16 is more than that.
 BEYOND = 1.12
 SHARDED = {
     "zero 3": (4, ["parallel.zero=3", SYNCHRONOUS], QUARTER + (2 + 4) * TABLE),
@@ -73,6 +73,7 @@ def test_the_measure_sees_a_rank_that_holds_everything(memory):
 
 @pytest.mark.soak
 def test_the_measure_sees_ranks_that_hold_all_weights(memory):
-    """Under zero 1 the optimizer's state is split, weights and gradients are whole."""
+    """Under zero 1 the optimizer's state is split, but weights and gradients are whole, so a rank
+    holds more than under zero 3."""
     ranks, _, expected = SHARDED["zero 3"]
     assert memory(ranks, ["parallel.zero=1", SYNCHRONOUS]) > BEYOND * expected

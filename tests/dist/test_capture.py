@@ -111,7 +111,7 @@ def test_another_seed_differs_and_says_so_by_exit_code(run, tmp_path, one_rank):
     found, code = rows(run, tmp_path / "run" / CAPTURE, one_rank / CAPTURE, check=False)
     assert code == 1
     assert found["gradient", "lm_head.weight"]["verdict"] == "DIFFERS"
-    # Checkpoints are compared alike.
+    # Checkpoints are compared in the same way as captures.
     _, code = rows(run, tmp_path / "run", tmp_path / "run", "--tolerance", "0")
     assert code == 0
 

@@ -8,7 +8,7 @@ from layouts import DECODERS, FP32, LAYOUTS, curve, parallel, step_dir, train, w
 from programs import later, split
 
 ONE = (1, [])
-# Fixtures of other lengths, every kind of split, both dtypes.
+# Layouts in which a sound model must pass the certificate: every kind of split, and both dtypes.
 SOUND = {
     "one": (ONE, FP32),
     "zero0": (LAYOUTS["dp2"], FP32),
@@ -26,7 +26,7 @@ SOUND = {
                                            'precision.moments="bf16"']),
 }
 SOUND_NOW = ["one", "tp2_pp2_bf16", "lamb"]
-# fault -> the layout that it is planted in, and what the message has to say.
+# For each fault: the layout in which it is planted, and a pattern of the message.
 FAULTS = {
     "swapped_layers": (LAYOUTS["pp2"], r"layer 1 \(.*\), layer 2 give another result"),
     "swapped_gate": (LAYOUTS["zero3"], r"layer 3 \(.*\) gives another result"),
@@ -84,7 +84,7 @@ def test_a_checkpoint_is_a_source_as_well(run, store, trained, tmp_path):
 @pytest.mark.parametrize("fault", split(FAULTS, FAULTS_NOW))
 def test_a_fault_stops_the_run(run, store, source, tmp_path, fault):
     (ranks, keys), message = FAULTS[fault]
-    # Masters can differ from weights in bf16 only; there the tolerance is the widest, too.
+    # Masters differ from weights in bf16 only, where the tolerance is the widest as well.
     sets = [*keys, f'init.weights="{source}"']
     words = [w for s in sets for w in ("--set", s)]
     result = run("longhaul_layout_tool", write_run(tmp_path, store), 1, *words, "--fault", fault,
@@ -114,7 +114,8 @@ def test_an_angle_that_is_meant_is_accepted(run, store, source, tmp_path):
 
 
 def test_it_can_be_left_out_and_leaves_no_trace(run, store, source, tmp_path):
-    """Without it the wrong model trains; with it a right one trains to the same bits."""
+    """Without the certificate the wrong model trains. With it a right model trains to the same bits
+    as without."""
     wrong = from_source(run, tmp_path / "wrong", store, source, ONE, "init.certificate=false",
                         rope_theta=20000.0)
     assert "certificate" not in wrong.stdout
@@ -129,7 +130,7 @@ def test_it_can_be_left_out_and_leaves_no_trace(run, store, source, tmp_path):
     pytest.param("gpt_neox", dict(use_parallel_residual=False, hidden_act="gelu_new",
                                   tie_word_embeddings=True), marks=pytest.mark.soak)])
 def test_other_families_have_a_second_evaluation(run, store, tmp_path, family, changes):
-    """Over several ranks, from a Hugging Face directory."""
+    """The certificate of other families holds over several ranks, from a Hugging Face directory."""
     model = dict(model_type=family, **changes)
     first = write_run(tmp_path, store, "first", **model)
     train(run, first, *FP32, "run.stop_after=1")
@@ -160,7 +161,8 @@ def test_another_mathematics_of_another_family_is_named(run, store, tmp_path, fa
      "mscale": 2.0, "mscale_all_dim": 0.5, "original_max_position_embeddings": 32},
 ], ids=["llama3", "yarn"])
 def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path, scaling):
-    """Over several ranks, of a model whose head is its embedding."""
+    """The certificate knows a scaled rotation, over several ranks, of a model whose head is its
+    embedding."""
     model = dict(rope_scaling=scaling, tie_word_embeddings=True)
     first = write_run(tmp_path, store, "first", **model)
     train(run, first, *FP32, "run.stop_after=1")

@@ -1,4 +1,5 @@
-"""Mistakes of a program on a device, made by the device in whole runs: each is told by name."""
+"""Whole runs on a device that makes a program's mistakes in its place: each mistake is reported by
+name."""
 
 import pytest
 from layouts import FP32, LAYOUTS, train, write_run
@@ -10,7 +11,8 @@ DEVICE = ['run.device="plugin"',
           f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"', *FP32, f"run.steps={STEPS}"]
 RACE = "softdev: RACE: "
 UNORDERED = "and nothing orders the two ("
-# The fault, where it is the Nth chance for it, and what is said of it.
+# For each mistake: the layout, the fault with the chance at which it is made, and words of the
+# report.
 FAULTS = [
     ("tp2_sequence", "forget_wait:20", [RACE, " reads what ", UNORDERED]),
     ("tp2_sequence", "host_read:500", ["softdev: STRAY: the host touches memory of device 0, byte "]),
@@ -62,7 +64,8 @@ def test_an_event_that_is_never_waited_for_is_told(run, store, tmp_path, monkeyp
 
 
 def steps_of(waits):
-    """Where those of the third step and of later ones are: before comes a certificate."""
+    """The places of the waits that end the third step and later ones; the certificate comes before
+    them."""
     return [i for i, wait in enumerate(waits) if wait["at"] == "event query"][-(STEPS - 2):]
 
 

@@ -21,8 +21,8 @@ NOW = ["pp2_interleaved"]  # zero3 has a padding row below
 
 @pytest.fixture
 def judged(judged):
-    """Without a padding row, which makes the steps less well conditioned. Ten of them: the stand-in
-    of a device is slow."""
+    """Trains without a padding row, which makes the steps less well conditioned, and for ten steps
+    only, since the software accelerator is slow."""
     return functools.partial(judged, pad_token_id=None, steps=TEN)
 
 
@@ -35,7 +35,8 @@ def test_a_padding_row_on_a_device_is_that_of_a_cpu(judged, name):
 
 @pytest.mark.parametrize("name", split(LAYOUTS, NOW))
 def test_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
-    """Without races, strays of the host, or ranks that wait for each other: those end a run."""
+    """A layout on the device has the numbers of a CPU. A race, a stray access of the host, or ranks
+    that wait for each other would end the run."""
     ours = judged(LAYOUTS[name], *FP32, *DEVICE)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), IN_FP32)
 
@@ -48,7 +49,7 @@ def test_the_plain_form_of_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
 
 @pytest.mark.parametrize("name", split(LAYOUTS, ["cp2_ring"]))
 def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_path, monkeypatch):
-    """In bf16, which it is for: whole and in parts of the keys."""
+    """The device's attention is for bf16. It is compared with whole keys and with keys in parts."""
     monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
     ours = judged(LAYOUTS[name], *DEVICE, **BF16_MODEL)
     assert not violations(ours, judged(LAYOUTS[name], **BF16_MODEL), IN_BF16)
@@ -62,7 +63,8 @@ def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_pa
     pytest.param(['memory.recompute="selective"'], id="recomputed")])
 @pytest.mark.parametrize("family", ["gpt2", pytest.param("gpt_neox", marks=pytest.mark.soak)])
 def test_gelu_of_a_device_is_that_of_a_cpu(judged, tmp_path, monkeypatch, family, settings):
-    """In both forms, of which each family has one; for as many steps as its layouts agree."""
+    """Each family has one of the two forms of GELU. It is compared for as many steps as the
+    family's layouts agree."""
     monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
     model = {"model_type": family, "steps": 10}
     ours = judged(LAYOUTS["tp2_sequence"], *FP32, *DEVICE, *settings, **model)
@@ -76,21 +78,22 @@ def test_gelu_of_a_device_is_that_of_a_cpu(judged, tmp_path, monkeypatch, family
 def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, monkeypatch):
     plain = judged(ONE, *FP32, *DEVICE, *PLAIN)
     monkeypatch.setenv("SOFTDEV_COMPOSITE", "1")
-    # Not bit by bit: only the plain run multiplies q, k and v one by one.
+    # The bits differ, since only the plain run multiplies q, k and v one by one.
     assert not violations(judged(ONE, *FP32, *DEVICE), plain, IN_FP32)
 
 
 @pytest.mark.parametrize("name", later(*LAYOUTS))
 def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(judged, name, tmp_path,
                                                                           monkeypatch):
-    """Ten steps, as every layout of this family. q, k and v are one product with norms, too."""
+    """The comparison has ten steps, as for every layout of this family. With norms, too, q, k and v
+    are one product."""
     counters = tmp_path / "counters"
     monkeypatch.setenv("SOFTDEV_REPORT", str(counters))
     heads = dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3")
     ours = judged(LAYOUTS[name], *FP32, *DEVICE, steps=TEN, **heads)
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN, steps=TEN, **heads), IN_FP32)
     judged(LAYOUTS[name], *FP32, *DEVICE, steps=TEN)
-    # Of the weights' gradients: the measurement of a rate has none.
+    # These are the products of the weights' gradients, which the measurement of a rate has none of.
     products = [json.loads(line)["operations"]["aten::addmm"] for line in counters.open()]
     ranks = LAYOUTS[name][0]
     assert len(products) == 2 * ranks
@@ -130,7 +133,8 @@ def test_memory_by_phase_is_what_tensors_have_on_the_device(trained):
 
 @pytest.mark.soak
 def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_path, monkeypatch):
-    """Two on each: four ranks on one machine have devices 0 to 3, these 0 and 1 twice."""
+    """Four ranks of one machine have the devices 0 to 3. With two ranks on each of two machines,
+    the devices are 0 and 1 on both."""
     curves = []
     for nodes, devices in [(1, 4), (2, 2)]:
         monkeypatch.setenv("SOFTDEV_COUNT", str(devices))
@@ -165,8 +169,8 @@ def test_a_profile_has_the_devices_time_of_operations(run, store, tmp_path, name
 
 
 def waits_of(path):
-    """What each rank's host has waited for, in order; but for the measurements of the device's
-    rate between steps, whose events a slow machine has more of."""
+    """The waits of each rank's host, in order. Left out are waits of the measurements of the
+    device's rate between steps, since a slow machine has more of these."""
     by_rank = {}
     for line in path.open():
         wait = json.loads(line)
@@ -190,7 +194,8 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
     train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, *optimizer, ranks=ranks)
     for waits in waits_of(path):
-        # Before them comes the certificate of the first update, after them the last save.
+        # The waits of the certificate come before the steps, and those of the last save come after
+        # them.
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(STEPS - 2):]
         assert places == list(range(places[0], places[0] + STEPS - 2))
         steps = [waits[i] for i in places]
@@ -213,7 +218,8 @@ def test_experts_on_a_device_are_those_of_a_cpu(judged, name):
     ("one", 0, ['experts.balance="global"']), *later(("one", 0, []), ("ep2", 3, []))])
 def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
         run, store, tmp_path, monkeypatch, name, of_layers, settings):
-    """For counts once in each forward of the three layers with experts, and never in a backward."""
+    """The host waits once for counts in each forward of the three layers with experts, and never in
+    a backward."""
     ranks, keys = EXPERTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
@@ -224,7 +230,7 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
         places = places[-in_step * (STEPS - 2):]
         assert len(places) == in_step * (STEPS - 2)
-        # Nothing else is waited for in between.
+        # The host waits for nothing else in between.
         assert places == list(range(places[0], places[0] + len(places)))
         if of_layers == 0:
             assert len({waits[i]["device_allocations"] for i in places}) == 1

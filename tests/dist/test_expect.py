@@ -1,4 +1,5 @@
-"""run.expect and run.golden end a run, saved and with 79, or warn; on all ranks alike."""
+"""run.expect and run.golden end a run, which saves and exits with 79, or warn; all ranks do the
+same."""
 
 import json
 
@@ -33,7 +34,7 @@ def test_a_run_that_is_too_slow_is_saved_and_stopped_on_all_ranks(run, store, tm
     assert events(directory, "end")[-1]["stopped_by"] == "run.expect"
     assert "stopped by run.expect after step 3; saved" in (directory / "log.txt").read_text()
     assert run("longhaul", "watch", directory, "--until-end", check=False).returncode == 79
-    # Whoever takes the rule out goes on.
+    # A run without the rule goes on.
     train(run, path, *FP32, *STEPS, expect(REACHED), ranks=2)
     assert step_dir(directory, 6).is_dir() and len(events(directory, "too_slow")) == 1
 

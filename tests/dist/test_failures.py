@@ -1,4 +1,4 @@
-"""A rank that dies, hangs or differs: the others end, each by name, and nothing hangs."""
+"""When a rank dies, hangs or differs, the others end, each with a message of its own."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ def sets(*values):
 
 
 def mpirun(binary, *groups, **environment):
-    """Starts ranks; each group is (how many, arguments of longhaul)."""
+    """Starts mpirun; each group is (number of ranks, arguments of longhaul)."""
     command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for count, arguments in groups:
         command += [":"] if command[-1] != "none" else []
@@ -36,7 +36,7 @@ def mpirun(binary, *groups, **environment):
 
 
 def finish(process):
-    """Exit code and the program's own error lines; a hang fails."""
+    """The exit code and the program's own error lines. A program that hangs fails the test."""
     try:
         _, errors = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
@@ -85,7 +85,8 @@ OPERATION = r"\w+ number \d+ \(\d+ bytes\) on '\w+'"
 ], ids=["first_of_2", "tp2_pp2", "last_of_2", "dp4"])
 def test_a_killed_rank_ends_the_others_by_name(binary, tmp_path, ranks, victim, layout):
     config = write_config(tmp_path)
-    # On a busy machine mpirun may kill the others before one has said a word.
+    # On a busy machine mpirun may kill the other ranks before one has printed anything, so the test
+    # tries again.
     for _ in range(4):
         for name in ("run", "records"):
             shutil.rmtree(tmp_path / name, ignore_errors=True)
@@ -101,16 +102,16 @@ def test_a_killed_rank_ends_the_others_by_name(binary, tmp_path, ranks, victim, 
             break
     assert errors
     for line in errors:
-        # A schedule may say first which message it waits for.
+        # A pipeline schedule may first say which message it waits for.
         match = re.match(r"longhaul: error: rank (\d+) of (\d+): (\[pipeline\] .*: )?\[comm\] "
                          r"(step \d+ phase \w+: )?" + OPERATION, line)
         assert match and int(match[1]) != victim and int(match[2]) == ranks, line
         assert "another rank has died" in line
     assert len(errors) == len(set(errors)) <= ranks - 1
-    # What the dead and the living did last can still be read.
+    # The records of dead and living ranks show their last operations.
     records = sorted((tmp_path / "records").iterdir())
     assert [r.name for r in records] == [f"rank_{r:05}.record" for r in range(ranks)]
-    # The newest operations only: a stage's may all be messages.
+    # A record has the newest operations only, which may all be messages on a pipeline stage.
     assert all(r.read_bytes()[:8] == b"LHRECORD" and OPERATIONS.search(r.read_bytes())
                for r in records)
 

@@ -11,12 +11,13 @@ from layouts import FP32, LAYOUTS, parallel, step_dir, train, write_run
 from load_limits import MB
 from programs import command_of, later, split
 
-# Within what layouts may differ in fp32.
+# The relative difference that layouts may have in fp32.
 TOLERANCE = 1e-6
 STEPS = 4
 ALL = ["validation.batches=0"]
 
-# Ranks and the words that lay a model out on them; no words: as the run was, here on one rank.
+# For each case: the number of ranks, and the words that lay a model out on them. Without words the
+# layout is that of the run, here of one rank.
 EVALUATED = {
     "tp2": (2, ["--tp", 2]),
     "tp4": (4, ["--tp", 4]),  # two ranks for each key head
@@ -128,7 +129,8 @@ def test_ranks_go_back_together_from_a_damaged_checkpoint(run, of_one_rank, stor
 
 LARGE = 155_136_000  # bytes of weights in fp32, nearly all of them in blocks
 READING = 32 * MB  # what is read ahead stands beside the weights
-# What a rank has of them; with zero 3 its share, one of eight blocks in use and one on its way.
+# The share of these bytes that a rank holds. With zero 3 it has its share, and two of eight blocks
+# whole: one in use and one on its way.
 PARTS = {"tp2": 1 / 2, "pp2": 1 / 2, "zero3": 1 / 2 + 2 / 8}
 
 
@@ -214,7 +216,8 @@ def test_a_text_passes_every_virtual_stage(run, trained, store):
 # --- experts
 
 NEAR = 1e-5  # rounding may exchange two experts of a token that are almost as likely
-# Ranks, words, and the ranks over which the 8 experts of a layer lie then.
+# For each case: the model, the ranks, the words, and the number of ranks over which the 8 experts
+# of a layer then lie.
 SPREAD = {
     "hf_2": ("hf", 2, [], 2),
     "hf_4_tp2": ("hf", 4, ["--tp", 2], 2),

@@ -11,8 +11,8 @@ from programs import later, split
 ONE = (1, [])
 STEPS = 4
 ALL = {"losses", "norms", "gradients"}
-# fault -> the layout that it breaks, the model, and what has to be seen. Adam does not
-# care for the scale of a gradient: there the losses stay.
+# For each fault: the layout that it breaks, the model, and what has to be seen. Adam's update does
+# not depend on the scale of a gradient, so such a fault leaves the losses.
 FAULTS = {
     "no_norm_sum": (LAYOUTS["tp2_sequence"], {}, ALL),
     "no_key_sum": (LAYOUTS["tp4"], {}, ALL),
@@ -52,7 +52,7 @@ def test_a_fault_is_seen(broken, judged, fault):
     layout, model, kinds = FAULTS[fault]
     found = violations(broken(layout, fault, **model), judged(ONE, *FP32, **model), IN_FP32)
     assert kinds <= found.keys()
-    # Well outside of the tolerance, not at its edge.
+    # The difference lies well outside of the tolerance, not at its edge.
     assert min(found[kind] for kind in kinds) > 5e-5, found
 
 

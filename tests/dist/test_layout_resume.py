@@ -1,4 +1,5 @@
-"""What is bitwise the same in one layout, and what another layout goes on with."""
+"""What is bitwise the same when a run is resumed in its layout, and how a run goes on in another
+layout."""
 
 import pytest
 from layouts import (DECODERS, FP32, LAYOUTS, curve, go_on_with, parallel, relative, state,
@@ -10,7 +11,7 @@ EIGHT = ["run.steps=8"]
 
 
 RESUMED = ["pp2_dp2_zero1", *later("tp2_sequence", "zero3", "cp2_ring", "pp2_interleaved")]
-# Every layout of the list once as the one that saves and once as the one that goes on.
+# Every layout of the list saves in one pair and goes on in another.
 PAIRS = [("tp4", "cp2_dp2_zero3"),
          *later(("cp2_dp2_zero3", "pp2_interleaved"), ("one", "tp4"), ("pp2_interleaved", "shard_group_2_of_4"), ("shard_group_2_of_4", "tp2_pp2_dp2"),
                 ("tp2_pp2_dp2", "one"))]
@@ -57,7 +58,7 @@ def test_recompute_changes_no_bit(trained, name, kind):
 
 
 def test_recompute_changes_no_bit_of_another_familys(trained):
-    """Whose feed-forward makes one tensor of one."""
+    """GPT-2's feed-forward has no gate, so it makes one tensor of one."""
     sets = [*EIGHT, *FP32]
     assert_bitwise(trained(parallel(1), *sets, *RECOMPUTE["selective"], model_type="gpt2"),
                    trained(parallel(1), *sets, model_type="gpt2"))

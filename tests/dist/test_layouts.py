@@ -11,7 +11,7 @@ from programs import later, split
 
 ONE = (1, [])
 MASKED = ["data.document_mask=true"]
-# The others, and most in bf16, run under the label soak.
+# The layouts that `make test` tries; the others, and most in bf16, run under the label soak.
 NOW = ["shard_group_2_of_4", "cp2_ring", "pp2_interleaved", "tp2_pp2_dp2"]
 IN_BF16 = ["tp2_sequence", *later("zero3", "tp2_pp2_dp2")]
 
@@ -31,7 +31,7 @@ OTHERS = {"qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2"),
 TENSORS = {"qwen2": (3, 12), "qwen3": (3, 11), "gpt2": (4, 16), "gpt2_drops": (4, 16),
            "mistral": (3, 9), "gpt_neox": (4, 16),
            **{name: tensors for name, (_, _, tensors, _) in DECODERS.items()}}
-# Norms of heads, dropout, a window, two kinds of layers.
+# These models have norms of heads, dropout, a window, and two kinds of layers.
 OTHERS_NOW = [("qwen3", "tp2_sequence"), ("gpt2_drops", "tp2_cp2"), ("mistral", "cp2_ring"),
               ("gemma3_text", DECODERS["gemma3_text"][1])]
 
@@ -39,8 +39,8 @@ OTHERS_NOW = [("qwen3", "tp2_sequence"), ("gpt2_drops", "tp2_cp2"), ("mistral", 
 @pytest.mark.parametrize("family,name", split(
     itertools.product(OTHERS, LAYOUTS), OTHERS_NOW))
 def test_a_layout_of_another_family_is_one_rank(judged, family, name):
-    """Ten steps: a later one is ill-conditioned (in torch too: there a rate that is 1e-7 off moves
-    one norm by 7e-6), since Adam moves by its sign what has next to no gradient."""
+    """Ten steps are compared, since later ones are ill-conditioned: Adam moves what has next to no
+    gradient by its sign. (In torch, too, a rate that is 1e-7 off moves one norm by 7e-6 there.)"""
     ours, one = (judged(layout, *FP32, steps=10, **OTHERS[family])
                  for layout in (LAYOUTS[name], ONE))
     assert not violations(ours, one, IN_FP32)
@@ -78,7 +78,8 @@ def test_the_model_learns_and_no_gradient_is_zero(judged):
 @pytest.mark.soak
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_padding_row_that_is_trained_is_seen(judged, tied):
-    """So what equals one rank elsewhere does not train it."""
+    """A run that trains the padding row differs, so a layout that equals one rank does not train
+    it."""
     one, trained = (judged(ONE, *FP32, tie_word_embeddings=tied, pad_token_id=row)
                     for row in (1, None))
     assert set(violations(trained, one, IN_FP32)) >= {"losses", "norms"}
@@ -96,7 +97,8 @@ def test_embeddings_tied_over_stages_are_one_tensor(judged, name):
 
 @pytest.mark.parametrize("name", ["cp2_ring", *later(("cp2_gather",))])
 def test_document_bounds_hold_over_context_ranks(judged, name):
-    # Ten steps: the nineteenth batch is so sharp that its norm has rounding of 1e-5 on some CPUs.
+    # Ten steps are compared: the nineteenth batch is so sharp that rounding moves its norm by 1e-5
+    # on some CPUs.
     one = judged(ONE, *FP32, *MASKED, steps=10)
     assert relative(one.losses, judged(ONE, *FP32, steps=10).losses) > 1e-3  # the mask is seen
     assert not violations(judged(LAYOUTS[name], *FP32, *MASKED, steps=10), one, IN_FP32)
@@ -156,7 +158,7 @@ def test_the_tolerance_sees_one_percent_of_learning_rate(judged):
 
 
 def test_a_finished_run_starts_again_and_ends(run, store, tmp_path):
-    # The weights that were shared at the start are still on their way at the end.
+    # The weights that ranks shared at the start are still being copied at the end.
     path = write_run(tmp_path, store)
     for _ in range(2):
         train(run, path, *LAYOUTS["zero1"][1], "run.steps=3", ranks=2)

@@ -1,4 +1,5 @@
-"""The comparisons of layouts that take longer: everything with everything."""
+"""The comparisons of layouts that take longer: layouts combined with each other and with
+settings."""
 
 import itertools
 
@@ -15,7 +16,7 @@ MASKED = ["data.document_mask=true"]
 Z_LOSS = ["optimizer.z_loss=0.01"]
 FROZEN = ['optimizer.groups=[{match="embed",frozen=true},{match="layers.0",frozen=true},'
           '{match="layers.1",frozen=true}]']
-# Layout, settings that change the mathematics, changes of the model.
+# For each case: the layout, settings that change the mathematics, and changes of the model.
 COMBINED = {
     "tp2_pp2_cp2": (parallel(8, 4, tp=2, pp=2, cp=2), [], {}),
     "pp2_cp2_gather": (parallel(4, pp=2, cp=2, context="gather"), [], {}),

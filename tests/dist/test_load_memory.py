@@ -1,5 +1,5 @@
-"""A rank holds its share of what is loaded and a buffer, an export holds windows: seen
-under limits on memory, small twins of test_load_memory_soak.py."""
+"""A rank holds its share of what is loaded and a buffer; an export holds windows of the tensors.
+Limits on memory show it. The cases are smaller ones of test_load_memory_soak.py."""
 
 import pytest
 from load_limits import LAYER, MB, export, load, save
@@ -29,7 +29,7 @@ def test_the_limit_is_felt(run, saved):
 
 
 def test_an_export_needs_windows(run, saved, tmp_path):
-    # Two threads of 64 MiB; the rest are LibTorch's libraries.
+    # Two threads hold 64 MiB each; LibTorch's libraries take the rest.
     export(run, saved, tmp_path / "hf", 250 * MB, "--threads", 2, "--shard-size", "100MB")
     shards = sorted((tmp_path / "hf").glob("*.safetensors"))
     assert len(shards) == 3

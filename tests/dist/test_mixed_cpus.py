@@ -9,8 +9,8 @@ from programs import BIN
 
 STEPS = 6
 TIED = {"tie_word_embeddings": True}
-# LibTorch and its libraries make do with still less, and composite forms stand for our own kernels, so
-# that a machine whose best set is AVX2 has ranks that round otherwise too.
+# LibTorch and its libraries are told to use still older instructions, and composite forms replace
+# our own kernels. So ranks round differently also on a machine whose best set is AVX2.
 WEAK = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41",
         "MKL_CBWR": "COMPATIBLE"}
 

@@ -1,4 +1,5 @@
-"""A bit that flips in one rank's memory: who, where, and what the next start goes on from."""
+"""A bit that flips in one rank's memory: the check says which rank and tensor, and the next start
+goes on from a sound checkpoint."""
 
 import json
 import pathlib
@@ -41,7 +42,7 @@ def corruption(run_dir):
 def test_the_rank_and_the_tensor_are_named(run, tmp_path, ranks, layout, rank, named):
     result = train(run, write_config(tmp_path), ranks, *layout, flip(rank), check=False)
     if named is None:
-        # Weights that are gathered anew each step are well again before anybody looks.
+        # Weights that are gathered anew in each step are right again before the check.
         assert result.returncode == 0
         return
     assert result.returncode == TEMPORARY, result.stderr
@@ -75,7 +76,7 @@ def test_copies_on_one_replica_are_compared(run, tmp_path, ranks, layout, tensor
 def test_the_next_start_goes_on_from_before_the_corruption(run, tmp_path):
     whole, parts = write_config(tmp_path, "whole"), write_config(tmp_path, "parts")
     two = [2, "parallel.zero=0"]
-    # Found by the look before the save, not by that of every 100 steps.
+    # The check before the save finds the flip, not the one of every 100 steps.
     rare = "resilience.checksum_every=100"
     result = train(run, parts, *two, rare, flip(1, NORM, step=6), check=False)
     assert result.returncode == TEMPORARY
@@ -87,7 +88,7 @@ def test_the_next_start_goes_on_from_before_the_corruption(run, tmp_path):
 
 
 def test_without_the_look_the_corruption_would_be_saved(run, tmp_path):
-    """What the check is for: the flipped bit reaches the checkpoint."""
+    """Without the check the flipped bit reaches the checkpoint."""
     off = "resilience.checksum_every=0"
     train(run, write_config(tmp_path, "bad"), 2, "parallel.zero=0", off, flip(0, NORM))
     train(run, write_config(tmp_path, "good"), 2, "parallel.zero=0", off)

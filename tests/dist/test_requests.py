@@ -19,7 +19,8 @@ from test_failures import ENVIRONMENT, rank_pids, sets
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from runs import curve, steps_of, write_config  # noqa: E402
 
-# A signal asks to end, the file STOP does; both save.
+# The exit codes of a run that a signal has ended and of one that the file STOP has ended; both have
+# saved.
 INTERRUPTED, STOPPED = 75, 79
 LIMIT = 60
 LONG = ["run.steps=100000", "checkpoint.every=0", "batch.micro_size=1", "checkpoint.keep=0"]
@@ -32,7 +33,7 @@ class Job:
         self.dir = tmp_path / "run"
         self.records = tmp_path / "records"
         self.ranks = ranks
-        # Those of a job before would say that this one is where that one was.
+        # The records of an earlier job would be taken for this job's phase.
         shutil.rmtree(self.records, ignore_errors=True)
         command = [binary("longhaul"), "train", str(write_config(tmp_path)),
                    *sets(*LONG, *settings)]
@@ -69,14 +70,14 @@ class Job:
         self.until(lambda: metrics.exists() and len(steps_of(self.dir)) >= step, f"step {step}")
 
     def send(self, number, only=None):
-        """To every rank, as Slurm does, or to one."""
+        """Sends a signal to every rank, as Slurm does, or to one rank only."""
         pids = rank_pids(self.process.pid) if self.ranks > 1 else {0: self.process.pid}
         for rank, pid in pids.items():
             if only is None or rank == only:
                 os.kill(pid, number)
 
     def end(self):
-        """Exit code and seconds until then."""
+        """The exit code, and the seconds until the end."""
         begin = time.monotonic()
         try:
             _, self.errors = self.process.communicate(timeout=LIMIT)
@@ -111,7 +112,7 @@ def store(run, tmp_path_factory):
     pytest.param(1, signal.SIGTERM, "load", marks=pytest.mark.soak),
     pytest.param(2, signal.SIGUSR1, "start", marks=pytest.mark.soak)])
 def test_before_the_first_step_nothing_is_saved(binary, tmp_path, ranks, number, phase):
-    # Longer than the grace: the process does not wait for its own start.
+    # The delay is longer than the grace: the process ends without waiting for its own start.
     job = Job(binary, tmp_path, ranks, delay(phase, 30))
     job.in_phase(phase)
     job.send(number)
@@ -150,7 +151,7 @@ def test_in_a_step_that_step_is_saved(binary, tmp_path, ranks, number, only, pha
 
 @pytest.mark.parametrize("ranks,only", [(2, 1), *later((1, None))])
 def test_a_validation_ends_between_its_batches(binary, store, tmp_path, ranks, only):
-    # Some 100 batches, so that the whole takes 20 s.
+    # The validation has some 100 batches, so that it takes 20 s.
     job = Job(binary, tmp_path, ranks, delay("validation batch", 0.2), "validation.batches=0",
               f'data.validation=[{{name = "held", path = "{store}"}}]',
               f"model.override={{vocab_size = {layouts.MODEL['vocab_size']}}}")

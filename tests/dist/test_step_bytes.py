@@ -4,9 +4,10 @@ import pytest
 from step_bytes import (BF16, DESIGN, K, LAYOUTS, T, design_of, layout_row, measured, of_layout,
                         own, parts, table, total)
 
-# Times the bytes of the fused design.
+# The largest allowed ratio to the bytes of the fused design.
 MOST = {"layer": 1.03, "embedding and head": 1.03, "update": 1.05}
-# Of two ranks. Keys that come in parts are added up in fp32 between the kernels of LibTorch: no 1.15.
+# The same ratios for two ranks. With cp, keys come in parts, which are added up in fp32 between
+# LibTorch's kernels, so the ratios are above 1.15.
 MOST_OF_LAYOUT = {"tp": 1.06, "tp, sequence": 1.01, "cp, ring": 1.28, "cp, gather": 1.26}
 
 
@@ -21,8 +22,9 @@ def test_a_step_moves_few_bytes_more_than_the_fused_design(found, part):
 
 
 def test_a_layer_is_made_of_the_operations_of_the_design(found):
-    """No cast or fill of zeros; what is fused is exactly what it is said to be. One copy: the
-    gradient of the values, from attention's kernel into the matrix of all three."""
+    """A layer has no cast and no fill with zeros, and exactly the fused operations of the design.
+    It has one copy: the gradient of the values goes from attention's kernel into the matrix of q, k
+    and v."""
     layer = dict(found["layer"])
     assert layer.pop("aten::copy_") == [1, 2 * BF16 * T * K], table(found)
     assert layer.keys() == DESIGN["layer"].keys(), table(found)
@@ -32,7 +34,7 @@ def test_a_layer_is_made_of_the_operations_of_the_design(found):
 
 
 def test_the_formula_has_the_bytes_of_a_product(found):
-    """Of the head, which is one."""
+    """The formula is checked with the product of the head."""
     for name in ("aten::mm", "aten::addmm", "longhaul::cross_entropy"):
         assert found["embedding and head"][name][1] == DESIGN["embedding and head"][name]
 

@@ -12,7 +12,8 @@ KEPT = ["checkpoint.every=0", "validation.every=2", "validation.batches=2", f"ru
 
 @pytest.fixture(scope="module")
 def config(trained, store, tmp_path_factory):
-    """Goes on from a model of the store's words with sequences that have no order at all."""
+    """A run file that goes on from a model of the store's words, with sequences that have no order
+    at all."""
     learned = trained((1, []), *FP32, "run.steps=8")
 
     def write():
@@ -30,7 +31,7 @@ def old_domain(store, bound=None):
 
 
 def validations(run_dir):
-    """By step."""
+    """The validation losses by step."""
     lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
     return {line["step"]: line["loss"] for line in lines if "validation" in line}
 
@@ -49,7 +50,7 @@ def unbounded(run, config, store):
 
 @pytest.fixture(scope="module")
 def bound(unbounded):
-    """Between the rises at step 2 and at step 4, where the run is to end."""
+    """A bound between the rises of the loss at step 2 and at step 4, where the run is to end."""
     losses = validations(unbounded)
     first, second = losses[2] - losses[0], losses[4] - losses[0]
     assert first < 0.9 * second
@@ -59,7 +60,7 @@ def bound(unbounded):
 def test_a_run_is_saved_and_stopped_where_its_bound_is_passed(run, config, store, unbounded, bound):
     path = config()
     directory = path.parent / "run"
-    # The begin is that of step 0, also where another start reads on.
+    # The rise is counted from step 0, also where another start reads on.
     train(run, path, *FP32, *KEPT, old_domain(store, bound), "run.stop_after=1")
     done = train(run, path, *FP32, *KEPT, old_domain(store, bound), check=False)
     assert done.returncode == 79
@@ -77,7 +78,8 @@ def test_a_run_is_saved_and_stopped_where_its_bound_is_passed(run, config, store
     assert events(directory, "end")[-1]["stopped_by"] == "stop_above of data.validation"
     assert run("longhaul", "watch", directory, "--until-end", check=False).returncode == 79
 
-    # The same command changes nothing; a looser bound goes on as if there had been no stop.
+    # The same command changes nothing. With a looser bound the run goes on as if it had not
+    # stopped.
     steps = len(curve(directory))
     again = train(run, path, *FP32, *KEPT, old_domain(store, bound), check=False)
     assert again.returncode == 79 and rise in again.stdout

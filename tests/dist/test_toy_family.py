@@ -16,7 +16,7 @@ LAYOUTS = {"tp2_sequence": parallel(2, tp=2), "zero3": parallel(2, zero=3),
 
 @pytest.fixture(scope="module")
 def toy(run, store, tmp_path_factory):
-    """Losses and norms of a few steps in a layout."""
+    """Trains a few steps in a layout and returns their losses and norms."""
 
     def call(ranks, keys):
         path = tmp_path_factory.mktemp("toy")

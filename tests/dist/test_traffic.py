@@ -29,7 +29,7 @@ def bucket(sizes, ranks):
 
 
 def buckets(ranks, tp=1):
-    """Elements of the buckets: vectors, then one per unit."""
+    """The elements of each bucket: vectors first, then one bucket per unit."""
     block = [HEADS * HEAD_DIM * HIDDEN] * 2 + [KEY_HEADS * HEAD_DIM * HIDDEN] * 2 \
         + [INNER * HIDDEN] * 3
     table = [VOCABULARY * HIDDEN // tp]
@@ -43,7 +43,7 @@ def whole(ranks):
 
 
 def part(ranks, nbytes):
-    """What a rank sends to scatter or to gather a buffer."""
+    """The bytes that a rank sends to scatter or to gather a buffer."""
     return nbytes * (ranks - 1) // ranks
 
 
@@ -53,7 +53,7 @@ def all_reduce(ranks, nbytes):
 
 @pytest.fixture(scope="module")
 def sent(run, tmp_path_factory):
-    """Bytes that rank 0 sends in a step: {group: {verb: bytes}}."""
+    """The bytes that rank 0 sends in a step: {group: {verb: bytes}}."""
 
     def call(ranks, *sets, nodes=1):
         counts = []
@@ -111,8 +111,8 @@ def test_zero_3_gathers_for_each_pass_and_scatters_once_per_micro_batch(sent):
     vectors, table, block = buckets(2)
     micro_batches = GLOBAL // MICRO // 2
     assert micro_batches == 2
-    # The embedding's and the head's weights are not needed again in the backward. Two blocks
-    # are held at a time: those before a pass turns round are there when it comes back.
+    # The backward does not gather the embedding's and the head's weights again. Two blocks are held
+    # at a time, so the blocks before a turn are still there when the pass comes back.
     turns = 2 * micro_batches - 1
     blocks = LAYERS + turns * (LAYERS - 2)
     gathered = vectors + micro_batches * 2 * table + blocks * block
@@ -157,23 +157,23 @@ def test_shards_stay_on_their_node(sent, nodes):
         "reduce_scatter": part(each, whole(4) * WIRE), "all_gather": part(each, whole(4) * COMPUTE)})
     between = {**got.get("dp", {}), **got.get("replicas", {})}
     assert set(between) == {"all_reduce"}
-    # Between machines, only sums of shards; and the numbers of targets.
+    # Between machines only sums of shards are sent, and the numbers of targets.
     shared = all_reduce(nodes, whole(4) * WIRE // each)
     assert between["all_reduce"] - shared in (0, 3 * TARGETS)
 
 
 MICRO_BATCHES = GLOBAL // MICRO  # without data parallelism
-# Log-sum-exp and the target's logit, fp32, of every token.
+# Each token sends its log-sum-exp and the target's logit in fp32.
 COMBINED = part(2, 2 * TOKENS * 2 * 4)
 
 
 def test_tensor_parallelism_all_reduces_twice_a_layer_and_direction(sent):
-    # And the embedding's result, and the gradient of the head's input.
+    # The embedding's result and the gradient of the head's input are all-reduced, too.
     times = MICRO_BATCHES * (4 * LAYERS + 2)
     assert sent(2, "parallel.tp=2", "parallel.sequence=false")["tp"] == {
         "all_reduce": times * all_reduce(2, ACTIVATIONS),
         "all_gather": MICRO_BATCHES * COMBINED,
-        # The first rank's gradients of the norms count.
+        # The first rank broadcasts its gradients of the norms.
         "broadcast": buckets(1, tp=2)[0] * WIRE,
     }
 
@@ -226,5 +226,5 @@ def test_gathered_context_sends_as_much_as_a_ring(sent):
 def test_a_pipeline_sends_one_boundary_per_stage_and_micro_batch(sent, schedule, chunks):
     got = sent(2, "parallel.pp=2", f'parallel.pipeline="{schedule}"',
                f"parallel.virtual_stages={chunks}")
-    # Rank 0: activations of its chunks, gradients of all of them but the first.
+    # Rank 0 sends the activations of its chunks and the gradients of all of them but the first.
     assert got["pp"] == {"send_recv": MICRO_BATCHES * (2 * chunks - 1) * ACTIVATIONS}

@@ -53,7 +53,7 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
   return parse_model_config(tiny_config(model_type, tied).dump(), "config.json");
 }
 
-/// Returns every family, and those with two forms in both of them.
+/// Returns every family with its form; a family with two forms is there twice.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
   std::vector<std::pair<std::string, bool>> models;
   for (const auto& [model_type, family] : family_table().items()) {

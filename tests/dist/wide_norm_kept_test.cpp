@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kNormTokens = 40, kNormHidden = 24, kNormDim = 8;
 constexpr int64_t kNormQueryHeads = 8, kNormKeyHeads = 2;
 
-/// Projections, norms, attention, projection.
+/// Returns a unit of attention with norms of queries and keys over all heads.
 UnitDescription normed_attention() {
   constexpr format::Heads kHeads = {kNormQueryHeads, kNormKeyHeads};
   const format::ShardSplit query{format::ShardUnit::QueryHeads, 0, kHeads},

@@ -6,8 +6,8 @@ import time
 
 
 def write_run(directory, steps, start=None, status=None, config="", hostile="", experts=None):
-    """`steps` steps of half a second, a restart after two thirds of them that does a few again.
-    `experts` is (layers, experts of a layer) for a model that has some."""
+    """Writes `steps` steps of half a second, with a restart after two thirds of them, which does a
+    few steps again. `experts` is (layers, experts of a layer) for a model that has some."""
     directory.mkdir(parents=True, exist_ok=True)
     now = start or time.time() - 0.6 * steps - 60
     restart_at, back = steps * 2 // 3, max(1, steps // 50)
@@ -74,7 +74,7 @@ def step_record(step, attempt, now):
 
 
 def status(**changes):
-    """As a supervisor writes it."""
+    """The content of status.json as a supervisor writes it."""
     ranks = [{"rank": r, "node": f"n{r // 4}", "coordinates": f"pp 0 dp {r}", "phase": "gradients",
               "step": 50, "busy_seconds": 0.8 if r == 5 else 0.5, "wall_seconds": 0.8,
               "waits_for": "", "waits_seconds": 0.0} for r in range(8)]

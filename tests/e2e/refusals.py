@@ -1,4 +1,4 @@
-"""What a refusal is, and that it leaves nothing behind."""
+"""The form that every refusal has, and checks that a refusal leaves nothing behind."""
 
 import pathlib
 import re
@@ -27,14 +27,15 @@ def refused(result, *words, code=WRONG):
 
 
 def refused_without_a_trace(run, directory, arguments, *words, code=WRONG):
-    """As refused; the directory holds afterwards what it held before."""
+    """Expects a refusal as refused() does, and that the directory holds afterwards what it held
+    before."""
     before = contents(directory)
     refused(run("longhaul", *arguments, check=False, cwd=directory), *words, code=code)
     assert contents(directory) == before
 
 
 def training_refused(run, directory, sets, *words, code=WRONG, ranks=1):
-    """As refused; no step was done and no checkpoint begun."""
+    """Expects a refusal as refused() does, and that no step was done and no checkpoint begun."""
     sets = [word for key in sets for word in ("--set", key)]
     refused(run("longhaul", "train", "run.toml", *sets, check=False, cwd=directory,
                 ranks=ranks), *words, code=code)

@@ -47,7 +47,8 @@ def make_tokenizer(directory, texts, vocabulary=VOCABULARY):
 
 
 def make_model(directory, dtype=torch.float32, tokenizer_texts=None, **changes):
-    """Random weights in several shards, config, generation config and tokenizer."""
+    """Makes a model directory: random weights in several shards, config, generation config and
+    tokenizer."""
     torch.manual_seed(1)
     config = dict(
         vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
@@ -62,7 +63,7 @@ def make_model(directory, dtype=torch.float32, tokenizer_texts=None, **changes):
 
 
 def write_corpus(directory):
-    """Half the documents as text files, half as JSON lines in .gz files."""
+    """Writes half the documents as text files and half as JSON lines in .gz files."""
     directory.mkdir()
     pieces = documents()
     half = len(pieces) // 2
@@ -81,7 +82,7 @@ def validations(run_dir):
 
 
 def stored_ids(path, width):
-    """Tokens of so many little-endian bytes each."""
+    """Reads tokens of `width` little-endian bytes each."""
     raw = numpy.fromfile(path, dtype=numpy.uint8).reshape(-1, width)
     return numpy.pad(raw, ((0, 0), (0, 4 - width))).view("<u4").ravel()
 
@@ -98,7 +99,7 @@ def sequences(store, seq_len):
 
 
 def transformers_loss(directory, store, seq_len, count):
-    """Of the first `count` sequences."""
+    """The mean loss of transformers' model over the first `count` sequences."""
     model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
     tokens, targets = (part[:count] for part in sequences(store, seq_len))
     with torch.no_grad():

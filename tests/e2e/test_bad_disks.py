@@ -1,4 +1,4 @@
-"""Disks that are full or take no writes: nothing half written, nothing lost."""
+"""On disks that are full or take no writes, nothing is half written and nothing is lost."""
 
 import contextlib
 import ctypes.util
@@ -13,7 +13,7 @@ libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
 
 
 class Disk:
-    """A file system of its own in memory."""
+    """A file system in memory for one test."""
 
     def __init__(self, path, size):
         self.path = path
@@ -77,7 +77,7 @@ def test_a_run_on_a_full_disk_keeps_its_checkpoints_and_goes_on_later(run, root,
     sets = ["--set", "checkpoint.every=2", "--set", "checkpoint.keep=0", "--set",
             "run.steps=12", "--set", "run.dir=\"disk/run\""]
     result = run("longhaul", "train", "run.toml", *sets, check=False, cwd=root)
-    # A checkpoint or the metrics, whichever was written first.
+    # The file that could not be written is a checkpoint or the metrics, whichever came first.
     refused(result, *FULL, code=TEMPORARY)
     kept = sorted(p.name for p in (root / "disk/run/checkpoints").glob("step_*"))
     assert kept and len(kept) < 6

@@ -1,4 +1,4 @@
-"""What a person gets wrong: a clear error, nothing half written or lost."""
+"""For a person's mistakes there is a clear error, and nothing is half written or lost."""
 
 import contextlib
 import gzip

@@ -26,7 +26,7 @@ def write_header(path, header, body):
 
 @pytest.fixture(params=["train", "export", *later("eval", "generate")])
 def reads_weights(request, run):
-    """The verbs that read weights refuse a spoilt models/small."""
+    """Returns a check that the verbs which read weights refuse a spoilt models/small."""
     def check(root, *words):
         if request.param == "train":
             training_refused(run, root, [], *words)
@@ -97,7 +97,7 @@ def test_overlapping_tensors(run, reads_weights, root):
     header, body = read_header(shard)
     spans = sorted((e["data_offsets"], n) for n, e in header.items() if n != "__metadata__")
     (first_span, first), (span, second) = spans[0], spans[1]
-    # The second starts four bytes early and the last bytes belong to nobody.
+    # The second tensor starts four bytes early, and the last bytes of the file belong to no tensor.
     header[second]["data_offsets"] = [span[0] - 4, span[1] - 4]
     write_header(shard, header, body)
     reads_weights(root, shard.name, first, second, "overlap")
@@ -117,7 +117,7 @@ DOWN = "model.layers.1.mlp.down_proj.weight"
 
 
 def put(root, name, places, value):
-    """Writes fp32 elements of a tensor."""
+    """Writes `value` to elements of an fp32 tensor."""
     shard = next(s for s in shards(root / "models/small") if name in read_header(s)[0])
     header, body = read_header(shard)
     begin = header[name]["data_offsets"][0]
@@ -140,7 +140,7 @@ def test_several_ranks_name_the_same_element(run, root, sets):
 
 
 def test_a_run_that_was_saved_with_nan_is_refused_whoever_reads_it(run, root):
-    # A rate beyond all bounds: the first update is not finite, and is saved.
+    # With a rate beyond all bounds the first update is not finite, and it is saved.
     sets = [word for key in ["run.steps=4", "optimizer.lr=3e38", "schedule.warmup_steps=0",
                              "checkpoint.every=1", "init.certificate=false"] for word in ("--set", key)]
     run("longhaul", "train", "run.toml", *sets, check=False, cwd=root)

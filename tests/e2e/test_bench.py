@@ -1,4 +1,4 @@
-"""longhaul bench: what the machine can do, and how far a run's step is from it."""
+"""longhaul bench shows what the machine can do, and how far a run's step is from that."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def test_a_runs_step_is_told_cause_by_cause(run, tmp_path, profile):
     products = told["products"]
     assert products and all(p["calls"] > 0 and p["flops"] > 0 for p in products)
     assert sum(p["seconds"] for p in products) <= 1.0001 * causes["matrix products"]["seconds"]
-    # It saves nothing, and leaves nothing behind.
+    # The bench saves no checkpoint and leaves no file behind.
     assert not (tmp_path / "run").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "run.toml"]
 

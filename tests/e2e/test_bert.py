@@ -20,7 +20,8 @@ SMALL = ('model.override={ num_hidden_layers = 2, hidden_size = 64, intermediate
 
 
 def recipe(name, folder, shards, length, *sets):
-    """A recipe scaled down: model, batch and warm-up; its optimizer stays."""
+    """The words that train a recipe with a smaller model, batch and warm-up; its optimizer
+    stays."""
     return ["train", str(SOURCE / "recipes" / f"{name}.toml"), *[word for one in [
         f"model.config={SOURCE / 'recipes/models/bert-large-uncased/config.json'}", SMALL,
         f'data.train=[{{ path = "{shards}" }}]', f"data.seq_len={length}", "batch.micro_size=4",
@@ -66,7 +67,7 @@ def data(run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def phases(run, data, tmp_path_factory):
-    """Phase 1 is killed and goes on; phase 2 begins from its weights."""
+    """Trains phase 1, which is killed and goes on, and phase 2, which begins from its weights."""
     folder = tmp_path_factory.mktemp("runs")
     first = recipe("bert-large-phase1", folder / "one", data[32], 32, "run.steps=24",
                    "checkpoint.every=8", "checkpoint.keep=2", 'log.results="bert"')
@@ -86,7 +87,7 @@ def test_a_killed_phase_is_the_one_that_was_not(run, data, phases, tmp_path):
 
 
 def test_results_have_an_entry_for_each_shard(phases):
-    """A shard is a quarter of the data, and an epoch of the script has three."""
+    """A shard has a quarter of the data, and an epoch of the source's script has three shards."""
     metrics = json.loads((phases / "one/results.json").read_text())["results"]["metrics"]
     at = [one["AdditionalData"] for one in metrics if one["MetricName"] == "Loss"]
     places = [(one["Epoch"], one["File index"]) for one in at]
@@ -100,7 +101,7 @@ def test_results_have_an_entry_for_each_shard(phases):
 def test_phase_2_begins_where_phase_1_has_ended(phases):
     one, two = records(phases / "one"), records(phases / "two")
     assert len(two) == 8
-    # Its positions from 32 on are new, the tokens are known.
+    # Phase 2's positions from 32 on are new to the model, and its tokens are known.
     assert two[0][0] < one[0][0] - 0.1
 
 

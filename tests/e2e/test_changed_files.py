@@ -1,4 +1,4 @@
-"""Files that changed, or that contradict each other, are told by whoever reads them."""
+"""Files that changed, or that contradict each other, are reported by every verb that reads them."""
 
 import pytest
 from refusals import refused, refused_without_a_trace, shards, training_refused
@@ -27,7 +27,7 @@ def test_changed_bytes_of_a_store_end_the_run_that_reads_them(run, root, ranks):
 
 
 def test_a_tied_model_whose_files_hold_another_head(run, root):
-    """transformers does not tie such a model: whoever computes with it has to be told."""
+    """transformers does not tie such a model, so each verb that computes with it has to say so."""
     make_model(root / "models/tied", tie_word_embeddings=True)
     tensors = {}
     for path in shards(root / "models/tied"):

@@ -7,7 +7,8 @@ from refusals import refused_without_a_trace, training_refused
 
 
 def test_a_tokenizer_of_the_same_files_that_makes_other_ids(run, root):
-    # As after a program whose tokenizer means something else: the files' hash is the same.
+    # The self-test is changed as if another program had tokenized: the hash of the files is the
+    # same.
     test = root / "data/mine/self_test.json"
     cases = json.loads(test.read_text())
     place = next(i for i, case in enumerate(cases) if len(case["ids"]) > 3)

@@ -1,4 +1,5 @@
-"""What `longhaul config --ranks` counts of a layout is what `longhaul train` holds."""
+"""The numbers that `longhaul config --ranks` gives for a layout are those that `longhaul train`
+has."""
 
 import json
 import pathlib
@@ -47,7 +48,7 @@ def test_bytes_of_a_rank_and_a_checkpoint_are_those_that_train_has(run, binary, 
 
 
 def test_the_tables_of_the_documentation_are_what_config_prints(binary):
-    """Changed figures: the block of docs/layouts.md is to be made anew."""
+    """When figures have changed, the block in docs/layouts.md has to be made anew."""
     page = (ROOT / "docs/layouts.md").read_text()
     (block,) = re.findall(r"^```\n\$ longhaul config (.*?)^```$", page, re.M | re.S)
     command, tables = re.split(r"^(?=#)", block, maxsplit=1, flags=re.M)
@@ -58,7 +59,7 @@ def test_the_tables_of_the_documentation_are_what_config_prints(binary):
 
 
 def test_messages_of_a_step_are_those_that_train_counts(run, binary, tmp_path):
-    """Two runs of different lengths: start and end cancel out."""
+    """Two runs of different lengths are compared, so that start and end cancel out."""
     counts = []
     for steps in (1, 3):
         path = tmp_path / str(steps)

@@ -1,4 +1,4 @@
-"""What `longhaul submit --container` writes, run by a stand-in for srun and pyxis."""
+"""A stand-in for srun and pyxis runs what `longhaul submit --container` writes."""
 
 import os
 import subprocess
@@ -32,7 +32,8 @@ def submitted(root, tmp_path):
 
 
 def test_a_training_finds_in_its_container_all_that_its_file_names(submitted, root, tmp_path):
-    # Model, data and checkpoints elsewhere than the working directory, the model as a hub's cache has it.
+    # Model, data and checkpoints lie outside of the working directory. The model is laid out as in
+    # a hub's cache.
     elsewhere, work = tmp_path / "elsewhere", tmp_path / "work"
     (elsewhere / "hub").mkdir(parents=True)
     work.mkdir()

@@ -1,4 +1,4 @@
-"""Every kind of data obeys what is asked for of it, or refuses it by name."""
+"""Every kind of data follows the options that are given for it, or an error names the option."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ UNEVEN = [*IDS[:-1], IDS[-1][:-5]]
 
 
 def columns_of(rows):
-    """What a run with field = "tokens" must not look at stands in input_ids."""
+    """Columns with the rows in `tokens`; a run with field = "tokens" must not look at input_ids."""
     return {"input_ids": [[1] * len(row) for row in rows], "tokens": rows}
 
 
@@ -29,7 +29,8 @@ def save(path, columns):
 
 
 def write_kinds(root):
-    """The same uneven rows in each kind that is packed; even ones in place."""
+    """Writes the same uneven rows in each kind that is packed, and even rows for kinds that are
+    trained on in place."""
     save(root / "even", columns_of(IDS))
     save(root / "even_plain", {"input_ids": IDS})
     columns = columns_of(UNEVEN)
@@ -52,7 +53,7 @@ def write_kinds(root):
 
 
 def trained_on(run, root, path, *more):
-    """The hash of all that a step saw, and the log."""
+    """Trains a step; returns the hash of all data that it saw, and the log."""
     entry = ", ".join([f'path="{path}"', *more])
     run("longhaul", "train", "run.toml", "--set", f'run.dir="runs/{path}"', "--set",
         f"data.train=[{{{entry}}}]", "--set", "data.validation=[]", "--set", "run.steps=2",
@@ -68,7 +69,7 @@ def test_a_field_is_what_is_trained_on_whatever_the_kind(run, root):
     expected, _ = trained_on(run, root, "plain.jsonl")
     for kind in ("uneven", "lines.jsonl", "table.parquet", "table.arrow"):
         assert trained_on(run, root, kind, field)[0] == expected, kind
-    # A directory that holds one kind; what is no corpus is counted and named.
+    # A directory that holds one kind is taken; its files that are no corpus are counted and named.
     found, log = trained_on(run, root, "shards", field)
     assert found == expected
     assert "2 files or directories passed over as no corpus: .done, README.md" in log

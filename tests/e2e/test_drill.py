@@ -32,7 +32,8 @@ def test_a_killed_rank_and_a_damaged_checkpoint_are_survived_bit_for_bit(binary,
     for result in results.values():
         assert result["survived"] and result["same_losses"], result
         assert result["steps_redone"] >= 0 and result["seconds_to_new_step"] > 0, result
-    # The newest of the checkpoints, one in five steps, is not to be used.
+    # The newest checkpoint is damaged, and there is one in five steps, so at least five steps are
+    # redone.
     assert results["damage-checkpoint"]["steps_redone"] >= 5
     assert "rank" in results["kill-worker"]["cause"]
 
@@ -61,7 +62,7 @@ def test_what_cannot_be_drilled_is_refused_before_anything_is_done(binary, tmp_p
 
 
 class Live:
-    """A run under longhaul launch that takes long enough."""
+    """A run under longhaul launch that trains for long enough to be drilled."""
 
     def __init__(self, binary, tmp_path, *sets):
         self.config = runs.write_config(tmp_path, "live")
@@ -80,7 +81,7 @@ class Live:
             return {}
 
     def wait(self):
-        """Until it trains and has a checkpoint."""
+        """Waits until the run trains and has a checkpoint."""
         limit = time.monotonic() + 60
         while time.monotonic() < limit:
             status = self.status()
@@ -134,8 +135,8 @@ def test_a_live_run_is_hit_without_asking_and_followed_until_it_is_back(binary, 
     assert f"the supervisor said  {fault['cause']}" in done.stdout
     assert "to a new step" in done.stdout
 
-    # The same run again, by its directory and for programs; a hang this time. Its status is
-    # written once a second.
+    # The second drill names the same run by its directory, prints JSON, and makes a hang. The run's
+    # status is written once a second.
     run.wait()
     done = drill(binary, run.dir, "--fault", "stop-worker", "--rank", 0, "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -160,7 +161,7 @@ def test_without_a_yes_or_a_way_back_a_live_run_is_left_alone(binary, live):
         assert refused.returncode == 78 and "one machine" in refused.stderr
     absent = drill(binary, run.dir, "--fault", "kill-worker", "--rank", 2, "--yes")
     assert absent.returncode == 78 and "the run has 2" in absent.stderr
-    # The wrong process for that rank: no signal is sent by number alone.
+    # The process is not that of the rank, so no signal is sent: a number alone is not enough.
     wrong = drill(binary, run.dir, "--fault", "kill-worker", "--rank", 0, "--on-node",
                   "--process", before[1])
     assert wrong.returncode == 75 and "nothing was sent" in wrong.stderr

@@ -1,4 +1,4 @@
-"""What people type in their first hour, and answers that lead on."""
+"""Commands that people type in their first hour, and answers that say how to go on."""
 
 import os
 import pathlib
@@ -204,7 +204,8 @@ def trained(run, made, tmp_path_factory):
 
 @pytest.fixture
 def damaged(trained, tmp_path):
-    """A copy whose newest checkpoint has all its files, one of them with a wrong bit."""
+    """A copy of the run whose newest checkpoint has all its files, with one wrong bit in one of
+    them."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     file = next((tmp_path / "runs/mine/checkpoints/step_00000004").glob("*.safetensors"))
     data = bytearray(file.read_bytes())
@@ -240,7 +241,8 @@ def test_a_finished_run_says_that_nothing_is_left_and_what_to_raise(run, trained
     done = run("longhaul", *TRAIN, cwd=tmp_path).stdout
     assert "nothing to do: step 4 of 4 is done; raise run.steps" in done
     assert "steps 5 to 4" not in done
-    # Lowered below what is done: still finished, not stopped.
+    # run.steps is now below the steps that are done: the run still counts as finished, not as
+    # stopped.
     done = run("longhaul", *TRAIN, "--set", "run.steps=3", cwd=tmp_path).stdout
     assert "nothing to do: step 4 of 3 is done" in done and "stopped" not in done
     refused(run("longhaul", "train", "runs/mine", check=False, cwd=tmp_path),
@@ -309,7 +311,8 @@ README = (REPOSITORY / "README.md").read_text()
 
 
 def test_the_commands_of_the_readme_run_one_after_another(root, binary):
-    """As they stand but for the model's path and their size; a test of its own installs the wheel."""
+    """The commands run as they stand, with another path of the model and smaller sizes. Another
+    test installs the wheel."""
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
     commands = "".join(text for kind, text in blocks if kind == "sh")
     commands = re.sub(r"^(make wheel|pip install) .*", "", commands, flags=re.M)

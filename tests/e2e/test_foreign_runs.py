@@ -1,5 +1,5 @@
-"""A run of another program in its middle: a start beside it says what to type, and what was typed
-goes on from its weights."""
+"""A run of another program in its middle: `train` beside it says what to type, and that command
+goes on from the run's weights."""
 
 import collections
 import json
@@ -44,7 +44,7 @@ Theirs = collections.namedtuple("Theirs", "state moments")
 
 
 def moments_of(state):
-    """Moments that are far from those that one step makes."""
+    """Moments for the state that are far from those after one step."""
     return {kind: {n: torch.full_like(t, value) for n, t in state.items()}
             for kind, value in (("exp_avg", 0.5), ("exp_avg_sq", 2.0))}
 
@@ -122,7 +122,8 @@ def make_bert(run, folder):
 
 
 def make(run, folder, program):
-    """The files of a program in its middle, and a run file whose checkpoint.dir is theirs."""
+    """Makes the files of another program in the middle of a run, and a run file whose
+    checkpoint.dir has the other program's checkpoints."""
     if program == "bert":
         return make_bert(run, folder)
     config, state = nxd.make_state(folder / "MODEL", torch.float32, layers=1)
@@ -183,7 +184,7 @@ def test_a_start_beside_it_is_refused_and_what_it_says_goes_on_from_it(run, tmp_
     if program != "bert":  # whose parameters have other names here
         for name, tensor in theirs.state.items():
             assert torch.allclose(saved["weight"][name], tensor, atol=1e-6), name
-    # The same command goes on from what it has saved, and theirs stays.
+    # The same command goes on from longhaul's own checkpoint, and the other program's files stay.
     start(run, tmp_path, f"{key}={value}", "run.steps=7", check=True)
     assert steps(tmp_path)[-2:] == [6, 7]
     assert not before.keys() - contents(tmp_path / "ckpts").keys()
@@ -209,7 +210,7 @@ def test_inspect_and_resume_say_the_same_and_never_begins_beside_it(run, tmp_pat
     theirs = contents(tmp_path / "ckpts")
     begun = start(run, tmp_path, "checkpoint.resume=never", check=True)
     assert "RANDOM" in begun.stdout + begun.stderr
-    # A restart goes on from the checkpoint of its own, as ever, and thins out none of theirs.
+    # A restart goes on from its own checkpoint, and keeps all checkpoints of the other program.
     for count in (7, 8):
         again = start(run, tmp_path, f"run.steps={count}", check=True)
         assert "passed over" not in again.stdout + again.stderr

@@ -31,7 +31,7 @@ def start(binary, config, *sets, ranks=2, **variables):
 
 
 def end(process):
-    """The exit code and what was said."""
+    """The exit code and the output of a process."""
     try:
         said, _ = process.communicate(timeout=120)
     finally:
@@ -57,7 +57,7 @@ def workers(config):
     return [pid for _, pid in sorted(found)]
 
 
-# What a loaded machine does not take for a step, a start or a save.
+# Seconds that no step, start or save takes even on a loaded machine.
 HANG = "resilience.hang_timeout_s=8"
 
 
@@ -100,7 +100,7 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
     assert "rank 1" in fault["cause"] and "dp 1" in fault["cause"]
     [restart] = events(tmp_path / "killed", "restart")
     assert restart["seconds_down"] < 10
-    # The step gone on from, not the one that the fault happened in.
+    # The event names the step from which the run goes on, not the one in which the fault happened.
     starts = events(tmp_path / "killed", "start")
     assert restart["from_step"] == starts[1]["step"] and restart["from_step"] % 5 == 0
     assert "restart 1 after step" in said
@@ -187,8 +187,8 @@ def test_a_stopped_rank_is_found_named_and_the_run_goes_on(binary, tmp_path, und
 
 def test_storage_that_stands_still_is_nobodys_fault_and_is_waited_for(binary, tmp_path,
                                                                       undisturbed):
-    """Rank 0 waits in the line of a step, the others for rank 0, and the supervisor's question
-    for storage as well, until the gate is there."""
+    """Until a file (the gate) appears, rank 0 waits in writing the record of a step, the other
+    ranks wait for rank 0, and the supervisor's question about the storage waits, too."""
     config, gate = runs.write_config(tmp_path, "frozen"), tmp_path / "gate"
     rules = [f"pause:{one}:gate={gate}" for one in
              ("op=write:path=metrics.jsonl:n=12", "op=create:path=storage_probe")]
@@ -213,7 +213,7 @@ def test_storage_that_stands_still_is_nobodys_fault_and_is_waited_for(binary, tm
 
 def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary, tmp_path,
                                                                          undisturbed):
-    """Training goes on beside the save of step 10, and waits for it at step 15."""
+    """Training goes on during the save of step 10, and waits for that save at step 15."""
     config, gate = runs.write_config(tmp_path, "stuck"), tmp_path / "gate"
     process = start(binary, config, HANG,
                     LD_PRELOAD=str(binary("liblonghaul_fault_files.so")),
@@ -262,7 +262,7 @@ def test_a_wrong_setting_that_only_ranks_can_find_is_not_retried(binary, run, tm
 
 
 def without_noise(said):
-    """Nothing of Open MPI's stands under what longhaul says."""
+    """Expects that no words of Open MPI stand below those of longhaul."""
     for words in ("Primary job", "mpirun noticed", "mpirun detected", "MPI_ABORT", "-----"):
         assert words not in said, said
     return said.strip().splitlines()[-1]
@@ -284,7 +284,7 @@ def test_the_file_stop_ends_it_for_good(binary, tmp_path):
 def test_a_second_interrupt_ends_at_once_and_says_what_it_leaves_behind(binary, run, tmp_path):
     config = runs.write_config(tmp_path, "twice")
     run("longhaul", "train", config, "--set", "run.steps=60", "--set", "run.stop_after=10")
-    # The save that the first asks for takes longer than anybody waits.
+    # The first interrupt asks for a save, which takes longer than the test waits.
     process = start(binary, config, "checkpoint.every=0",
                     'debug.delays=[{phase = "checkpoint", seconds = 100}, '
                     '{phase = "update", seconds = 0.2}]')
@@ -302,7 +302,7 @@ def test_a_second_interrupt_ends_at_once_and_says_what_it_leaves_behind(binary, 
 
 
 def fake_programs(tmp_path, *names):
-    """A directory for PATH in which these only leave a mark."""
+    """A directory for PATH with programs of these names, which only leave a mark when they run."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in names:
@@ -372,7 +372,7 @@ def test_what_can_be_known_is_refused_before_mpirun_is_started(binary, tmp_path,
 
 
 def refused_by_launch(binary, tmp_path, config, *words, before=(), **environment):
-    """The one line that it says; nothing was started."""
+    """The one error line of a launch that was refused; nothing was started."""
     programs = fake_programs(tmp_path, "mpirun")
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run([*before, binary("longhaul"), "launch", "-n", "2", *words, config],
@@ -451,7 +451,8 @@ def ledger_of(binary, run_dir):
 
 def test_every_second_of_two_lives_of_a_job_is_in_one_class_of_one_ledger(binary, tmp_path,
                                                                           monkeypatch):
-    """A rank killed, a supervisor killed in its allocation, a queue, a pause."""
+    """A rank is killed, the supervisor is killed in its allocation, the job waits in the queue, and
+    the run is paused."""
     config, run = runs.write_config(tmp_path, "ledger"), tmp_path / "ledger"
     slow = ("run.steps=400", 'debug.delays=[{phase = "gradients", seconds = 0.03}]')
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -499,7 +500,7 @@ def test_every_second_of_two_lives_of_a_job_is_in_one_class_of_one_ledger(binary
 
 
 def processes_below(pid):
-    """It and all that it has started."""
+    """The process and all processes that it has started."""
     children = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -528,7 +529,7 @@ def test_the_secret_is_in_no_environment_and_no_list_of_arguments(binary, tmp_pa
             text = b"\0".join(pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
                               for name in ("cmdline", "environ"))
             seen.append(text[:60].replace(b"\0", b" ").decode())
-            # 64 hex digits, and nothing else here has as many.
+            # The secret has 64 hex digits, and nothing else in these texts has as many.
             assert b"CONTROL_SECRET" not in text, seen
             assert not re.search(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", text), seen
         for who in ("longhaul launch", "longhaul agent", "longhaul rank 0"):

@@ -1,6 +1,6 @@
-"""What the system refuses a program (threads, open files, memory, a full output), and bytes that
-are no UTF-8: the program ends with a code that says whether to try again, names the limit, and
-shows no library's exception."""
+"""Limits of the system (threads, open files, memory, a full output), and bytes that are no UTF-8:
+the program's exit code says whether to try again, the message names the limit, and no library's
+exception is shown."""
 
 import os
 import re
@@ -23,18 +23,20 @@ VERBS = {
                    "--threads", "2"],
     "train-tokenizer": ["data", "train-tokenizer", "corpus/*.txt", "--out", "out",
                         "--vocab-size", "300", "--threads", "2"],
-    # A temporary failure is tried again, 100 times by default and ever more slowly.
+    # The number of restarts is limited, since a temporary failure is otherwise tried again 100
+    # times, ever more slowly.
     "launch": ["launch", "-n", "1", "run.toml", "--set", "run.steps=2", "--set",
                "resilience.max_restarts=1"],
 }
 THREADS = {"train", "export", "data build", "train-tokenizer"}
-# A library's own words.
+# Words of libraries' exceptions, which no user may see.
 FOREIGN = re.compile(r"terminate called|std::|what\(\)|json\.exception|libgomp|c10::|boost|"
                      r"basic_string|vector::|Aborted|please report")
 
 
 def limited(which, soft):
-    """For a child before it runs: never above the hard limit."""
+    """Returns a function that sets the limit in a child before it runs; it never exceeds the hard
+    limit."""
     hard = resource.getrlimit(which)[1]
     return lambda: resource.setrlimit(which, (soft, hard))
 
@@ -45,10 +47,11 @@ def loads(result):
 
 
 def told(result, *words):
-    """It did its work, or it ended in order for want of something."""
+    """Expects that the program did its work, or that it ended with the words of a refusal."""
     assert not FOREIGN.search(result.stderr), result.stderr
     if result.returncode:
-        # A supervisor whose ranks fail like this has used up its restarts: then 78.
+        # The ranks of a supervisor fail in the same way each time, so it uses up its restarts and
+        # exits with 78.
         used_up = "resilience.max_restarts = 1 are used up" in result.stdout
         refused(result, *words, code=WRONG if used_up else TEMPORARY)
     return result.returncode
@@ -56,7 +59,7 @@ def told(result, *words):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_thread_that_cannot_be_had_is_temporary_and_names_the_limits(run, root, verb):
-    # A stack larger than what a process can address: no thread can be started, by nobody.
+    # The stack is larger than the memory that a process can address, so no thread can be started.
     stack = limited(resource.RLIMIT_STACK, 1 << 46)
     result = run("longhaul", *VERBS[verb], check=False, cwd=root, preexec_fn=stack)
     code = told(result, "no thread", "/proc/sys/kernel/threads-max is ", "same command again")
@@ -73,7 +76,7 @@ def test_an_open_file_that_cannot_be_had_is_temporary_and_names_the_limit(run, r
             continue
         shutil.rmtree(root / "out", ignore_errors=True)
         if verb == "launch" and result.returncode and not result.stderr:
-            # The supervisor has begun and could not start the ranks: its log says so.
+            # The supervisor has begun, but could not start the ranks; its log says so.
             assert result.returncode == TEMPORARY
             assert f"Too many open files; the limits are: ulimit -n is {most}" in result.stdout
             continue
@@ -113,7 +116,7 @@ def test_a_file_that_may_not_grow_is_told_before_the_first_step_with_the_limit(r
     refused(result, "a rank's part of a checkpoint needs a file of", "100.0 kB are allowed",
             "ulimit -Hf")
     assert not list(root.glob("runs/mine/checkpoints/step_*"))
-    # A soft limit is raised, and told.
+    # The program raises a soft limit and says so.
     result = run(*train, cwd=root, preexec_fn=limited(resource.RLIMIT_FSIZE, most))
     assert "warning: ulimit -f is 100.0 kB: a process of this run ends" in result.stdout
     result = run("longhaul", *VERBS["data build"], check=False, cwd=root,

@@ -1,6 +1,6 @@
-"""What the control of a run costs for each rank must not grow with their number. The supervisor
-as it is, over ranks that only keep records (bench/control.cpp); bench/bench_control.py takes the
-same to thousands of them."""
+"""The cost of controlling a run, for each rank, must not grow with the number of ranks. The real
+supervisor runs over ranks that only keep records (bench/control.cpp). bench/bench_control.py does
+the same with thousands of ranks."""
 
 import pathlib
 import statistics
@@ -11,7 +11,8 @@ from bench_control import measure  # noqa: E402
 
 
 def per_rank(result, ranks):
-    """Bytes on the wire a second at rest, bytes of status.json, descriptors: of each rank."""
+    """For each rank: bytes on the wire in a second at rest, bytes of status.json, and
+    descriptors."""
     return {"rest": statistics.median(r["wire_bytes_per_second"] for r in result["rests"]) / ranks,
             "status": result["status_bytes"] / ranks,
             "descriptors": result["descriptors"] / ranks}
@@ -26,11 +27,12 @@ def test_a_rank_that_dies_among_many_is_replaced_and_costs_no_more_than_among_fe
     of_few, of_many = per_rank(few, 64), per_rank(many, 512)
     for key, cost in of_many.items():
         assert cost < 1.1 * of_few[key], (key, of_few, of_many)
-    # What a rank costs at rest goes on while it restarts, and a machine may take its time.
+    # A restart may take its time, and what ranks send at rest goes on, so that is left out.
     for restart in many["starts"][1:]:
         own = restart["wire_bytes"] / 512 - restart["seconds"] * of_many["rest"]
         assert own < 800, (restart, of_many)
-    # Two rows of about 280 bytes a second; with the names of all fields it was 1,400.
+    # A rank sends two rows of about 280 bytes a second. With the names of all fields they would
+    # have 1,400 bytes.
     assert of_many["rest"] < 800, of_many
     assert of_many["status"] < 400, of_many
 
@@ -40,6 +42,6 @@ def test_the_supervisors_work_for_a_rank_does_not_grow_with_their_number(binary)
     ranks = {nodes: 8 * nodes for nodes in (16, 512)}
     cpu = {nodes: measure(tool, nodes, restarts=0, rest=4.0, played=True)["rests"][0]["cpu"]
            for nodes in ranks}
-    # Work that grew with the number would be 32 times as much for each; what a rank costs is
-    # 60 us, and how much of it is waiting for memory is the machine's and its neighbours'.
+    # If the work for a rank grew with the number of ranks, it would be 32 times as much here. A
+    # rank costs about 60 us; a part of that is waiting for memory, which depends on the machine.
     assert cpu[512] / ranks[512] < 2 * cpu[16] / ranks[16], cpu

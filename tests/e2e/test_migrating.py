@@ -1,4 +1,4 @@
-"""docs/migrating.md names no key and no verb that is not so."""
+"""docs/migrating.md names only keys and verbs that exist."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ def reference(run):
 
 
 def named_keys():
-    """What is written as `section.key` or `section.key = value`: key -> values."""
+    """What the page writes as `section.key` or `section.key = value`: key -> values."""
     found = {}
     for code in CODE:
         match = KEY.fullmatch(code)
@@ -44,7 +44,8 @@ def test_every_section_that_it_names_exists(reference):
 
 
 def test_values_that_it_gives_are_of_the_keys_type(reference):
-    """A quoted word must be one of an enumeration's names where the reference lists them."""
+    """Values that the page gives have the type of their key. A quoted word must be one of an
+    enumeration's names where the reference lists them."""
     checked = 0
     for key, values in named_keys().items():
         choices = re.findall(r'"([^"]+)"', reference[key]["type"])

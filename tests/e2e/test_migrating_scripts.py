@@ -1,5 +1,5 @@
-"""`import --flags` follows launch scripts of the shape of the published ones to the values that bash
-computes. The programs that the scripts call are stand-ins."""
+"""`import --flags` reads launch scripts of the same form as published ones, and finds the values
+that bash computes. Stand-ins replace the programs that the scripts call."""
 
 import pathlib
 import re
@@ -12,7 +12,7 @@ import pytest
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1] / "fixtures/other_systems/scripts"
 SILENT = "curl grep mkdir nslookup pip3 rm srun sudo tee torchrun".split()
 NAME_A_MACHINE = "awk hostname scontrol".split()
-# What a person gives for the values that no script says.
+# Values that no script has, so a person has to give them.
 GIVEN = {"batch.global_size": "1024", "checkpoint.dir": "saved", "data.train": '[{ path = "d" }]',
          "init.weights": "w", "model.config": "m"}
 
@@ -65,17 +65,17 @@ def test_a_script_gives_the_values_that_it_computes(run, tmp_path, script, ranks
     assert {key for key, value in values.items() if "FILL IN" in str(value)} == to_fill
     assert values["run.steps"] == steps
     if script.startswith("bert"):
-        # The model that their code loads by its name comes along.
+        # BERT's scripts name their model in code only, so the import writes the model as well.
         model = pathlib.Path(values["model.config"])
         assert model.name == "bert-large-uncased" and (model / "config.json").is_file()
 
     ran = command_that_ran(tmp_path / script, tmp_path, {"SLURM_NODEID": "0", **environment})
     same = run("longhaul", "import", "--flags", ran, *said, cwd=tmp_path)
     expected = values_of(same.stdout)
-    # Where the name of a job is part of it, the directory of event files is only told.
+    # If the directory of event files has the job's name in it, the import only tells of it.
     told = {"log.tensorboard_dir"} if re.search(r"^#   --tb_dir .*\$SLURM_JOB_ID", text, re.M) else set()
     assert expected.keys() - told == values.keys()
-    # A directory that the machines decide gets a name of longhaul's.
+    # A directory that depends on the machines gets a name of longhaul's choice.
     open_keys = to_fill | {key for key in values if values[key] == "runs/imported"}
     assert {key: value for key, value in values.items() if key not in open_keys} == \
         {key: value for key, value in expected.items()

@@ -1,4 +1,4 @@
-"""longhaul new: a run file that train takes as it is, for every family and every kind of data."""
+"""longhaul new writes a run file that train takes unchanged, for every family and kind of data."""
 
 import gzip
 import json
@@ -54,7 +54,7 @@ def place(run, tmp_path_factory):
 
 
 def new_and_train(run, place, model, *data):
-    """What is in the file, after two steps by it, as it is."""
+    """Makes a run file and trains two steps by it unchanged; returns the file's content."""
     out = place / f"{model}.toml".replace("/", "_")
     out.unlink(missing_ok=True)
     said = run("longhaul", "new", model, *data, "--out", out.name, cwd=place).stdout

@@ -1,4 +1,5 @@
-"""The pages in the terminal, and recipes whose model is there where they are written."""
+"""The pages as `longhaul docs` shows them, and `longhaul recipe`, which writes a recipe's model,
+too."""
 
 import os
 import pathlib
@@ -19,7 +20,7 @@ OF_OUR_OWN = sorted(p.stem for p in (SOURCE / "recipes").glob("*.toml")
 
 
 def shown(*arguments, columns=80, cwd=None):
-    """The page as a pipe gets it."""
+    """The page as it is written to a pipe."""
     return subprocess.run([LONGHAUL, "docs", *arguments], cwd=cwd, check=True, text=True,
                           capture_output=True, env={"COLUMNS": str(columns)}).stdout
 
@@ -93,7 +94,8 @@ def test_a_pipe_gets_plain_text_of_the_width_that_columns_names():
 
 
 def test_nothing_of_a_page_is_lost():
-    """But targets of links that their words say, and the languages of code."""
+    """No word of a page is lost, except targets of links that the link's words name, and the
+    languages of code."""
     words = re.compile(r"[A-Za-z]{3,}")
     for page in ("troubleshooting", "running", "failures"):
         source = (SOURCE / f"docs/{page}.md").read_text()
@@ -131,7 +133,7 @@ def test_a_recipe_that_is_shown_elsewhere_names_a_model_that_is_there(run, tmp_p
     model = pathlib.Path(re.search(r'^config = "(.*)"$', text, re.M).group(1))
     assert (model / "config.json").is_file()
     source = (SOURCE / "recipes" / f"{name}.toml").read_text()
-    # Nothing else is changed, and nothing at all in the tree itself.
+    # The path of the model is the only change, and in the source tree nothing is changed.
     assert text.replace(f'"{model}"', f'"{model.relative_to(SOURCE)}"') == source
     assert run("longhaul", "recipe", "show", name, cwd=SOURCE).stdout == source
 
@@ -145,7 +147,8 @@ def test_a_recipe_is_written_with_its_model_beside_it(run, tmp_path):
         (SOURCE / "recipes/models/llama2-7b/config.json").read_bytes()
     resolved = run("longhaul", "config", "mine/run.toml", "--ranks", "8", cwd=tmp_path).stdout
     assert "mine/models/llama2-7b" in resolved
-    # Again the same: nothing to do. Once it has been changed, it stays as it is.
+    # When the same command runs again there is nothing to do. A file that a person has changed
+    # stays as it is.
     run("longhaul", "recipe", "show", "llama2-7b", "--out", "mine/run.toml", cwd=tmp_path)
     (tmp_path / "mine/run.toml").write_text("[run]\n")
     refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama2-7b", "--out",
@@ -167,7 +170,7 @@ def test_a_recipe_whose_model_another_run_makes_is_written_alone(run, tmp_path):
 
 
 def test_an_installed_tree_writes_recipes_of_its_own(tmp_path):
-    """Only the files that the verb looks at: bin and share."""
+    """The tree has only the folders that the verb looks at: bin and share."""
     tree = tmp_path / "tree"
     (tree / "bin").mkdir(parents=True)
     shutil.copy(LONGHAUL, tree / "bin/longhaul")

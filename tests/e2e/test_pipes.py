@@ -1,5 +1,5 @@
-"""A pipe in a file's place: refused, and not waited for. A name that a terminal would obey:
-written out."""
+"""A pipe in the place of a file is refused without a wait for it. In a name with a terminal's
+control characters these are written out."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_a_pipe_is_refused_by_name(binary, tmp_path, verb, name):
 
 @pytest.mark.parametrize("verb", ["config", "train"])
 def test_a_name_with_control_characters_is_shown_and_not_obeyed(binary, tmp_path, verb):
-    """It has neither commands of a terminal left nor lines of its own."""
+    """The message shows the name without any control sequence of a terminal, and in one line."""
     name = "no\x1b[2Jwhere\nlonghaul: error: [forged] a.toml"
     done = subprocess.run([binary("longhaul"), verb, name], timeout=60, text=True,
                           capture_output=True, cwd=tmp_path)

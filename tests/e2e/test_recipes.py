@@ -14,17 +14,19 @@ from programs import SOURCE, split
 RECIPES = SOURCE / "recipes"
 PAGE = SOURCE / "docs/recipes.md"
 
-# The sources say nothing of these, or leave saving off.
+# The sources do not set these keys, or turn saving off.
 OURS = {"checkpoint.every": 500, "checkpoint.keep": 2}
 
-# neuronx-distributed, examples/training/llama/tp_pp_llama_hf_pretrain/run_llama*_tp_pp.sh
+# The source is neuronx-distributed,
+# examples/training/llama/tp_pp_llama_hf_pretrain/run_llama*_tp_pp.sh.
 NXD_PP = OURS | {
     "run.steps": 30000, "batch.global_size": 1024, "batch.micro_size": 1,
     "parallel.sequence": True, "parallel.zero": 1, "memory.recompute": "selective",
     "optimizer.betas": [0.9, 0.95], "optimizer.weight_decay": 0.1,
     "schedule.kind": "cosine", "schedule.warmup_steps": 2000,
 }
-# neuronx-distributed, tp_zero1_llama_hf_pretrain.py and its AdamW_FP32OptimParams: the defaults
+# The values are the defaults of neuronx-distributed, tp_zero1_llama_hf_pretrain.py and its
+# AdamW_FP32OptimParams.
 NXD_ADAMW = {
     "run.seed": 12349, "optimizer.betas": [0.9, 0.999], "optimizer.eps": 1e-6,
     "optimizer.weight_decay": 0.01, "optimizer.convention": "hf", "schedule.kind": "linear",
@@ -72,13 +74,14 @@ MOE_CPT = OWN_CPT | {
     "checkpoint.every": 250,
 }
 
-# The guide's stages: the first 10 layers, the second 10 layers, ..., the 8th 10 layers
+# Stages of the guide: each of the 8 stages has 10 layers.
 TEN_EACH = [10] * 8
 LLAMA3_70B = {"data.seq_len": 8192, "parallel.tp": 32, "parallel.pp": 8,
               "parallel.partition": TEN_EACH, "optimizer.lr": 1.5e-5, "schedule.min_lr": 1e-6}
 LLAMA3_8B = {"data.seq_len": 8192, "parallel.tp": 32, "optimizer.lr": 1.5e-4, "log.every": 1}
 
-# Recipe -> every number and choice in it. What has a source above has only the difference here.
+# For each recipe, every number and choice in it. A recipe that shares a source above lists only its
+# differences.
 PUBLISHED = {
     # The Slurm guide of awsome-distributed-training for Llama 3 70B: its worker's command line
     "llama3-70b-cpt": NXD_PP | {
@@ -125,13 +128,13 @@ PUBLISHED = {
     "llama2-13b-sharded": SMP_LAUNCHED,
     "llama2-70b-sharded": SMP_LAUNCHED,
     "llama2-70b-finetune": SMP,
-    # The same with model_type gpt_neox, 20b and 65b
+    # launch_training_enroot.sh with model_type gpt_neox, 20b and 65b
     "neox-20b-sharded": SMP_LAUNCHED | {
         "model.override": {"hidden_act": "gelu", "max_position_embeddings": 4096}},
     "neox-65b-sharded": SMP_LAUNCHED | {
         "batch.global_size": 512, "data.synthetic": 100 * 512, "parallel.shard_group": 128,
         "model.override": {"max_position_embeddings": 4096}},
-    # Nobody's
+    # The recipes below have no published source.
     "llama3-8b-cpt": OWN_CPT,
     "mistral-7b-cpt": OWN_CPT,
     "pythia-1.4b-cpt": OWN_CPT | {
@@ -249,7 +252,7 @@ MODELS = {
         "attention_probs_dropout_prob": 0.1},
     "mixtral-8x7b": MIXTRAL | shape(32, 4096, 14336, 32, 8),
     "qwen3-30b-a3b": QWEN3_MOE | shape(48, 2048, 6144, 32, 4),
-    # Nobody's: of Qwen3's form, with the vocabulary of the demo
+    # This model is not published: it has Qwen3's form and the vocabulary of the demo.
     "moe-small": QWEN3_MOE | shape(4, 128, 256, 4, 2) | {
         "vocab_size": 16384, "max_position_embeddings": 1024, "rope_theta": 1e4, "head_dim": 32,
         "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
@@ -264,7 +267,7 @@ def path_of(name):
 
 
 def settings(name):
-    """section.key -> value, of all that is no path."""
+    """section.key -> value, for all settings of the recipe that are no path."""
     found = {}
     for section, keys in tomllib.loads(path_of(name).read_text()).items():
         for key, value in keys.items():
@@ -285,7 +288,7 @@ def words(*sets):
 
 
 def described(run, name, ranks, *sets):
-    """What the published command says, beside the recipes and without any download."""
+    """What `longhaul config` prints of a recipe in the source tree, without a download."""
     said = run("longhaul", "config", path_of(name), "--ranks", ranks, "--json", *words(*sets),
                cwd=SOURCE)
     return json.loads(said.stdout)
@@ -330,7 +333,7 @@ def test_published_ranks_are_accepted_and_lie_as_published(run, name):
 
 
 @pytest.mark.parametrize("sets", [
-    # its VPP_DEGREE
+    # The source's script has these values by its VPP_DEGREE.
     ["parallel.pipeline=interleaved", "parallel.virtual_stages=2", "parallel.partition="],
     ["parallel.pp=4", "parallel.partition="],  # as the benchmarks of 15.6 to 17.9 sequences a second had it
 ])
@@ -356,7 +359,7 @@ def test_page_has_each_recipe_with_its_command():
 
 
 def commands_of_the_page():
-    """All of its lines that are a command, as words."""
+    """All lines of the page that are a command, as lists of words."""
     blocks = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     return [shlex.split(line) for line in lines]
@@ -392,7 +395,7 @@ def test_the_page_trains_moe_small_on_one_rank_and_with_its_experts_over_two(run
         assert (layout["dp"], layout["ep"]) == (ranks, ep)
 
 
-# Scaled down: the numbers of the optimizer and the schedule stay, ranks and model shrink.
+# The runs are scaled down: optimizer and schedule keep their numbers, and ranks and model shrink.
 
 VOCABULARY = 320
 SMALL = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96,
@@ -417,7 +420,7 @@ def small_model(name):
 
 
 def small_layout(name):
-    """(ranks, pp, dp, tp, what to set)"""
+    """(ranks, pp, dp, tp, the settings of this layout)"""
     numbers, fit = PUBLISHED[name], FITS[name]
     tp, pp = min(fit.tp, 2), min(fit.pp, 2)
     dp = {1: 4, 2: 2, 4: 1}[tp * pp]
@@ -442,7 +445,7 @@ def warmup_rate(name, step):
 
 
 def train_two_steps(run, name, tmp_path, *sets):
-    """The records of the steps and the log."""
+    """Trains two steps; returns the records of the steps, and the log."""
     ranks, pp, dp, tp, layout = small_layout(name)
     data = "{ synthetic = 256 }"
     if is_bert(name):

@@ -1,4 +1,5 @@
-"""A CPU with AMX whose operating system does not grant its tiles, as a container's filter may."""
+"""On a CPU with AMX the operating system may refuse the tiles, as the filter of a container
+does."""
 
 import ctypes
 import json
@@ -18,7 +19,7 @@ REFUSAL = ("AMX is not used: the operating system does not grant its tiles: Linu
 
 
 def refuse_tiles():
-    """From here on arch_prctl(ARCH_REQ_XCOMP_PERM) fails with EPERM, for children too."""
+    """Makes arch_prctl(ARCH_REQ_XCOMP_PERM) fail with EPERM from here on, in children too."""
     arch_prctl, request = 158, 0x1023
     number, first_argument = 0, 16  # offsets in struct seccomp_data
     load, equal, give = 0x20, 0x15, 0x06  # BPF_LD | W | ABS, BPF_JMP | JEQ | K, BPF_RET | K

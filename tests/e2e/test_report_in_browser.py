@@ -59,7 +59,7 @@ def test_the_browser_reads_what_was_written_and_asks_for_nothing_else(page):
     shown = done.stdout.decode()
     assert "<title>cpt" in shown and shown.count("<script") == 1
     assert shown.count("<svg") == page.read_text().count("<svg")
-    # The page's own script ran: it shows what it acts on.
+    # The page's own script has run: it shows the tools that need it.
     assert '<div class="tools" hidden' in page.read_text()
     assert '<div class="tools">' in shown
 
@@ -69,13 +69,14 @@ def test_a_picture_of_it_is_no_empty_page(page, tmp_path, width):
     picture = tmp_path / "page.png"
     browse(page.as_uri(), f"--screenshot={picture}", f"--window-size={width},2400")
     assert picture.stat().st_size > 60_000
-    # Keep it where a person can look at it.
+    # The picture is kept if LONGHAUL_PICTURES names a folder for it.
     kept = os.environ.get("LONGHAUL_PICTURES")
     if kept:
         shutil.copy(picture, pathlib.Path(kept) / f"report_{width}.png")
 
 
-# A script of the test, which the page's policy would refuse: it is taken out of a copy.
+# This script belongs to the test. The page's security policy would refuse it, so the policy is
+# taken out of a copy of the page.
 HELP = """
 const found = {}, plots = [...document.querySelectorAll("svg.plot")];
 const point = (svg, type, share) => {
@@ -91,7 +92,7 @@ const shownSteps = svg => [...svg.querySelectorAll(".axis text[text-anchor=middl
 
 
 def ask(page, tmp_path, script, *options):
-    """Returns what a script finds on the page."""
+    """Runs a script on the page and returns what it finds."""
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
     end = "document.body.dataset.found = JSON.stringify(found);"
     copy = tmp_path / "asked.html"
@@ -102,7 +103,7 @@ def ask(page, tmp_path, script, *options):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """One of a run, and one of two runs."""
+    """A page of one run, and a page of two runs."""
     directory = tmp_path_factory.mktemp("pages")
     runs = [made_up_run.write_run(directory / "one", 300),
             made_up_run.write_run(directory / "two with a long name" / "one", 3000)]
@@ -223,7 +224,7 @@ def test_a_drag_shows_the_same_steps_in_all_plots_and_a_double_click_all(pages, 
     assert found["enabled"] and found["reset"][1]
     for steps in found["zoomed"]:
         assert len(steps) >= 3 and 119 <= min(steps) and max(steps) <= 181, steps
-    # The loss has its own scale there: it lies between 2.0 and 2.8.
+    # This plot of the loss has a scale of its own: the loss lies between 2.0 and 2.8.
     assert all(1.9 <= float(label) <= 3 for label in found["labels"] if label != "step")
 
 

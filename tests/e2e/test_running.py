@@ -33,7 +33,8 @@ def shell(text, folder, binary):
 
 
 def test_the_commands_for_one_machine_run_as_they_stand(folder, binary):
-    """Block after block, in one directory: each goes on from where the one before ended."""
+    """The blocks run one after another in one directory: each goes on from where the last one
+    ended."""
     expected = [["finished step 4 of 8", "finished step 8 of 8"], ["finished step 12 of 12"]]
     assert len(BLOCKS) == len(expected)
     for block, lines in zip(BLOCKS, expected):
@@ -47,7 +48,7 @@ def named_verbs():
     """verb -> its options, as the page writes them."""
     found = {}
     for line in re.findall(r"(?:^\$ |^|`)longhaul ([a-z].*?)(?:`|#|$)", PAGE, re.M):
-        # A verb behind -- has options of its own.
+        # The options of a verb behind -- are not options of the verb before it.
         own = line.split(" -- ")[0]
         verb = " ".join(line.split()[:2 if line.startswith("data ") else 1])
         found.setdefault(verb, set()).update(
@@ -57,7 +58,8 @@ def named_verbs():
 
 
 def test_verbs_and_their_options_in_it_exist(run):
-    """A verb that the program says is still to come may be named; its options are not checked."""
+    """The page may name a verb that the program announces for later; its options are not
+    checked."""
     verbs = named_verbs()
     assert len(verbs) >= 6
     listed = run("longhaul", "--help").stdout

@@ -32,7 +32,7 @@ def made_up():
 
 
 def judged(change):
-    """What is said of a record and its copy after a change."""
+    """What the tool says of a record and of a copy with a change."""
     old = made_up()
     new = copy.deepcopy(old)
     change(new)
@@ -119,7 +119,7 @@ def test_a_build_is_the_same_as_itself_and_not_as_one_that_rounds_otherwise(tmp_
                                          "tensors": [], "tensors_in_all": 39, "figures": []}
     done = tool(before, other, "--only", "one_fp32", "--keep", tmp_path / "runs", code=1)
     assert re.search(r"DIFFERS +step [2-6] \w+ \S+ -> \S+ \(relative ", done.stdout)
-    # Tensors whose gradients are far above eps may be the same.
+    # Tensors whose gradients are far above Adam's eps may be the same in both.
     assert " of 39 tensors, first lm_head.weight" in done.stdout
     assert (tmp_path / "runs" / "new" / "one_fp32" / "run" / "metrics.jsonl").exists()
     record = json.loads(before.read_text())["cases"]["one_fp32"]

@@ -1,5 +1,5 @@
-"""What lies beside a model's weights goes where the weights go, on every path, and transformers
-reads it there; what stays behind is named."""
+"""Files beside a model's weights go wherever the weights go, and transformers reads them there.
+Files that are left behind are named."""
 
 import shutil
 
@@ -33,7 +33,7 @@ def carries(directory, names=SIDE, code=LEFT):
 
 
 def answers(directory):
-    """What transformers makes of the tokenizer and its template."""
+    """Texts that transformers makes with the tokenizer and its template."""
     tokenizer = AutoTokenizer.from_pretrained(directory)
     assert tokenizer.apply_chat_template(CHAT, tokenize=False) == "user: Hello\n"
     assert tokenizer.get_chat_template("tool_use") == "tools"
@@ -79,7 +79,7 @@ def test_weights_that_lie_elsewhere_than_the_config(run, root, model):
     assert (root / "out/LICENSE").read_text() == "the weights' own"
     assert answers(root / "out") == answers(model)
     assert "stay behind: LICENSE" in log
-    # Two tokenizers are not mixed.
+    # Files of two tokenizers are not mixed.
     shutil.copy(model / "tokenizer.json", bare)
     shutil.rmtree(root / "out")
     shutil.rmtree(root / "runs")
@@ -97,7 +97,7 @@ def test_a_store_keeps_its_tokenizer_whole(run, root, model):
     halves = ["--out-train", root / "data/one", "--out-validation", root / "data/other"]
     run("longhaul", "data", "split", root / "data/whole", "--documents", "1", *halves)
     carries(root / "data/other/tokenizer", OF_TOKENIZER)
-    # The run's own directory has a config alone.
+    # The run's own directory of the model has a config and no tokenizer.
     (root / "models/config").mkdir()
     shutil.copy(model / "config.json", root / "models/config")
     train(run, root, "init.weights=", "model.config=models/config/config.json",

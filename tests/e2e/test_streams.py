@@ -1,5 +1,5 @@
-"""Output that nobody takes, terminals that close, files that are moved: a run goes on, or ends in
-order."""
+"""When nobody takes the output, a terminal closes or files are moved, a run goes on, or saves and
+ends."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def launch_environment(**more):
 
 @pytest.fixture
 def begin():
-    """Starts a program, which does not outlive its test."""
+    """Returns a function that starts a program; the program is killed when the test ends."""
     started = []
 
     def start(words, **options):
@@ -41,7 +41,7 @@ def begin():
 
 
 def in_shell(words, redirection):
-    """A command that a shell starts with these redirections: its exit code."""
+    """Runs a command by a shell with these redirections; returns its exit code."""
     done = subprocess.run(["bash", "-c", f'"$@" {redirection}', "bash", *map(str, words)],
                           timeout=LIMIT, env=launch_environment(), stdin=subprocess.DEVNULL)
     return done.returncode
@@ -59,7 +59,7 @@ def lines_of(path):
 
 
 def is_whole(run_dir):
-    """The run made all steps, and its lock and log are what they are on any day."""
+    """Expects that the run made all steps, and that its lock and log are as after any run."""
     assert sorted(runs.steps_of(run_dir)) == list(range(1, STEPS + 1))
     assert json.loads((run_dir / "run.lock").read_text())["released"]
     assert f"\nfinished step {STEPS} of {STEPS}" in (run_dir / "log.txt").read_text()
@@ -84,7 +84,7 @@ def test_launch_goes_on_when_its_reader_has_gone(binary, tmp_path):
 
 
 def full_pipe():
-    """A pipe without room, whose reader is there and takes nothing: its two ends."""
+    """The two ends of a full pipe. Its reader is there but takes nothing."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     with contextlib.suppress(BlockingIOError):
@@ -152,7 +152,7 @@ def test_a_terminal_that_closes_asks_for_a_save(binary, run, tmp_path, verb):
     os.close(leader)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 75
-    # The cause is the one that was given, also under launch.
+    # The log names the signal that was sent, also under launch.
     [last] = [line for line in lines_of(tmp_path / "run/log.txt") if "stopped by" in line]
     assert last.startswith("stopped by SIGHUP after step ") and "; saved; " in last
     reached = max(runs.steps_of(tmp_path / "run"))
@@ -197,7 +197,7 @@ def test_a_run_that_ends_in_order_leaves_nothing_in_memory(binary, begin, tmp_pa
     place = log.split("peer memory: the state is kept every 1 steps in ")[1].split(";")[0]
     root = pathlib.Path(place).parents[1]
     assert root.parent == pathlib.Path("/dev/shm") and list(pathlib.Path(place).iterdir())
-    # Open MPI's own memory lies there too, where the end removes it.
+    # Open MPI's own memory lies in the same directory, where the end of the run removes it.
     assert list((root / "segments").iterdir())
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=LIMIT) == 75

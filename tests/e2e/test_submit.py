@@ -1,4 +1,5 @@
-"""longhaul submit with programs that stand for Slurm's; a real cluster is in tests/slurm."""
+"""longhaul submit with programs that stand in for Slurm's; the tests of tests/slurm use a real
+Slurm."""
 
 import json
 import os
@@ -80,10 +81,10 @@ def test_any_verb_is_a_job_of_its_own(submit, tmp_path):
     assert "#SBATCH --dependency=afterok:12:13:14\n" in script
     assert "data build 'a b/*.jsonl' --out 'it'\\''s')" in script
     assert "--nodes=4 --ntasks=4 " in script
-    # A drill starts job steps of its own: once, and by the script.
+    # A drill starts job steps by itself, so the script starts it once and without srun.
     drill = submit("--dry-run", "--nodes", 3, "--", "drill", "--dir", "d", "--nodes", 3)[0].stdout
     assert "/longhaul drill --dir d --nodes 3)" in drill and "step=(srun" not in drill
-    # A verb's name is a verb even where it stands alone.
+    # The name of a verb counts as a verb also where it stands alone.
     assert "verify" in submit("--dry-run", "--", "verify")[0].stdout
 
 
@@ -98,7 +99,7 @@ def test_the_signal_leaves_the_time_that_a_save_has_taken(submit, tmp_path):
     done, script = submit("run.toml", "--nodes", 1)
     assert "\n#SBATCH --signal=B:USR1@662\n" in script
     assert "saves: 662 s before the time limit (the longest save so far took 200.5 s" in done.stdout
-    # A time limit that is too short for it is refused with the reason.
+    # A time limit that leaves too little time for a save is refused with the reason.
     short = submit("run.toml", "--nodes", 1, "--time", 20)[0]
     assert short.returncode == 78 and "200.5 s" in short.stderr
     (run / "events.jsonl").write_text(json.dumps({"event": "checkpoint", "time": 1,

@@ -17,12 +17,12 @@ DECIDES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "GLIBC_TUNABL
 
 
 def environment(**variables):
-    """As a person's, who has set nothing of OpenMP or the C library."""
+    """The environment of a person who has set no variable of OpenMP or the C library."""
     return {**{k: v for k, v in os.environ.items() if k not in DECIDES}, **variables}
 
 
 def policies(binary, **variables):
-    """What the OpenMP library says that it waits by, once for each time it was loaded."""
+    """The number of spins that the OpenMP library reports, once for each time it was loaded."""
     shown = subprocess.run([binary("longhaul-torch"), "--version"], text=True, capture_output=True,
                            env=environment(OMP_DISPLAY_ENV="verbose", **variables), check=True)
     assert "LibTorch" in shown.stdout
@@ -30,7 +30,7 @@ def policies(binary, **variables):
 
 
 def test_threads_that_wait_give_up_the_core_soon(binary):
-    # Loaded once: the first program ends before its libraries are initialised.
+    # The library is loaded once: the program that starts itself again has loaded no library before.
     assert policies(binary) == ["3000"]
 
 
@@ -46,7 +46,7 @@ def test_who_sets_how_they_wait_has_decided(binary, variable, value, spins):
 
 @contextlib.contextmanager
 def waiting_program(binary, tmp_path, program="longhaul", **variables):
-    """Its arguments and its folder in /proc while it waits for the other end of a pipe."""
+    """A program that waits for the other end of a pipe: its arguments and its folder in /proc."""
     pipe = tmp_path / "run.toml"
     os.mkfifo(pipe)
     words = [binary(program), "train", str(pipe)]

@@ -45,12 +45,12 @@ def test_a_chinese_text_becomes_a_model(binary, run, tmp_path):
         if " in 1 step," not in text:
             break
     made = place / "try-three poems"
-    # The curve, drawn over and over while it trains and once at the end.
+    # The curve is drawn over and over during the training, and once at the end.
     assert re.search(r"\r\x1b\[K  [▁▂▃▄▅▆▇█]+  loss \d", text)
     curve, first, last = re.search(r"([▁▂▃▄▅▆▇█]+)  loss ([\d.]+) to ([\d.]+) in \d+ steps",
                                    text).groups()
     assert len(curve) > 1 and float(last) < float(first)
-    # What it tells to type again, it typed.
+    # The commands that it tells a person to type again are those that it ran.
     typed = re.findall(r"^\$ (longhaul .*?)\r?$", text, re.M)
     again = re.findall(r"^  (longhaul .*?)\r?$", text.split("the commands again")[1], re.M)
     assert [command.split()[1] for command in again] == \
@@ -107,8 +107,8 @@ def test_a_terminal_that_closes_leaves_nothing(binary, tmp_path):
 
 @pytest.mark.parametrize("number,trains", [(signal.SIGINT, True), (signal.SIGHUP, False)])
 def test_a_signal_ends_it_in_order_and_what_it_made_goes(binary, tmp_path, number, trains):
-    """Ctrl-C during the training, and a terminal that closes during the measurement; the text is
-    a directory of nothing but code."""
+    """One signal is Ctrl-C during the training, the other a terminal that closes during the
+    measurement of the speed. The text is a directory of nothing but code."""
     (tmp_path / "src").mkdir()
     for part in range(3):
         (tmp_path / f"src/part{part}.py").write_text(f"def part{part}(): return 1\n" * 400)

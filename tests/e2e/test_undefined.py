@@ -1,5 +1,5 @@
-"""What has no value leaves no program as a number: a mean loss over nothing, a step whose batch
-has no target."""
+"""No program prints a number for what has no value, such as a mean loss over nothing, or the loss
+of a batch without targets."""
 
 import json
 import pathlib
@@ -48,7 +48,7 @@ def test_a_training_without_targets_names_step_and_term(run, ignored):
 
 
 def test_a_batch_without_targets_is_skipped_where_bad_steps_are(run, root):
-    # Batches of 16 rows in their order: the second has none.
+    # A batch takes 16 rows in their order, so the second batch has no target.
     rows_of(root / "some", range(16, 32))
     run("longhaul", "train", "run.toml", "--set", 'data.train=[{path="some"}]', "--set",
         "data.shuffle=false", "--set", "run.steps=3", "--set", "run.dir=runs/mine", "--set",

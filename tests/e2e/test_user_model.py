@@ -20,7 +20,8 @@ PROMPT = "The statement"
 
 @pytest.fixture(scope="module")
 def place(run, tmp_path_factory):
-    """The commands of a first training, typed one after another; the directory they ran in."""
+    """Types the commands of a first training one after another; returns the directory they ran
+    in."""
     root = tmp_path_factory.mktemp("mine")
     make_model(root / "models" / "small")
     write_corpus(root / "corpus")
@@ -82,7 +83,8 @@ def test_the_store_holds_the_tokenizers_ids_and_a_disjoint_holdout(place):
                    for name in ("mine", "mine-val"))
     assert train["documents"] + held["documents"] == 240
     assert 20 <= held["documents"] <= 80
-    # Whole documents of the corpus, encoded as Hugging Face does, with EOS after each.
+    # The store has whole documents of the corpus, encoded as Hugging Face does, with EOS after
+    # each.
     tokenizer = Tokenizer.from_file(str(root / "models/small/tokenizer.json"))
     texts = [path.read_text() for path in sorted((root / "corpus").glob("*.txt"))]
     wanted = {tuple(tokenizer.encode(text).ids + [1]) for text in texts}

@@ -26,7 +26,8 @@ import pytest
 import made_up_run
 
 LONGHAUL = os.path.join(os.environ["LONGHAUL_BIN_DIR"], "longhaul")
-# A terminal's and a browser's: title, colour, mark-up, an entity, text that turns direction.
+# Text that a terminal or a browser would obey: a title, a colour, mark-up, an entity, and a turn of
+# the direction of text.
 HOSTILE = "\x1b]0;owned\x07\x1b[31m<script>alert(1)</script>\"'&amp;\u202e"
 
 
@@ -51,7 +52,7 @@ def run(tmp_path_factory):
 # report
 
 def parse_page(path):
-    """Strictly: any error of the HTML's form raises."""
+    """Parses the page strictly: any error in the HTML raises."""
     text = path.read_text()
     html5lib.HTMLParser(strict=True).parse(text)
     return text
@@ -70,7 +71,7 @@ def test_the_page_is_valid_and_alone(run, tmp_path):
     text, script = take_script(parse_page(tmp_path / "r.html"))
     assert not re.search(r"\b(eval|Function|fetch|XMLHttpRequest|import|innerHTML)\b|https?:|</",
                          script)
-    # What else loads or runs anything: none of it is there.
+    # No other element of the page loads or runs anything.
     assert not re.search(r"<(script|link|img|iframe|object|embed|base|form)\b", text)
     assert not re.search(r"\bon\w+\s*=|javascript:|url\(|@import|https?://", text)
     drawings = re.findall(r"<svg.*?</svg>", text, re.S)
@@ -191,7 +192,8 @@ def test_a_run_is_held_against_another_and_against_golden_losses(run, tmp_path):
     assert "MISSES" in missed.stdout and "step 250" in missed.stdout
     nothing = longhaul("report", run, "--against", golden, "--from-step", 450, code=78)
     assert "the run has steps 1 to 300" in nothing.stderr
-    # The default is the gate of the source systems, from step 450 on; these end before.
+    # The default compares from step 450 on, as the gate of the source systems does; these runs end
+    # before.
     short = longhaul("report", run, "--against", golden, "--rtol", 0.01).stdout
     assert "no common step from step 450 on (the run has steps 1 to 300" in short
     assert "99.67% of 300 points from step 0 on" in short
@@ -233,7 +235,8 @@ def init(**options):
 
 
 def test_the_pages_lines_hand_every_record_that_counts_to_wandb(run, tmp_path):
-    """Also where a start went back, and where it ended before the step that was reached then."""
+    """The records are those that count also where a start went back to an earlier step, or ended
+    before the step that the run had reached."""
     run = shutil.copytree(run, tmp_path / "again")
     with open(run / "metrics.jsonl", "a") as metrics:
         for step in (290, 291):
@@ -357,7 +360,7 @@ def test_a_terminal_is_drawn_in_place_and_left_as_it_was(tmp_path, terminal):
     with open(directory / "metrics.jsonl", "a") as metrics:
         metrics.write(json.dumps(made_up_run.step_record(61, 2, time.time())) + "\n")
     screen.until("step 61 of 60")
-    # Drawn over, never cleared first: the whole screen is erased nowhere.
+    # A new screen is drawn over the old one; the whole screen is never cleared.
     assert b"\x1b[2J" not in screen.raw
     assert b"\x1b[32m" in screen.raw
     os.write(screen.master, b"q")
@@ -407,7 +410,7 @@ def test_a_window_that_becomes_narrow_is_obeyed_and_ctrl_c_ends(tmp_path, termin
     assert frames
     lines = re.sub(r"\x1b\[[?0-9]*[A-Za-z]|\r", "", frames[-1]).split("\n")
     assert len(lines) <= 34 and max(map(len, lines)) <= 50
-    # What stood at the right end of wide lines is below now, not cut off.
+    # In a narrow window the right ends of wide lines go to further lines; they are not cut off.
     shown = "\n".join(lines)
     for part in (r"attempt 2, 1 restart", r"\blr \d\.\d{3}e-\d\d$", r"mfu [\d.]+%", r" a step$",
                  r"^rank .*slowest first$", r"^ +5 +n1 .*x1\.60 \S{10}$"):

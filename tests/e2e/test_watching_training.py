@@ -1,4 +1,4 @@
-"""A real training, killed and continued: what watch and report say of it."""
+"""What watch and report say of a real training that was killed and continued."""
 
 import json
 import os
@@ -59,7 +59,8 @@ def test_the_ledger_of_a_run_that_was_killed_and_continued(tmp_path):
     assert resumed % 100 == 0 and resumed > 0
     assert after["state"] == "done" and after["step"] == stop and after["restarts"] == 1
     assert ledger["steps"] == stop and ledger["steps_redone"] == killed["step"] - resumed
-    # It adds up to what this test's own clock says, start of the process to its end.
+    # The ledger adds up to the time that this test has measured, from the start of the process to
+    # its end.
     assert abs(sum(seconds.values()) - ledger["seconds"]) < 1e-6
     assert abs(ledger["seconds"] - (ended - begun)) < 0.5
     assert 1.0 <= seconds["restart"] <= 1.0 + (ended - pause) and seconds["idle"] == 0
@@ -69,7 +70,7 @@ def test_the_ledger_of_a_run_that_was_killed_and_continued(tmp_path):
 
 
 def left_by(run_dir):
-    """What a run's files say to others, without what grows with each start."""
+    """What other programs read in a run's files, without what grows with each start."""
     files = {str(path.relative_to(run_dir)): path.read_bytes()
              for path in sorted(run_dir.rglob("*")) if path.is_file()
              and path.name not in ("log.txt", "events.jsonl", "run.json", "run.lock")
@@ -84,13 +85,13 @@ def left_by(run_dir):
 
 
 def damage(path):
-    """Turns the bits of a byte in the middle: twice is as before."""
+    """Inverts a byte in the middle of a file. A second call restores the file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
 
 
-# Most are found late: some by one rank alone, some while the state is read.
+# Most of these starts are refused late: by one rank alone, or while the state is read.
 REFUSED = {
     "seed": (["run.seed=99"], "run.seed"),
     "model": (["model.override.num_hidden_layers=3"], "num_hidden_layers"),
@@ -114,7 +115,7 @@ BY_LAUNCH = {"launched model": "model", "launched nothing to do": "nothing to do
     ["model", "nothing to do", "launched nothing to do", "launched model"],
     *later([case for case in REFUSED if case not in ("model", "nothing to do")])])
 def test_starts_that_are_refused_leave_a_run_as_it_was(tmp_path, refusals, launched):
-    """Whatever makes the run and the starts, and however they are refused."""
+    """A run stays as it was, whoever makes the run and the starts, and however they are refused."""
     config = str(write_config(tmp_path))
     (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
     run_dir = tmp_path / "run"
@@ -154,7 +155,7 @@ def test_starts_that_are_refused_leave_a_run_as_it_was(tmp_path, refusals, launc
     assert kinds.count("refused_start") == len(set(refusals) - FOUND_EARLY)
     assert not {"settings_changed", "start", "end", "failure"} & set(kinds)
     assert by_train != refusals or set(kinds) == {"refused_start"}
-    # The run goes on as if nothing had been.
+    # The run goes on as if there had been no refused starts.
     assert start([*train, "--set", "run.stop_after=5"]).returncode == 0
     after, notes = left_by(run_dir)
     assert not notes and after["report"]["restarts"] == 1 and after["report"]["attempt"] == 2
@@ -163,7 +164,7 @@ def test_starts_that_are_refused_leave_a_run_as_it_was(tmp_path, refusals, launc
 
 
 def test_watch_shows_memory_and_use_of_a_node_and_its_devices(tmp_path):
-    """Of NVIDIA's library by the fake one, put where the loader looks first."""
+    """A fake of NVIDIA's library tells of the devices. It lies where the loader looks first."""
     (tmp_path / "libnvidia-ml.so.1").symlink_to(
         pathlib.Path(LONGHAUL).parents[1] / "longhaul" / "cluster" / "libfake_nvml.so")
     config = write_config(tmp_path)
@@ -175,7 +176,7 @@ def test_watch_shows_memory_and_use_of_a_node_and_its_devices(tmp_path):
     try:
         node = {}
         begun = time.time()
-        # Processor time needs two looks, a second apart.
+        # The share of busy processors needs two measurements, a second apart.
         while not node.get("devices") or node["cpu_busy"] < 0 or not node["ranks"]:
             assert time.time() - begun < 60 and supervised.poll() is None, node
             time.sleep(0.1)

@@ -1,5 +1,5 @@
-"""A wheel of the build, installed into an empty environment: the command, what it finds there,
-and what it says where that does not fit."""
+"""A wheel of the build in an empty environment: the command runs, finds its files, and says what
+does not fit."""
 
 import importlib.metadata
 import os
@@ -33,7 +33,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def environment(tmp_path, wheel):
-    """An environment with the wheel, torch and pyarrow; of the last two as links."""
+    """An environment with the wheel, and with links to torch and pyarrow."""
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)
     subprocess.run([sys.executable, "-m", "pip", "--python", tmp_path / "env", "install",
                     "--quiet", "--no-index", "--no-deps", wheel], check=True, timeout=200)
@@ -46,7 +46,7 @@ def environment(tmp_path, wheel):
 
 
 def longhaul(environment, *arguments, **options):
-    """The command with an empty environment of variables."""
+    """Runs the command of the wheel with no environment variables."""
     return subprocess.run([environment / "bin/longhaul", *map(str, arguments)], env={},
                           capture_output=True, text=True, timeout=200, **options)
 
@@ -214,7 +214,7 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
     texts = [n for n in names if n.startswith(f"{info}/licenses/")]
     assert sorted(re.findall("^License-File: (.*)$", metadata, re.M)) == sorted(
         n.removeprefix(f"{info}/licenses/") for n in texts)
-    # A text that lies on Debian machines alone comes along.
+    # The wheel has a copy of each licence text that only Debian machines have.
     with zipfile.ZipFile(wheel) as archive:
         pointed = {name for n in texts for name in
                    re.findall(rb"/usr/share/common-licenses/([\w+-]+(?:\.\w+)*)", archive.read(n))}
@@ -225,7 +225,7 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
 
 
 def test_a_library_without_a_licence_ends_the_collection(tmp_path):
-    """What the search cannot find is named, not passed over."""
+    """A library whose licence the search cannot find is reported, not skipped."""
     alien = tmp_path / "libalien.so.1"
     alien.write_bytes(b"")
     result = subprocess.run([SOURCE / "tools" / "licences.py", tmp_path / "out", alien],

@@ -72,8 +72,9 @@ class Whole:
 
 
 def break_and_go_on(run, binary, directory, whole, rules):
-    """Runs under these rules, and then the same command on a good disk. The second run must end as
-    the undisturbed run did, and must not start before the last checkpoint that was reported."""
+    """Runs under these rules, and then runs the same command on a good disk. The second run must
+    end as the undisturbed run did, and must not start before the last checkpoint that was reported
+    as committed."""
     config = write_config(directory, "run")
     run_dir = directory / "run"
     broken = run(*arguments(config, *whole.sets), ranks=whole.ranks, check=False,

@@ -23,8 +23,8 @@ using checkpoint::SaveReport;
 
 void touch(const fs::path& path) { File::create(path).close(); }
 
-// Changes the lock so that its holder seems to be on another host that was not heard of
-// for long. Returns false where there is no lock.
+// Changes the lock so that its holder seems to be on another host, which has given no
+// sign of life for long. Returns false where there is no lock.
 bool make_holder_look_lost(const fs::path& run_dir) {
   const fs::path path = run_dir / "run.lock";
   if (!fs::exists(path)) return false;
@@ -41,7 +41,8 @@ bool make_holder_look_lost(const fs::path& run_dir) {
 bool wait_until_reached(const fs::path& gate, const FaultyTool& tool) {
   while (!fs::exists(gate.string() + ".reached")) {
     siginfo_t info{};
-    // The tool may end without getting that far; it is reaped elsewhere.
+    // The tool may end before it comes to the pause. Its exit status is left for
+    // FaultyTool.
     if (::waitid(P_PID, static_cast<id_t>(tool.pid()), &info,
                  WEXITED | WNOHANG | WNOWAIT) == 0 &&
         info.si_pid != 0) {

@@ -109,7 +109,7 @@ void PowerCut::add_operation(size_t index, std::map<uint64_t, size_t>& numbers) 
     if (operation.kind == "rename") names.push_back(name_of(operation.path, kNone));
     add_name(index, std::move(names));
   } else if (operation.kind == "sync") {
-    // The number of a directory is known as well, except that of the root.
+    // A sync may also be of a directory. Its number is known, except that of the root.
     const auto found = numbers.find(operation.number);
     synced_[index] = operation.path == root_  ? 0
                      : found != numbers.end() ? found->second

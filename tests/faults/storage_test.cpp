@@ -87,7 +87,7 @@ void fail_calls(const std::string& op, bool forever, size_t first, size_t stride
     SCOPED_TRACE(faulty.rules);
     const Ended ended = run_faulty(faulty);
     expect_explained(ended, error);
-    // The next save is tried.
+    // A call that fails once ends one save, and the run goes on with the next one.
     if (!forever) {
       EXPECT_EQ(ended.code, 0) << ended.errors;
     }
@@ -132,7 +132,7 @@ TEST(StorageFaults, ShortWritesAreResumed) {
 TEST(StorageFaults, AShortWriteOnAFullDiskIsAFailedSave) {
   const FaultDir dir;
   Faulty faulty = three_saves(dir);
-  // Half of the second save's data is written, then there is no space.
+  // Half of the data of the second save is written, and then the disk is full.
   faulty.rules =
       "nosync;short:op=write:path=step_00000002/a1_rank_00001.safetensors:n=1;"
       "fail:op=write:path=step_00000002/a1_rank_00001.safetensors:error=ENOSPC";

@@ -1,4 +1,5 @@
-"""A wall clock that jumps by hours, ahead and back, under a run: no second is counted from it."""
+"""A run whose wall clock jumps by hours, ahead and back: no duration of the run is measured by that
+clock."""
 
 import json
 import os
@@ -89,7 +90,7 @@ def test_a_jump_under_a_supervised_run_is_said_and_costs_no_second(tmp_path, jum
     seconds = time.monotonic() - begun
     assert f"has jumped {'ahead' if jump > 0 else 'back'} by 14400.0 s" in said
     jumps = run.events("clock_jump")
-    # The supervisor, the rank, and its successor at its beginning each report the jump.
+    # The supervisor reports the jump, and so do the rank and its successor when it begins.
     assert len(jumps) == 3 and all(abs(one["seconds"] - jump) < 1 for one in jumps)
     assert not run.events("hang") and len(run.events("fault")) == 1
     [restart] = run.events("restart")

@@ -38,7 +38,7 @@ def test_a_run_killed_at_any_change_goes_on_bitwise(run, binary, tmp_path, case,
         broken, _ = break_and_go_on(run, binary, directory, whole,
                                     f"nosync;kill:when={when}:n={n}")
         killed += broken.returncode != 0
-    # The calls depend a little on the timing of threads.
+    # The number of calls depends a little on the timing of threads.
     assert killed >= 0.8 * whole.changes / stride
 
 

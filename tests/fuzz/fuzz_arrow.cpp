@@ -1,6 +1,6 @@
 #include "tests/fuzz/input_bytes.h"
 
-// Any bytes as an Arrow stream or file, of text and of ids.
+// Reads any bytes as an Arrow stream or file, of text and of ids.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul::data;
   InputBytes bytes(data, size);

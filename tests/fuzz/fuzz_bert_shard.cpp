@@ -30,7 +30,7 @@ class MemoryFile {
   bool whole_;
 };
 
-// The bytes as a chunk behind every set of filters.
+// Takes the bytes for a chunk of a file and undoes every set of filters on it.
 void unfilter(const uint8_t* bytes, size_t size) {
   using enum data::ChunkFilter;
   for (const auto& filters : {std::vector{Deflate}, std::vector{Shuffle, Deflate},

@@ -32,7 +32,7 @@ std::string take_output(ControlSession& from) {
   return bytes;
 }
 
-/// In pieces, whose lengths the bytes themselves give.
+/// Feeds the bytes in pieces, whose lengths the bytes themselves give.
 void feed(ControlSession& session, Bytes bytes) {
   while (!bytes.empty()) {
     const size_t part = std::min(bytes.size(), 1 + (size_t(bytes[0]) & 63));

@@ -1,6 +1,6 @@
 #include "tests/fuzz/input_bytes.h"
 
-// Any bytes as a CSV file; the first byte chooses the separator.
+// Reads any bytes as a CSV file; the first byte chooses the separator.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul::data;
   if (size == 0) return 0;

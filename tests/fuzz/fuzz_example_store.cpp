@@ -57,7 +57,8 @@ void read_all(const fs::path& path, bool verify) {
 
 }  // namespace
 
-// Any bytes as the rows of packed examples whose record fits them, and as the record.
+// Takes any bytes for the rows of packed examples whose record fits them, and for the
+// record itself.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   static const Directory directory;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
@@ -77,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
         try {
           read_all(directory.path(), verify);
         } catch (const InputError&) {
-          // Every other input is refused by name.
+          // Any other input has to be refused with this error.
         }
       }
     }

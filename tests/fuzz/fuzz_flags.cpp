@@ -1,5 +1,5 @@
-// Another system's command line or launch script, and a YAML file of one, as a person
-// gives them to `longhaul import --flags`.
+// Takes any bytes for another system's command line or launch script, and for a YAML file
+// of one, as a person gives them to `longhaul import --flags`.
 #include "longhaul/base/error.h"
 #include "longhaul/translate/shell_words.h"
 #include "longhaul/translate/translate.h"

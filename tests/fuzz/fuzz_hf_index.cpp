@@ -6,8 +6,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/format/hf_weights.h"
 
-// Any bytes as model.safetensors.index.json: a clear InputError, or names of files that
-// lie in the directory.
+// Takes any bytes for a model.safetensors.index.json. The result is a clear InputError,
+// or names of files that lie in the directory.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(data), size);

@@ -13,7 +13,8 @@ namespace {
 
 using namespace longhaul;
 
-// Names may not leave their directory; what was read is written again the same.
+// Checks that names do not leave their directory, and that what was read is written again
+// the same.
 void as_manifest(std::string_view text) {
   const auto manifest = checkpoint::Manifest::from_json(parse_json(text, "fuzz"), "fuzz");
   for (const auto& file : manifest.files()) join_inside("/step", file.name, "fuzz");
@@ -21,7 +22,7 @@ void as_manifest(std::string_view text) {
   if (checkpoint::Manifest::from_json(again, "fuzz").to_json() != again) std::abort();
 }
 
-// Every box lies in its tensor and in the file.
+// Checks that every box lies in its tensor and in the file.
 void as_sidecar(std::string_view text, uint64_t data_size) {
   const auto sidecar = checkpoint::Sidecar::parse(text, data_size, "fuzz");
   for (const auto& box : sidecar.boxes) {
@@ -34,8 +35,8 @@ void as_sidecar(std::string_view text, uint64_t data_size) {
 
 }  // namespace
 
-// Any bytes as a checkpoint's manifest and as a rank's sidecar: a clear InputError, or
-// one that holds what it promises.
+// Takes any bytes for a checkpoint's manifest and for a rank's sidecar. The result is a
+// clear InputError, or an object that keeps its promises.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {

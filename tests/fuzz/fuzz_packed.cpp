@@ -1,7 +1,7 @@
 #include "tests/fuzz/input_bytes.h"
 
-// Any bytes as gzip and as zstd around JSON lines; and as plain JSON lines cut into two
-// ranges at any byte, which must give the records of the whole.
+// Reads any bytes as gzip and as zstd around JSON lines. Also cuts the bytes, as plain
+// JSON lines, into two ranges at any byte, which must give the records of the whole.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul::data;
   InputOptions options;

@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(longhaul::imports::parse_pickle(bytes, "fuzz"), size, false);
   } catch (const longhaul::InputError&) {
   }
-  // The answer of a child is not believed either.
+  // An answer of the child process may be damaged as well, so any bytes are tried as one.
   try {
     size_t position = 0;
     PickleTree::deserialise({reinterpret_cast<const char*>(data), size}, position);

@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file: either a clear InputError, or a header whose tensors
-// lie in the file without overlap.
+// Takes any bytes for a safetensors file. The result is a clear InputError, or a header
+// whose tensors lie in the file without overlap.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -47,7 +47,7 @@ void read_all(const fs::path& path, int64_t length) {
 
 }  // namespace
 
-// Any bytes as the Arrow file of a data set that is trained from in place.
+// Takes any bytes for the Arrow file of a data set that is trained from in place.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Directory directory;
   directory.write("data.arrow", {reinterpret_cast<const char*>(data), size});
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
       read_all(directory.path(), length);
     } catch (const InputError&) {
-      // Every other input is refused by name.
+      // Any other input has to be refused with this error.
     }
   }
   return 0;

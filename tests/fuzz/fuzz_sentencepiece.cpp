@@ -6,8 +6,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/tokenizer/file/sentencepiece_tokenizer.h"
 
-// Any bytes as a SentencePiece model: a clear InputError, or a tokenizer that can be
-// used.
+// Takes any bytes for a SentencePiece model. The result is a clear InputError, or a
+// tokenizer that can be used.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);

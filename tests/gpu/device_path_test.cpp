@@ -95,8 +95,8 @@ StepResult one_step(const ModelConfig& config, at::Device device) {
   return result;
 }
 
-/// Returns the waits of a pass on a device that has no kernel for all experts at once:
-/// each product and each gradient of experts reads their offsets.
+/// Returns the waits that a pass needs on a device without a kernel for all experts at
+/// once. There each product and each gradient of experts reads the experts' offsets.
 std::vector<std::string> waits_for_offsets(const ModelConfig& config) {
   constexpr int kReadsOfLayer = 6;
   std::vector<std::string> reads;

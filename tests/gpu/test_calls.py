@@ -1,4 +1,4 @@
-"""The calls for a machine with a GPU (tools/gpu), tried on this machine's CPU."""
+"""The commands that tools/gpu runs on a machine with a GPU, tried on this machine's CPU."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Label gpu: twenty steps on a GPU follow the CPU's."""
+"""Twenty steps on a GPU follow those on the CPU. The test has the label gpu."""
 
 import pathlib
 import sys

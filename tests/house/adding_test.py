@@ -1,4 +1,5 @@
-"""docs/adding.md lists the files of an op: no other source knows a kernel of one, and no file of the list is idle."""
+"""docs/adding.md lists the files of an op: no other source names a kernel of an op, and each
+pattern of the list is needed."""
 
 import pathlib
 import re
@@ -7,7 +8,8 @@ import unittest
 import house
 
 ARGUMENTS = "longhaul/ops/kernels/arguments.h"
-# Where the name of an operator, as of rms_norm_forward, is no call of an operation of that name.
+# In these places the name of an operator, such as rms_norm_forward, is no call of the operation of
+# that name.
 MACHINERY = re.compile(r"longhaul/(ops/fused|ops/kernels|cuda)/|(longhaul/ops|tests/cuda_host)/CMakeLists\.txt$")
 PLACES = {"NAME": r"(?:(?!fused/|kernels/)[a-z]+/)?[a-z_]+(?<!_test)", "KIND": r"[a-z_]+"}
 MOST_SOURCES, MOST_FILES = 4, 6
@@ -28,7 +30,7 @@ def listed(page):
 
 
 def kernels_of(source):
-    """name of a kernel -> name of its operator, of those in the lists."""
+    """For the kernels in the lists: name of the kernel -> name of its operator."""
     operators = dict(re.findall(r"LH_OPERATOR\((\w+),\s*(\w+)", source))
     lists = re.findall(r"^using \w+ =\s*KernelList<([^>]*)>", source, re.M)
     return {name: operators[name] for one in lists for name in re.findall(r"\w+", one)}
@@ -44,11 +46,11 @@ def names_kernel(name, source, kernel, operator):
 
 
 def problems_of(page, sources):
-    """What is wrong with the list of the page for these sources by name."""
+    """What is wrong with the list of files on the page, for sources given by name."""
     patterns = listed(page)
     problems, used, operations = [], set(), {}
     for kernel, operator in kernels_of(sources[ARGUMENTS]).items():
-        if kernel == "GroupedGradient":  # the CPU's is one of several products (ops/fused/grouped.h)
+        if kernel == "GroupedGradient":  # the CPU's is one of several products (ops/fused/fused.cpp)
             continue
         found = {n for n, s in sources.items() if names_kernel(n, s, kernel, operator)}
         owners = [n for n in found if n.endswith(".cpp")]

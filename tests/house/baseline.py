@@ -23,7 +23,8 @@ class Rule:
         self.file = f"tests/house/{what}_baseline.txt"
 
     def compare(self, problems, baseline):
-        """What to print: problems of files that have too many, and counts that are too high."""
+        """The lines to print: problems of files that have too many, and counts of the baseline that
+        are too high."""
         found = []
         for name in sorted(problems.keys() | baseline.keys()):
             count, allowed = len(problems.get(name, [])), baseline.get(name, 0)
@@ -36,7 +37,8 @@ class Rule:
         return found
 
     def lowered(self, problems, baseline):
-        """The next baseline; None as the old one begins it anew."""
+        """The counts for the next baseline. Without an old one (None) all problems are counted
+        anew."""
         counts = {name: len(found) if baseline is None else min(len(found), baseline.get(name, 0))
                   for name, found in problems.items()}
         return "".join(f"{count} {name}\n" for name, count in sorted(counts.items()) if count)

@@ -5,7 +5,7 @@ import re
 
 import house
 
-# What is called, which files may call it, and what other files do instead.
+# For each rule: a pattern of the call, the files that may make it, and what other files do instead.
 RULES = (
     (re.compile(r"(?:\.|->)dump\("), re.compile(r"^longhaul/base/json"),
      "json_text() writes JSON: dump() throws where a string is no UTF-8"),

@@ -88,7 +88,8 @@ def starts_as_fragment(sentence):
 
 
 def has_verb(sentence):
-    """False only for what cannot be a sentence: without an auxiliary, a verb in s, an order."""
+    """Returns False only for words that cannot be a sentence: they have no auxiliary, no verb in s
+    and no imperative."""
     if FINITE.search(sentence) or MODAL.match(sentence):
         return True
     if re.match(r"(All|Both|They|Those|These|Callers|Errors(?! as))\b", sentence):  # verbs of the plural
@@ -98,7 +99,7 @@ def has_verb(sentence):
 
 
 def says_what_it_does(sentence):
-    """Whether a sentence begins as that above a function does."""
+    """Whether a sentence begins as one above a function should."""
     if MODAL.match(sentence):
         return True
     if CONDITIONS.match(sentence):
@@ -109,15 +110,15 @@ def says_what_it_does(sentence):
         if verb.endswith("ss") or verb in NO_VERBS:
             return False
         return not (verb in MAY_BE_NOUNS and follows in NOUN_FOLLOWS)
-    # A parameter, or the object itself, as the subject of a whole sentence.
+    # The subject of a whole sentence may be a parameter or the object itself.
     return bool(re.match(r"^(`[^`]+`|It|The (caller|result|returned|object|function)\b)", sentence)
                 and not re.match(r"^`[^`]+`:", sentence)
                 and (FINITE.search(sentence) or re.match(r"^\S+ [a-z]+s\b", sentence)))
 
 
 def sentences_of(lines):
-    """(sentence, False in an item of a list) of a comment. A formula, which is indented, is left
-    out."""
+    """The sentences of a comment as (sentence, whether it is outside of a list's items). A formula,
+    which is indented, is left out."""
     blocks, begun, whole = [], "", True
     for line in lines:
         item = re.match(r"^\s*(?:[-*]|\d+[.)]) +(.*)", line)

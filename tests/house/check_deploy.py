@@ -27,7 +27,7 @@ import deploy_examples  # noqa: E402
 import house  # noqa: E402
 
 KUBERNETES = "1.37.0"
-# name -> type, or the allowed values, or the names below it.
+# For each name: a type, the allowed values, or a table of the names below it.
 MPIJOB_SPEC = {
     "slotsPerWorker": int, "sshAuthMountPath": str, "waitForWorkers": bool,
     "mpiImplementation": ("OpenMPI", "Intel", "MPICH"),
@@ -87,7 +87,7 @@ def problems_of_hyperpod(text):
     shape = model.operation_model("CreateCluster").input_shape
     report = botocore.validate.ParamValidator().validate(json.loads(text), shape)
     problems = [report.generate_report()] if report.has_errors() else []
-    # botocore checks types and names, not the values of enumerations.
+    # botocore checks types and names only. This function checks the values of enumerations.
     def walk(value, expected, where):
         if expected.type_name == "structure":
             for name in value:

@@ -76,7 +76,7 @@ def problems_of(elf, ours=True, guarded=False):
 
 
 def read(path):
-    """The program or library of a file; None of any other file."""
+    """The program or library in a file; None for a file that is neither."""
     with open(path, "rb") as file:
         if file.read(4) != b"\x7fELF":
             return None
@@ -86,7 +86,8 @@ def read(path):
 
 
 def files_of(folder):
-    """The files to look at. What an earlier build has left beside them is not among them."""
+    """The files to check in a folder. Files that only an earlier build has left there are not among
+    them."""
     if (folder / "build.ninja").exists():
         rules = (folder / "build.ninja").read_text()
         names = re.findall(r"^build (\S+)[^:\n]*: CXX_(?:EXECUTABLE|SHARED_LIBRARY|MODULE_LIBRARY)_",

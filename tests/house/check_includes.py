@@ -58,10 +58,10 @@ COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|
                       r"|longhaul/ops/(?!kernels/)|longhaul/train/(?!log/metrics\.h))")
 MAIN = re.compile(r"^int main\(", re.M)
 WARM_UP = "warm_up_vector_math();"
-# What these folders declare for everybody lies in `longhaul` itself; ops and optim have the kernels'
-# namespaces too, and cuda has those of the kernels that it implements.
+# The names that these folders declare for everybody lie in the namespace `longhaul`. ops and optim
+# also use the kernels' namespaces, and cuda those of the kernels that it implements.
 COMMON_NAMES = {"base", "config", "families", "ops", "optim", "cuda"}
-# Whoever only runs a model reaches nothing of what trains one.
+# A program that only runs a model must not include, on any way, what trains one.
 NEVER_REACHES = {("apps/verbs/verb_eval.cpp", "apps/verbs/verb_generate.cpp"): ("train", "optim")}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 

@@ -17,7 +17,8 @@ RULE = baseline.Rule("messages")
 LONGEST = 35
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"([^()\s\\]*)\(.*?\)\1"|"(?P<text>(?:\\.|[^"\\\n])*)"|'
                    r"(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'", re.S)
-# Between two strings of one text: nothing, a plus, or a value that is added; a value is one word.
+# Two strings of one text have nothing, a plus, or a value between them that is added. A value
+# counts as one word.
 JOINED = re.compile(r'\s*(?:\+\s*(?P<value>[^;,"{}?]*?)\s*(?:\+\s*)?)?')
 ESCAPES = {"n": "\n", "t": " ", '"': '"', "\\": "\\"}
 OF_A_SENTENCE = re.compile(r"\b([Tt]he|is|are|of|to|and|or|with|not|it)\b")

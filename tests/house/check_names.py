@@ -10,7 +10,7 @@ OWNER = "longhaul/run/"
 NAME = re.compile(r'inline constexpr const char\* k\w+ = "([^"]+)"')
 KIND = re.compile(r'const char\* k(?:Kind|\w+Event) = "([^"]+)"')
 FIGURE = re.compile(r'(?:k\w+Key = |^ +\{)"(\w+)"', re.M)
-# Where a string is an event's kind, and where it may be.
+# Patterns of code before a string that is an event's kind.
 TOLD = re.compile(r"\bevents?\(\s*$")
 COMPARED = re.compile(r"\bkind\s*[!=]=\s*$")
 STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
@@ -27,7 +27,7 @@ def event_kinds():
 
 
 def figures():
-    """Those that mean nothing else, as "lr" may."""
+    """The names of figures that mean nothing else. (A name like "lr" may.)"""
     owners = house.text(OWNER + "step_record.h") + house.text(OWNER + "step_record.cpp")
     return {key for key in FIGURE.findall(owners) if "_" in key}
 

@@ -1,4 +1,4 @@
-"""No unfinished business in the tree, no path of one person's machine."""
+"""The tree has no marks of unfinished work and no path of one person's machine."""
 
 import re
 
@@ -9,7 +9,7 @@ WORDS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
 PATHS = re.compile(r"(?<![\w.])/(?:ho" r"me|Us" r"ers|wo" r"rk|ro" r"ot)/[\w.-]+")
 TEXT = house.CODE + (".py", ".sh", ".cmake", ".md", ".toml", ".txt", ".in", ".json", "run",
                      "Makefile")
-# Fixtures hold what others wrote.
+# Fixtures hold files that others wrote.
 SKIP = re.compile(r"(^|/)(fixtures|corpus)/")
 
 

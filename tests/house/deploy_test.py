@@ -247,7 +247,7 @@ class Images(Sandbox):
 
 
 class Launcher(Sandbox):
-    """launcher.sh out of the filled ConfigMap."""
+    """Tests of launcher.sh, as it stands in the filled ConfigMap."""
 
     def setUp(self):
         super().setUp()

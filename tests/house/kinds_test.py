@@ -42,7 +42,7 @@ def flags_of(source):
 
 
 def said_of(source, copy):
-    """What the compiler says of a source that finds headers in `copy` first."""
+    """The compiler's messages about a source that finds headers in `copy` first."""
     words, directory = flags_of(source)
     done = subprocess.run([words[0], f"-I{copy}", *words[1:], "-fsyntax-only", house.ROOT / source],
                           cwd=directory, capture_output=True, text=True, env={"LC_ALL": "C"})

@@ -32,7 +32,7 @@ class Calls(unittest.TestCase):
 
 class Elf(unittest.TestCase):
     def problems(self, ours=True, guarded=False, **other):
-        """Of a file that is as it should be but for `other`."""
+        """The problems of a file that is as it should be, except for `other`."""
         good = {"run_paths": [["/opt/lib", "$ORIGIN/../lib"]], "needed": ["libz.so.1", "/lib/x.so"],
                 "segments": {check_elf.PT_GNU_STACK: 6, check_elf.PT_GNU_RELRO: 4},
                 "tags": {check_elf.DT_FLAGS: 8}, "guards_stacks": True}

@@ -32,7 +32,7 @@ def servers(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def store(servers):
-    """The server that is quicker and checks signatures."""
+    """The server that is quicker than the other one and checks signatures."""
     return servers("rclone")
 
 
@@ -44,7 +44,8 @@ def proxy(store):
 
 @pytest.fixture
 def env(tmp_path, store):
-    """Environment that finds the store itself; `proxied` finds it behind the proxy."""
+    """An environment in which programs find the server itself; in that of `proxied` they find the
+    proxy before it."""
     return environment(tmp_path / "home", store.endpoint)
 
 

@@ -14,7 +14,7 @@ from servers import BUCKET
 
 WORDS = ("the sea was calm and a ship went over it with wind from west while all on board slept "
          "but one who held the wheel and sang of home number").split()
-# How the inputs of each kind are named below the corpus, and what else its build is told.
+# For each kind: patterns of its inputs below the corpus, and further options of its build.
 KINDS = {
     "lines": ["lines/*.jsonl"],
     "one object": ["lines/part-0.jsonl"],
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def documents(count, seed=3, words=120):
-    """Some of them are there twice."""
+    """`count` random documents, some of which occur twice."""
     chance = random.Random(seed)
     texts = [" ".join(chance.choices(WORDS, k=chance.randrange(1, words)) + [str(n)])
              for n in range(count)]
@@ -46,7 +46,7 @@ def lines_of(texts):
 
 
 def write_corpus(root, count=600):
-    """All kinds of files below `root`, and a tokenizer's training text."""
+    """Writes files of all kinds below `root`, and a text from which a tokenizer is trained."""
     for folder in ("lines", "gzip", "zstd", "parquet", "deep/a b+ü/c"):
         (root / folder).mkdir(parents=True)
     texts = documents(count)
@@ -75,7 +75,7 @@ def address(name, bucket=BUCKET):
 
 
 def inputs_of(kind, where):
-    """The words of a kind's build with inputs below a directory or an address."""
+    """The words that build a store of this kind from inputs below a directory or an address."""
     words, options = KINDS[kind], []
     for number, word in enumerate(words):
         if word.startswith("--"):
@@ -85,7 +85,8 @@ def inputs_of(kind, where):
 
 
 def contents(store):
-    """What two builds of the same data have in common, byte by byte: all but the inputs' paths."""
+    """The content of a store's files, without the paths of its inputs: two builds of the same data
+    agree in it byte by byte."""
     found = {path.relative_to(store).as_posix(): path.read_bytes()
              for path in sorted(pathlib.Path(store).rglob("*")) if path.is_file()}
     told = json.loads(found.pop("store.json"))

@@ -17,9 +17,9 @@ import time
 import urllib.parse
 
 PIECE = 65536
-# What a client that was cut off, or that cut us off, makes of a connection.
+# The errors by which a connection ends that the client or the proxy has cut off.
 CUT = (OSError, http.client.HTTPException, ssl.SSLError)
-# As Amazon's store answers: code -> (status, message).
+# Errors as Amazon's store answers them: code -> (status, message).
 ANSWERS = {
     "SlowDown": (503, "Please reduce your request rate."),
     "InternalError": (500, "We encountered an internal error. Please try again."),
@@ -33,12 +33,12 @@ ANSWERS = {
         403, "The AWS Access Key Id you provided does not exist in our records."),
     "NoSuchBucket": (404, "The specified bucket does not exist"),
 }
-# The region to which a bucket belongs that is not here.
+# The region of the bucket according to the fault "elsewhere".
 ELSEWHERE = "eu-central-1"
 
 
 def error_text(code, message, path):
-    """What a store says of a request for BUCKET/KEY that it does not answer."""
+    """The body of a store's error for a request for BUCKET/KEY."""
     return (f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code>'
             f"<Message>{message}</Message><Resource>/{path}</Resource>"
             "<RequestId>4442587FB7D0A2F9</RequestId></Error>").encode()
@@ -102,7 +102,7 @@ class Request:
 
 
 class Cut(Exception):
-    """The connection is reset here."""
+    """Raised where the proxy resets the connection."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -251,7 +251,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         reply.read()
 
     def changed(self, request, rule, content):
-        """What comes of a sound answer's body."""
+        """The body that the client gets in place of the body of a sound answer."""
         if rule.fault == "call":
             rule.call()
         elif rule.fault == "flip" and content:
@@ -317,7 +317,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         request.sent += len(piece)
 
     def reset(self):
-        """Closes the connection such that the client gets a reset and no end of file."""
+        """Closes the connection so that the client gets a reset instead of an end of file."""
         self.close_connection = True
         with contextlib.suppress(OSError, ValueError):
             self.wfile.flush()
@@ -390,7 +390,7 @@ class FaultProxy:
             self._open.discard(connection)
 
     def began(self, request):
-        """Counts it; returns the rule that acts on it."""
+        """Counts the request; returns the rule that acts on it."""
         with self._lock:
             self.requests.append(request)
             if request.method in self.in_flight:

@@ -19,13 +19,14 @@ def sets(*words):
 
 
 def differing(one, other):
-    """The names of tensors that differ; where two are long, pytest takes minutes to show them."""
+    """The names of tensors that differ. (pytest would take minutes to show how two long lists
+    differ.)"""
     mine, theirs = tensors(one), tensors(other)
     return [name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)]
 
 
 class Run:
-    """One run and its mirror. The directory of the run is lost whenever a test says so."""
+    """A run with its mirror. A test may lose the run's directory at any time."""
 
     def __init__(self, run, store, folder, name, endpoint=None, patience=None, server_env=()):
         self.run, self.store, self.folder, self.name = run, store, folder, name
@@ -53,7 +54,7 @@ class Run:
         return [key.removeprefix(self.name + "/") for key in self.store.keys(self.name + "/")]
 
     def mirrored(self):
-        """The steps of which the mirror has a manifest."""
+        """The steps for which the mirror has a manifest."""
         found = (re.match(r"step_(\d+)/manifest\.a\d+\.json$", key) for key in self.keys())
         return sorted({int(match[1]) for match in found if match})
 
@@ -71,8 +72,8 @@ class Run:
         return self.dir / "checkpoints" / f"step_{step:08}"
 
     def ends_as(self, whole, after):
-        """What is on the disk is what an undisturbed run has, but for steps up to the one that was
-        fetched of which a killed run had not sent the metrics."""
+        """Expects on the disk what an undisturbed run has. Steps up to the one that was fetched may
+        be missing in the metrics, since a killed run may not have sent them."""
         mine, theirs = ({step: (record["loss"], record["grad_norm"], record["lr"])
                          for step, record in steps_of(path).items()} for path in (self.dir, whole))
         assert mine.items() <= theirs.items()

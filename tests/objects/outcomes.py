@@ -1,4 +1,4 @@
-"""Names of objects, and what a call of the program has come to."""
+"""Names of objects, and checks of how a call of the program has ended."""
 
 WRONG = 78
 

@@ -1,4 +1,4 @@
-"""What processes a program has started, and whether they have ended."""
+"""The processes that a program has started, and whether they have ended."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import time
 
 
 def descendants(pid):
-    """All that a process has started, as far as they live."""
+    """All processes below `pid` that still live."""
     try:
         found = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -39,7 +39,7 @@ def wait_until_gone(pids, seconds=5):
 
 
 def kill_all(process):
-    """Kills a program and all that it has started at that moment."""
+    """Kills a program and the processes that it has started until that moment."""
     for pid in (*descendants(process.pid), process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

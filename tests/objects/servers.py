@@ -12,7 +12,7 @@ import boto3
 import botocore.config
 
 ACCESS_KEY = "LONGHAULTESTKEY"
-# Tests look for it in all that the program wrote, so no other word may be like it.
+# Tests look for this secret in all that the program has written, so no other text may contain it.
 SECRET_KEY = "secret-7f3a9c2e51d04b86-of-the-tests"
 REGION = "us-east-1"
 HOST = "127.0.0.1"
@@ -21,14 +21,15 @@ SECONDS_TO_START = 60
 
 
 def free_port():
-    """A port of loopback that nobody listened on a moment ago."""
+    """A port of loopback that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return probe.getsockname()[1]
 
 
 def forget_other_stores():
-    """Takes out of our environment what names another store, its keys or its authorities."""
+    """Removes from the tests' environment the variables that name another store, its keys or its
+    authorities."""
     for name in list(os.environ):
         if name.startswith("AWS_") or name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE",
                                                "REQUESTS_CA_BUNDLE"):
@@ -43,7 +44,8 @@ def program_of_python(name):
 
 
 def environment(home, endpoint, certificates=None, patience=None, secret=SECRET_KEY, token=None):
-    """The variables with which a program finds a store, and no other file or server for it."""
+    """The environment in which a program finds this store, and no other file or server of
+    credentials."""
     home.mkdir(parents=True, exist_ok=True)
     found = {
         "AWS_ENDPOINT_URL_S3": endpoint, "AWS_REGION": REGION, "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -73,7 +75,7 @@ def client_of(endpoint, certificates=None, **more):
 
 
 class Store:
-    """What the tests do with a server themselves."""
+    """A server's bucket, as the tests themselves read and write it."""
 
     def __init__(self, name, endpoint):
         self.name = name
@@ -92,7 +94,7 @@ class Store:
         self.put(key, pathlib.Path(path).read_bytes(), bucket)
 
     def put_folder(self, prefix, folder, bucket=BUCKET):
-        """All files below a folder, under the same names below a prefix."""
+        """Writes all files below a folder as objects, under the same names below a prefix."""
         for path in sorted(pathlib.Path(folder).rglob("*")):
             if path.is_file():
                 self.put_file(f"{prefix}/{path.relative_to(folder).as_posix()}", path, bucket)
@@ -126,7 +128,8 @@ class Store:
                 self.remove(key, bucket)
 
     def begin_upload(self, key, part, bucket=BUCKET):
-        """What a writer leaves that was killed in the middle: one part and no end."""
+        """Begins an upload as a writer does that is killed in the middle: it leaves one part and no
+        end."""
         upload = self.client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
         self.client.upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=1, Body=part)
         return upload

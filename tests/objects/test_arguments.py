@@ -79,7 +79,7 @@ def arguments_that_take_text(text):
 
 
 def test_an_address_stands_only_where_it_is_read_or_written_to(run, verbs, tmp_path):
-    """Also where a directory named s3: is here."""
+    """The refusal is the same where a directory named s3: exists."""
     write_config(tmp_path)
     (tmp_path / "s3:/corpus").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))

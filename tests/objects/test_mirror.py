@@ -17,7 +17,8 @@ from servers import free_port
 
 WRONG, TEMPORARY = 78, 75
 SENT = ("PUT", "POST")
-# Of saves that come while one is copied only the newest waits: here none comes so early.
+# Of the saves that come while another is copied, only the newest is mirrored. Steps are so slow
+# here that no save comes while another is copied.
 SLOWLY = 'debug.delays=[{phase = "update", seconds = 0.25}]'
 
 
@@ -37,9 +38,9 @@ def test_a_run_whose_directory_is_lost_goes_on_bitwise(servers, whole, mirrored,
     mine.ends_as(whole(), 4)
     assert steps_of(mine.dir)[5]["attempt"] > 1  # never the number of an attempt that mirrored
     mine.run("longhaul", "verify", mine.dir)
-    # What came from the mirror is what the run had saved.
+    # The checkpoint that came from the mirror is the one that the run had saved.
     assert mine.mirrored()[-1] == 8
-    # What the run says of itself goes along, and comes back.
+    # The run's metrics and events are mirrored, too, and come back.
     assert curve(mine.dir) == curve(whole())
     assert [event["attempt"] for event in mine.events("start")] == [1, 2]
     assert (mine.dir / "log.txt").read_text().count(" attempt ") == 2
@@ -48,7 +49,7 @@ def test_a_run_whose_directory_is_lost_goes_on_bitwise(servers, whole, mirrored,
 
 
 def test_a_supervised_run_has_its_history_back(mirrored, whole):
-    """Its supervisor writes into the new directory before any rank does."""
+    """A supervisor writes into the new directory before any rank does."""
     mine = mirrored()
     for more in (["run.stop_after=4"], []):
         mine.run("longhaul", "launch", "-n", "1", mine.config, *sets(*mine.sets, *more),
@@ -113,7 +114,7 @@ def test_ranks_of_two_machines(mirrored, whole):
 
 @pytest.mark.soak
 def test_a_start_that_ended_while_it_fetched_is_no_lost_mount(mirrored, whole):
-    """The marker of the run is there then, on all ranks, and no checkpoint."""
+    """On all ranks the run's marker is there then, but no checkpoint."""
     mine = mirrored()
     mine.train("run.stop_after=4", ranks=2)
     for path in (mine.dir / "checkpoints").glob("step_*"):
@@ -126,7 +127,7 @@ def test_a_start_that_ended_while_it_fetched_is_no_lost_mount(mirrored, whole):
 def test_of_several_attempts_the_newest_counts(mirrored):
     mine = mirrored()
     mine.train("run.stop_after=4")
-    # Back to step 2, and on with another rate: step 4 is there twice.
+    # The run goes back to step 2 and on with another rate, so step 4 is saved twice.
     mine.train("checkpoint.resume=2", "optimizer.lr=1e-3", "run.stop_after=4")
     assert steps_of(mine.dir)[4]["attempt"] == 2
     mine.dir.rename(mine.folder / "lost")
@@ -136,10 +137,10 @@ def test_of_several_attempts_the_newest_counts(mirrored):
 
 def test_a_step_that_only_the_mirror_has(mirrored, whole):
     mine = mirrored()
-    # The end of a call waits for the mirror.
+    # A call ends only when the mirror has all of its checkpoints.
     mine.train("checkpoint.mirror_keep=0", "run.stop_after=4")
     mine.train("checkpoint.mirror_keep=0")
-    # With checkpoint.keep the run removes it, too, but only once the mirror is done with it.
+    # The run removes a checkpoint by checkpoint.keep, but only when the mirror has copied it.
     shutil.rmtree(mine.last(4))
     assert mine.last(8).exists()
     result = mine.train("checkpoint.resume=4", "checkpoint.mirror_keep=0")
@@ -149,7 +150,7 @@ def test_a_step_that_only_the_mirror_has(mirrored, whole):
     result = mine.train("checkpoint.resume=5", check=False)
     assert result.returncode == WRONG, result.stderr
     assert f"neither {mine.dir / 'checkpoints'} nor s3://corpus/{mine.name}" in result.stderr
-    # A directory that is lost makes no difference.
+    # The result is the same when the run's directory is lost.
     mine.lose()
     assert mine.resumed_at(mine.train("checkpoint.resume=4")) == 4
 
@@ -215,7 +216,7 @@ def test_a_copy_that_is_not_whole_is_passed_over(mirrored, whole, harm, file):
     result = mine.train()
     assert mine.resumed_at(result) == 4, result.stdout
     mine.ends_as(whole(), 4)
-    # And the step is in the mirror again, whole.
+    # The resumed run has mirrored the step again, as a whole.
     mine.lose()
     assert mine.resumed_at(mine.train(check=False)) == 8
 
@@ -264,7 +265,8 @@ def test_another_run_does_not_take_the_place_of_a_mirror(mirrored):
 
 @pytest.mark.parametrize("server", ["rclone", *later("moto")])
 def test_old_copies_go_by_the_rule_of_the_mirror(servers, mirrored, server):
-    """At once, and nothing of them stays: a marker of a directory is an object too."""
+    """Old copies are removed at once and completely. A marker of a directory counts as an object,
+    too."""
     mine, begin = mirrored(server=servers(server)), time.monotonic()
     mine.train("checkpoint.keep=2", "checkpoint.mirror_keep=3", SLOWLY)
     assert time.monotonic() - begin < 110  # a removal that is tried for long takes 120
@@ -275,7 +277,7 @@ def test_old_copies_go_by_the_rule_of_the_mirror(servers, mirrored, server):
             if size > 0 and int(key.split("step_")[1][:8]) not in steps]
     assert left == []
     here = sorted(p.name for p in (mine.dir / "checkpoints").glob("step_*"))
-    # A busy mirror may hold two more than checkpoint.keep says.
+    # While the mirror is busy, two checkpoints more than checkpoint.keep may be on the disk.
     assert here[-2:] == ["step_00000006", "step_00000008"] and len(here) <= 4, here
 
 
@@ -323,7 +325,7 @@ def test_a_slow_mirror_falls_behind_and_says_so(store, mirrored, whole):
     assert mine.events("mirror_behind")
     assert mine.mirrored()[-1] == 8 and len(mine.mirrored()) < 8
     assert curve(mine.dir) == curve(whole())
-    # No step waited for the store: all were done before the first copies were.
+    # No step waited for the store: all steps were done before the first copies were.
     assert sum(r["step_time_s"] for r in steps_of(mine.dir).values()) < 2
 
 
@@ -348,14 +350,15 @@ def test_a_start_with_a_checkpoint_on_its_disk_fetches_nothing(store, mirrored, 
         mine.train("run.stop_after=4")
         proxy.requests.clear()
         mine.train()
-        # What is sent may be read back; what was there is not.
+        # The mirror may read back what it has sent, but not what was there before.
         assert proxy.count("GET", keys=r"step_0000000[24]/.*safetensors") == 0
     assert curve(mine.dir) == curve(whole())
 
 
 @pytest.mark.parametrize("lost", [True, *later(False)])
 def test_nobody_at_the_mirror(mirrored, whole, lost):
-    """Without a checkpoint on the disk a run does not begin anew; with one it needs no mirror."""
+    """When nothing answers at the mirror, a run without a checkpoint on the disk does not begin
+    anew, and a run with one does not need the mirror."""
     mine = mirrored()
     mine.train("run.stop_after=4")
     mine.env.update(AWS_ENDPOINT_URL_S3=f"http://127.0.0.1:{free_port()}",

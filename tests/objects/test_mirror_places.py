@@ -1,4 +1,5 @@
-"""Who writes a mirror: of the directories in which a run goes on, one, and none that it has left."""
+"""Which directory writes a mirror when a run goes on in several: only one, and none that the run
+has left."""
 
 import shutil
 
@@ -22,7 +23,8 @@ def two_places(mine):
 
 
 def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored):
-    """Whatever the number of its starts; a start there that fetches from the mirror may."""
+    """The number of starts in that directory does not matter. A start there that fetches from the
+    mirror may take it back."""
     mine = mirrored()
     there = two_places(mine)
     before = mine.store.sizes(f"{mine.name}/step_00000006/")
@@ -35,7 +37,7 @@ def test_a_directory_that_the_run_has_left_never_takes_the_mirror_back(mirrored)
     result = mine.train("checkpoint.resume=6")
     assert mine.resumed_at(result) == 6 and "MIRROR FAILED" not in result.stdout, result.stdout
     assert mine.mirrored()[-1] == 8
-    # Now the other directory is the one that the run has left.
+    # From here on the other directory is the one that the run has left.
     mine.dir.rename(mine.folder / "left")
     there.rename(mine.dir)
     assert LEFT in mine.train().stdout
@@ -61,7 +63,8 @@ def test_a_start_that_is_killed_while_it_fetches_has_not_taken_the_mirror_back(s
 
 @pytest.mark.soak
 def test_a_mirror_whose_writers_name_is_deleted_is_that_of_the_next_start(mirrored):
-    """As the refusal advises: what later starts in the other directory have saved is gone."""
+    """The message of the refusal says to delete the name. Then the checkpoints that later starts in
+    the other directory have saved are gone."""
     mine = mirrored()
     two_places(mine)
     mine.store.put(f"{mine.name}/of_run.json", b"half {")
@@ -107,7 +110,8 @@ def test_a_run_that_begins_anew_because_its_checkpoints_are_lost_takes_its_mirro
 
 
 def test_a_directory_that_was_put_back_from_a_backup_is_told_what_the_mirror_has(mirrored):
-    """Its run.json says that a newer step was committed there: the mirror's is taken."""
+    """The directory's run.json says that a newer step was committed there, so the mirror's step is
+    taken."""
     mine = mirrored()
     mine.train("run.stop_after=4")
     shutil.copytree(mine.dir / "checkpoints", mine.folder / "backup")
@@ -119,7 +123,7 @@ def test_a_directory_that_was_put_back_from_a_backup_is_told_what_the_mirror_has
     assert "is step 4; s3://corpus/" in result.stdout and "has step 6, which is taken" in result.stdout
     assert mine.resumed_at(result) == 6 and "MISSING" not in result.stdout
     assert "MIRROR FAILED" not in result.stdout and mine.mirrored()[-1] == 8
-    # A mirror that is away holds nothing up.
+    # A mirror that does not answer delays nothing.
     shutil.rmtree(mine.last())
     mine.env.update(AWS_ENDPOINT_URL_S3="http://127.0.0.1:9", LONGHAUL_OBJECTS_PATIENCE="1")
     result = mine.train()

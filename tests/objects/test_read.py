@@ -22,10 +22,10 @@ WRONG, TEMPORARY = 78, 75
 PATIENCE = 2      # seconds, of tests in which a fault stays
 PARTS = ["--part-size", "200KB"]
 AND_THEN = 45     # seconds that a program may take beside its patience, on a busy machine
-# Faults that pass, met by each of the first requests that read an object.
+# Faults that pass: each of the first requests that read an object meets one.
 PASSING = ["SlowDown", "InternalError", "RequestTimeTooSkewed", "reset", "reset_in_body",
            "truncated", "longer", "shorter", "slow"]
-# Faults that stay: the exit code, and a word of what the message says to do.
+# Faults that stay: the exit code, and a word of the message's advice.
 STAYING = {
     "SlowDown": (TEMPORARY, ""), "InternalError": (TEMPORARY, ""), "reset": (TEMPORARY, ""),
     "reset_in_body": (TEMPORARY, ""), "truncated": (TEMPORARY, ""), "shorter": (TEMPORARY, ""),
@@ -60,7 +60,7 @@ def filled(servers, local):
 
 @pytest.fixture(scope="session")
 def expected(run, local):
-    """Returns the store that a kind's local files make."""
+    """Returns the store that is built from a kind's local files."""
     done = {}
 
     def get(kind):
@@ -82,7 +82,7 @@ def build(run, local, inputs, out, *more, check=True, env=()):
 
 
 def retries(result):
-    """Requests that were tried again, as the build tells it."""
+    """The number of requests that the build has tried again, as its output says."""
     return json.loads(result.stdout)["objects"]["retries"]
 
 
@@ -111,7 +111,7 @@ def test_a_build_from_objects_is_bitwise_that_from_files(run, local, filled, exp
     same_store(tmp_path / "store", expected(kind))
     if kind == "holdout":
         same_store(tmp_path / "store-val", expected(kind).with_name("holdout-val"))
-    # Streams alone: nothing of the inputs is kept.
+    # The inputs were only streamed: no copy of them is kept.
     assert not (tmp_path / "home/cache").exists()
 
 
@@ -170,7 +170,7 @@ def of_objects(fault, **more):
 @pytest.mark.parametrize("server", ["rclone", *later("moto")])
 def test_a_fault_that_passes_costs_nothing_but_a_retry(run, local, filled, expected, tmp_path,
                                                        server, fault):
-    # A clock that differs is corrected by the first answer.
+    # The program corrects a clock that differs by the store's first answer.
     times = 1 if fault == "RequestTimeTooSkewed" else 3
     with FaultProxy(filled(server).endpoint, [of_objects(fault, times=times)]) as proxy:
         result = build(run, local, inputs_of("lines", address("corpus")), tmp_path / "store",
@@ -230,7 +230,7 @@ def test_a_fault_that_stays_is_named_in_time_and_the_same_command_goes_on_later(
         run, local, filled, expected, tmp_path, fault):
     code, word = STAYING[fault]
     inputs = inputs_of("lines", address("corpus"))
-    # From the second request for an object on: what was sound before stays.
+    # The fault begins with the second request for an object, so what was read before is sound.
     with FaultProxy(filled("rclone").endpoint) as proxy:
         proxy.rules = [of_objects(fault, first=2)]
         if code == WRONG:
@@ -242,7 +242,8 @@ def test_a_fault_that_stays_is_named_in_time_and_the_same_command_goes_on_later(
         refused(result, code, address(""), word)
         assert proxy.faults()[fault] > 0
         assert not (tmp_path / "store").exists()
-        # What is refused is not asked for again and again, and what may pass is, with waits.
+        # A request that is refused is not repeated; one that may succeed later is repeated after a
+        # wait.
         assert sum(proxy.faults().values()) < 120
         proxy.rules = []
         build(run, local, inputs, tmp_path / "store", env=env)
@@ -312,11 +313,11 @@ def test_keys_that_do_not_open_the_store(run, local, filled, tmp_path, case):
 @pytest.mark.parametrize("server", ["rclone", *later("moto")])
 def test_an_object_that_is_replaced_while_it_is_read_is_found(run, local, filled, tmp_path, server,
                                                               kind, nth):
-    """rclone overlooks If-Match, moto does not."""
+    """rclone's server ignores If-Match, and moto does not."""
     name = {"lines": "lines/part-1.jsonl", "twice": "lines/part-1.jsonl",
             "parquet": "parquet/part-1.parquet", "saved": "saved/data-00000-of-00002.arrow",
             "gzip": "gzip/part-1.jsonl.gz"}[kind]
-    # As long as the old one, so that only its version tells.
+    # The new object is as long as the old one, so that only its version differs.
     store, old = filled(server), (local / "corpus" / name).read_bytes()
     other = bytes([*old[:-40], *reversed(old[-40:])])
     assert len(other) == len(old) and other != old
@@ -376,7 +377,7 @@ def test_many_objects_are_read_at_once_but_not_too_many(run, local, filled, many
         build(run, local, [address("many/*.jsonl")], tmp_path / "store", *PARTS,
               env=environment(tmp_path / "home", proxy.endpoint))
         assert 4 <= proxy.most_in_flight["GET"] <= 16
-        # Each object once, and a stored byte at most a little more than once.
+        # Each object is read once, and of the stored bytes hardly any is read twice.
         total = sum(path.stat().st_size for path in many.glob("*.jsonl"))
         assert total <= proxy.bytes_sent("corpus/many/") < 1.1 * total
     same_store(tmp_path / "store", many / "store")
@@ -410,7 +411,7 @@ def test_a_killed_build_goes_on_and_leaves_no_process(run, local, filled, many, 
 
 
 def test_an_interrupted_build_ends_at_once(local, filled, tmp_path):
-    """Also one whose store says nothing."""
+    """The end is immediate even when the store does not answer."""
     stall = Rule("stall", keys="corpus/corpus/", seconds=600)
     with FaultProxy(filled("rclone").endpoint, [stall]) as proxy:
         process = subprocess.Popen(
@@ -433,8 +434,8 @@ def test_an_interrupted_build_ends_at_once(local, filled, tmp_path):
 
 @pytest.fixture(scope="module")
 def parted(run, local, filled):
-    """The shards of a store in the bucket: the names of their tokens' files, and the steps of 8
-    sequences of 32 tokens that need no shard behind them."""
+    """Puts the shards of a store into the bucket. Returns the names of their files of tokens, and
+    the steps (8 sequences of 32 tokens) that need no later shard."""
     build(run, local, inputs_of("lines", local / "corpus"), local / "parted", "--part-size", "8kB")
     filled("rclone").put_folder("parted", local / "parted")
     found, tokens = [], 0
@@ -502,7 +503,8 @@ def test_a_saved_directory_of_uneven_rows_is_copied_whole(run, local, filled, sa
 
 
 def test_an_object_comes_before_a_saved_directory_of_its_name(run, local, servers, saved, tmp_path):
-    """rclone serves files, of which none can be a directory as well."""
+    """rclone's server keeps files, so an object cannot have the name of a directory there; moto's
+    can."""
     store = servers("moto")
     store.put_folder("both", local / "even")
     store.put("both", b"no data set")
@@ -520,14 +522,14 @@ def test_a_wait_for_a_shard_is_counted_as_waiting_for_data(run, filled, parted, 
             ranks=ranks, env=environment(tmp_path / "home", proxy.endpoint))
         assert proxy.faults() == {"slow": 1}
     waits = {step: record["data_time_s"] for step, record in steps_of(tmp_path / "run").items()}
-    # The fetch begins while the steps of the shard before are done.
+    # The next shard is fetched while the steps of the shard before it are done.
     assert waits[parted[1][1] + 1] > 0.5 and max(waits.values()) == waits[parted[1][1] + 1], waits
     told = json.loads(run("longhaul", "report", tmp_path / "run", "--json").stdout)["ledger"]
     assert told["by_class"]["data"] == pytest.approx(sum(waits.values()), abs=0.5)
 
 
 def training_until(words, ranks, env, happened):
-    """Starts training. Returns its process a second after something has happened."""
+    """Starts training; returns its process one second after `happened` has become true."""
     command, variables = command_of("longhaul", words, ranks)
     process = subprocess.Popen(command, env={**variables, **env}, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
@@ -557,7 +559,8 @@ def test_a_run_that_waits_for_a_shard_ends_soon_when_it_is_asked_to(
         else:
             process.send_signal(getattr(signal, request_to_end))
         code = process.wait(timeout=120)
-        # The request alone is given up after 30 s, and asked for again for 120 s.
+        # A single request is given up after 30 s and repeated for 120 s, so the end did not wait
+        # for it.
         assert time.monotonic() - begin < 28
         wait_until_gone(started)
         assert code == (79 if request_to_end == "STOP" else TEMPORARY)

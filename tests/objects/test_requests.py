@@ -1,5 +1,5 @@
-"""Requests of longhaul-objects to both servers, one by one, with every fault: what passes costs a
-retry, what stays is named, and nothing is read or written wrongly."""
+"""Single requests of longhaul-objects to both servers with every fault. A fault that passes costs a
+retry, a fault that stays is named, and no byte is read or written wrongly."""
 
 import collections
 import concurrent.futures
@@ -16,7 +16,7 @@ WRONG, TEMPORARY = 78, 75
 PATIENCE = 2
 PASSING = ["SlowDown", "InternalError", "RequestTimeTooSkewed", "reset", "reset_in_body",
            "truncated", "longer", "shorter", "whole", "RequestTimeout", "ExpiredToken"]
-# What stays: the exit code, and words of the message, of which one has to be there.
+# Faults that stay: the exit code, and words of which the message must have one.
 STAYING = {
     "SlowDown": (TEMPORARY, ["later"]), "InternalError": (TEMPORARY, ["later"]),
     "ExpiredToken": (TEMPORARY, ["expired"]), "RequestTimeTooSkewed": (WRONG, ["clock"]),
@@ -31,7 +31,7 @@ SERVERS = ["rclone", *later("moto")]
 
 
 class Tool:
-    """The program of requests behind a proxy."""
+    """Runs longhaul_objects_tool with a proxy before the store."""
 
     def __init__(self, store, proxy, folder):
         self.store, self.proxy, self.folder = store, proxy, folder
@@ -68,7 +68,7 @@ def tool(servers, tmp_path, request):
 
 @pytest.fixture(scope="module")
 def sound(servers, tmp_path_factory):
-    """The hash of the data, as it is read without a fault."""
+    """The hash of the data when it is read without a fault."""
     with FaultProxy(servers("rclone").endpoint) as proxy:
         result = Tool(servers("rclone"), proxy, tmp_path_factory.mktemp("sound")).read()
     assert result.returncode == 0 and retries(result) == 0, result.stderr
@@ -85,7 +85,7 @@ def test_a_read_with_a_fault_that_passes(tool, sound, server, fault):
     assert result.returncode == 0, result.stderr
     assert result.stdout.split()[0] == sound
     assert tool.proxy.faults() == {fault: 2}
-    # libcurl by itself asks again where a connection that was kept is reset.
+    # libcurl itself repeats a request where a kept connection is reset.
     assert fault == "reset" or retries(result) >= 1
 
 
@@ -94,7 +94,7 @@ def test_a_read_with_a_fault_that_passes(tool, sound, server, fault):
     "SlowDown", "ExpiredToken", "RequestTimeTooSkewed", "NoSuchBucket", "shorter"]))
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_read_with_a_fault_that_stays(tool, server, fault, methods):
-    """The answer to a HEAD has no text that says why."""
+    """The answer to a HEAD has no text that could say why."""
     if fault not in ANSWERS and "HEAD" in methods:
         pytest.skip("the answer to a HEAD has no body to cut")
     code, words = STAYING[fault]
@@ -108,7 +108,8 @@ def test_a_read_with_a_fault_that_stays(tool, server, fault, methods):
 
 @pytest.mark.parametrize("beside", [2, 10, *later(-40, 0, 200)])
 def test_an_error_is_told_whatever_stands_behind_its_text(tool, beside):
-    """The client reads the text into the place of the range, where other bytes may follow."""
+    """The client reads an error's text into the memory of the range, where other bytes may follow
+    it."""
     for code in ("ExpiredToken", "RequestTimeout", "RequestTimeTooSkewed"):
         key = f"requests/{code}{beside}.bin"
         data = os.urandom(len(error_text(code, ANSWERS[code][1], f"corpus/{key}")) + beside)
@@ -121,7 +122,7 @@ def test_an_error_is_told_whatever_stands_behind_its_text(tool, beside):
 
 
 def test_credentials_that_expired_are_taken_anew_when_they_come(tool):
-    """The file of the keys is written when the old ones have been refused several times."""
+    """The file of the keys gets new keys when the old ones have been refused several times."""
     place = tool.folder / "home/.aws/credentials"
     place.parent.mkdir()
     write = "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n".format
@@ -173,7 +174,8 @@ def test_another_object_in_the_place_of_one_is_refused_unless_etags_say_nothing(
 
 @pytest.mark.parametrize("server", ["rclone", *later("moto")])
 def test_etags_that_are_no_md5s_are_found_out_from_objects_beside(tool, server):
-    """Where nothing lies beside an object, or it is the bytes of what does, nothing says so."""
+    """Nothing shows it where no object lies beside this one, or where the bytes are those of the
+    object beside it."""
     opaque = Rule("opaque", methods=("GET", "HEAD"))
     for name in ("a", "b", "c"):
         tool.store.put(f"strange/{name}", name.encode() * 1000)
@@ -188,7 +190,7 @@ def test_etags_that_are_no_md5s_are_found_out_from_objects_beside(tool, server):
     del tool.env["LONGHAUL_OBJECTS_ETAGS"]
     tool.store.put("strange/alone/a", b"a" * 1000)
     assert tool("fetch", "s3://corpus/strange/alone/a", tool.folder / "back").returncode == WRONG
-    # Two objects in each other's place: their ETags are MD5s, though neither fits.
+    # Two objects are in each other's place. Their ETags are MD5s, though neither fits its bytes.
     tool.store.remove("strange/c")
     tool.proxy.rules = [Rule("other", keys="strange/a", content=b"b" * 1000),
                         Rule("other", keys="strange/b", content=b"a" * 1000)]
@@ -246,7 +248,7 @@ def test_a_patience_that_is_no_number_is_refused(tool, patience):
 @pytest.mark.soak
 @pytest.mark.parametrize("command", ["look", "list"])
 def test_a_store_that_says_nothing_takes_one_request(tool, command):
-    """It is given up after 30 s, and the patience is over then."""
+    """The request is given up after 30 s, and then the program's patience is over."""
     with Stalled() as nobody:
         tool.env["AWS_ENDPOINT_URL_S3"] = nobody.endpoint
         result = tool(command, PLACE, seconds=90)
@@ -258,7 +260,7 @@ def denied(**what):
 
 
 def test_only_what_is_needed_is_asked_for(tool):
-    """Credentials may have the least rights that do."""
+    """A user may have the fewest rights with which the requests work."""
     tool.proxy.rules = [denied(keys="^corpus/?$", query="^(?!list-type)")]
     assert PLACE in tool("list", "s3://corpus/requests").stdout
     empty = tool("list", "s3://corpus/requests/nothing/here")
@@ -275,7 +277,7 @@ def test_only_what_is_needed_is_asked_for(tool):
 
 @pytest.mark.parametrize("server", ["moto"])
 def test_keys_that_are_no_paths_are_passed_over(tool, server):
-    """A client takes "a/../b" for "b", so that not even its removal may be asked for."""
+    """A client reads the key "a/../b" as "b", so the program may not even remove such a key."""
     odd = ["odd//a", "odd/./b", "odd/below/../../kept"]
     for name in [*odd, "odd/c", "kept"]:
         tool.store.put(name, b"1")
@@ -303,7 +305,7 @@ ODD = "gone b+e=%20ü&'(!~/lö w#:.;@,"
     ("rclone", ODD), ("moto", ODD), *later(
         ("rclone", "gone"), ("moto", "gone"), ("rclone", "gone/below"), ("moto", "gone/below"))])
 def test_a_removal_touches_nothing_beside_it(tool, server, place):
-    """rclone keeps a directory that a client makes as a file."""
+    """rclone's server keeps a directory as a file if a client makes one."""
     names = {f"{place}/{name}" for name in ("a", "b", "c", "d/e")} | {"gone beside"}
     for name in names:
         tool.store.put(name, b"1")
@@ -339,7 +341,7 @@ def test_an_upload_that_is_cut_each_time_leaves_no_object(tool):
 @pytest.mark.parametrize("nth", [1, *later(2, 3)])
 @pytest.mark.parametrize("server", ["rclone", "moto"])
 def test_an_object_that_is_replaced_is_found(tool, server, nth):
-    """rclone overlooks If-Match, moto does not."""
+    """rclone's server ignores If-Match, and moto does not."""
     tool.proxy.rules = [Rule("call", nth=(nth,), call=lambda: tool.store.put(
         "requests/b.bin", DATA[::-1]))]
     for words in (["read", PLACE, 2, 1 << 20, 1], ["fetch", PLACE, tool.folder / "back"]):
@@ -355,7 +357,7 @@ def test_an_object_that_is_replaced_is_found(tool, server, nth):
 
 @pytest.mark.parametrize("server", ["moto"])
 def test_an_object_that_is_gone_in_the_middle(tool, server):
-    """rclone may leave requests without an answer then, which is another fault."""
+    """rclone's server may leave requests unanswered then, which is another fault."""
     tool.proxy.rules = [Rule("call", nth=(1,), call=lambda: tool.store.remove("requests/b.bin"))]
     result = tool.read()
     assert result.returncode == WRONG and PLACE in result.stderr, result.stderr
@@ -386,13 +388,13 @@ def test_a_long_list_in_several_answers(tool, server):
     assert [line.split()[0].removeprefix("s3://corpus/") for line in listed.splitlines()
             if line.startswith("s3://")] == tool.store.keys("requests/many/")
     assert tool.proxy.count("GET") > 1
-    # A store that gives one page again and again is not asked without end.
+    # The program stops asking a store that answers with the same page again and again.
     tool.proxy.rules = [Rule("again", query="list-type")]
     endless = tool("list", "s3://corpus/requests/many")
     assert endless.returncode == TEMPORARY and "twice in one listing" in endless.stderr
     assert tool.proxy.faults()["again"] < 40
     tool.proxy.requests.clear()
-    # A listing that has lasted for longer than the patience is begun once more.
+    # A listing that has taken longer than the program's patience is begun once more.
     tool.proxy.rules = [Rule("slow", query="list-type", seconds=PATIENCE + 1, times=1),
                         Rule("truncated", query="list-type", times=1, bytes=30)]
     again = tool("list", "s3://corpus/requests/many", seconds=90)
@@ -402,8 +404,9 @@ def test_a_long_list_in_several_answers(tool, server):
 
 @pytest.mark.parametrize("count", [40, *later(1003)])
 def test_a_copy_takes_three_requests_for_a_small_object(tool, count):
-    """What the listing asked about it is known; that and the end prove that it is the same. One
-    range in 256 ends with the very byte that a body cut off would leave, and is asked for again."""
+    """A copy of a small object takes one GET and two HEADs, which show that the object has stayed
+    the same. One range in 256 ends with the byte that a cut-off body would leave, and is asked for
+    again."""
     for number in range(count):
         tool.store.put(f"small/{count}/{number:04}", b"x")
     tool.proxy.requests.clear()

@@ -1,4 +1,4 @@
-"""The servers of objects and the proxy before them do what the other suites take for granted."""
+"""The servers of objects and the proxy before them do what the other tests rely on."""
 
 import os
 import time
@@ -29,7 +29,7 @@ def test_a_server_keeps_objects(servers, name):
     before = store.version("kept/b.bin")
     store.put("kept/b.bin", DATA[:-1])
     assert store.version("kept/b.bin") != before
-    # What was begun and not ended is no object.
+    # An upload that was begun but not ended is no object.
     store.begin_upload("kept/half.bin", DATA)
     assert store.uploads() == ["kept/half.bin"] and "kept/half.bin" not in store.keys()
     store.remove_all("kept/")

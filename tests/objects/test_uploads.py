@@ -26,9 +26,9 @@ def test_what_is_written_to_an_address_is_what_is_written_to_a_directory(run, lo
             run("longhaul", *words, tmp_path / name, env=env)
             filled.get_folder(name, tmp_path / f"{name}-there")
             assert files(tmp_path / name) == files(tmp_path / f"{name}-there")
-            # A second one does not take its place.
+            # A second upload does not replace the first one.
             refused(run("longhaul", *words, address(name), check=False, env=env), address(name))
-        # What makes a store of files comes last.
+        # The files that make a directory a store are sent last.
         sent = [r.path for r in proxy.requests if r.method in ("PUT", "POST")]
         assert not [path for path in sent if path.endswith("/")]  # keys nobody asked for
         assert [path for path in sent if "/built/" in path][-1] == "corpus/built/store.json"
@@ -43,7 +43,7 @@ def test_objects_are_replaced_only_where_force_means_them(run, local, filled, en
     before = filled.keys("taken")
     refused(run("longhaul", *build, address("taken"), "--force", check=False, env=env),
             address("taken"), "store.json")
-    # Nor what is whole in a directory below a store.
+    # A whole store in a directory below another store is not replaced either.
     filled.put_folder("above", local / "store")
     filled.put_folder("above/below", local / "store-val")
     before += filled.keys("above")
@@ -53,7 +53,7 @@ def test_objects_are_replaced_only_where_force_means_them(run, local, filled, en
 
 
 def test_a_key_that_is_no_path_is_found_before_anything_is_replaced(run, local, servers, tmp_path):
-    """rclone serves files, which have no such names."""
+    """rclone's server keeps files, which cannot have such names, so moto is used."""
     store = servers("moto")
     store.put_folder("unnamed", local / "store-val")
     store.put("unnamed//x", b"of another program")
@@ -68,7 +68,8 @@ def test_a_key_that_is_no_path_is_found_before_anything_is_replaced(run, local, 
 @pytest.mark.parametrize("words", [["export", "run"], ["data", "build", "corpus/*.txt"]],
                          ids=["export", "build"])
 def test_where_no_reader_would_find_it_nothing_is_written(run, local, filled, env, words):
-    """Readers take an object before a prefix of its name, and a pattern for a pattern."""
+    """Readers take an object before a prefix of the same name, and they read a pattern as a
+    pattern."""
     *verb, source = words
     command = ["longhaul", *verb, local / source, "--out"]
     if "build" in words:
@@ -80,7 +81,7 @@ def test_where_no_reader_would_find_it_nothing_is_written(run, local, filled, en
         refused(run(*command, address(name), check=False, env=env), "s3://corpus/")
     assert filled.keys("there") == ["there.jsonl"]
     assert [key for key in filled.keys() if key.startswith(("y", "w[", "v"))] == []
-    # Slashes at the end are none of the name.
+    # Slashes at the end do not belong to the name.
     written = address(f"written-{words[0]}")
     run(*command, written + "//", env=env)
     assert filled.keys(f"written-{words[0]}/")
@@ -135,7 +136,7 @@ def test_an_export_that_was_not_sent_is_made_anew_and_sent(run, local, filled, t
         env = environment(tmp_path / "home", proxy.endpoint)
         refused(run(*export, address("unsent"), check=False, env=env), str(uploads))
         assert list(uploads.rglob("*.safetensors"))
-        # Somebody else has written there meanwhile.
+        # Another program has written to the address in the meantime.
         filled.put("unsent/config.json", b"{}")
         refused(run(*export, address("unsent"), check=False, env=env), "lie there already")
         assert filled.get("unsent/config.json") == b"{}"
@@ -230,7 +231,7 @@ def test_a_second_command_of_the_machine_is_refused(run, local, filled, tmp_path
 
 
 def test_an_upload_touches_none_that_is_whole_below_it(run, local, filled, tmp_path):
-    """Another machine makes it, for one machine would refuse it."""
+    """The other store is made by another machine, since one machine would refuse it."""
     export = ["longhaul", "export", local / "run", "--out"]
     other = Rule("call", methods=("PUT", "POST"), keys="corpus/upper/model", times=1,
                  call=lambda: run(*export, address("upper/lower"),
@@ -268,7 +269,8 @@ def test_an_upload_that_is_not_alone_is_never_whole(run, local, filled, tmp_path
 
 
 def test_uploads_of_two_machines_leave_no_mixture_that_counts(run, local, filled, tmp_path):
-    """The second one does not see the first, overtakes it, and is whole before the first sends."""
+    """The second upload does not see the first one, overtakes it, and is whole before the first one
+    sends."""
     export, others = ["longhaul", "export", local / "run", "--out", address("mixed")], []
 
     def overtake():

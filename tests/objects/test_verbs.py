@@ -58,14 +58,14 @@ def test_verify_finds_a_bit_that_changed_in_the_store(run, local, filled, env, n
 
 
 def hash_of(content):
-    """As base/hash.h makes it, of a file of one block."""
+    """The hash of a file of one block, as base/hash.h computes it."""
     return xxhash.xxh3_128_hexdigest(xxhash.xxh3_128_hexdigest(content).encode())
 
 
 def test_a_copy_that_was_damaged_is_named_by_its_address_and_mended_by_verify(run, filled, env,
                                                                              tmp_path):
-    """Its time is kept, as a disk keeps it, so that nothing but the hash tells. A copy that came in
-    wrong in the time when nobody looked at ETags has the hash of what came."""
+    """The copy keeps its time on the disk, so that only the hash shows the damage. If a copy came
+    in wrong while nobody compared ETags, its record has the hash of the wrong bytes."""
     run("longhaul", "verify", address("store"), env=env)
     cache = tmp_path / "home/cache/longhaul/objects"
     copy, = cache.rglob("content/store/tokens_00000.bin")
@@ -87,7 +87,7 @@ def test_a_copy_that_was_damaged_is_named_by_its_address_and_mended_by_verify(ru
         copy.write_bytes(bytes(broken))
         os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
         wrong = run("longhaul", "data", "inspect", address("store"), env=env, check=False)
-        # What is wrong with the data is what inspect prints.
+        # inspect prints what is wrong with the data.
         assert wrong.returncode == WRONG, wrong
         assert address("store") in wrong.stdout and str(cache) not in wrong.stdout, wrong.stdout
         mended = run("longhaul", "verify", address("store"), env=env)
@@ -101,7 +101,8 @@ def test_a_copy_that_was_damaged_is_named_by_its_address_and_mended_by_verify(ru
     "store/tokenizer/tokenizer.json", "run/checkpoints/step_00000004/a1_rank_00000.safetensors")])
 def test_what_came_in_wrong_is_found_by_the_hashes_of_the_store_itself(run, filled, proxy, proxied,
                                                                        name):
-    """The ETags say nothing. What comes wrong once is fetched again, and no wrong copy is kept."""
+    """The ETags say nothing about the bytes. A file that arrives wrong once is fetched again, and
+    no wrong copy is kept."""
     flip = Rule("flip", keys=name)
     proxy.rules = [flip, Rule("opaque", methods=("GET", "HEAD"), content=b"v1-")]
     of = address(str(pathlib.PurePath(name).parent).removesuffix("/tokenizer"))
@@ -145,7 +146,8 @@ def test_eval_and_generate(run, local, filled, env):
 
 
 def test_a_checkpoint_of_a_mirror_is_a_copy_like_the_others(run, local, filled, tmp_path):
-    """It is fetched once, stays while a verb reads it, and goes when its room is needed."""
+    """The copy is fetched once, stays while a verb reads it, and is deleted when its room is
+    needed."""
     step, cache = local / "run/checkpoints/step_00000004", tmp_path / "home/cache/longhaul/objects"
     for name in files(step):
         filled.put_file("mirrored/step_00000004/" + name.replace("manifest.json",
@@ -193,7 +195,7 @@ def test_a_step_of_a_mirror_that_is_passed_over_is_told(run, local, filled, env,
     result = run("longhaul", "verify", address("fallen"), env=env)
     assert "longhaul: warning: " in result.stderr and reason in result.stderr, result.stderr
     assert "newest whole checkpoint is step_00000004" in result.stderr
-    # The older one is none either.
+    # The older checkpoint is not whole either.
     filled.remove("fallen/step_00000004/a1_rank_00000.safetensors")
     refused(run("longhaul", "verify", address("fallen"), check=False, env=env), address("fallen"),
             "no checkpoint is whole", reason, "a1_rank_00000.safetensors is not there")
@@ -218,7 +220,8 @@ def test_a_mirror_is_refused_as_first_weights_before_it_is_copied(run, local, fi
                     f"`longhaul export {address(name)} --out DIR`")
         assert proxy.bytes_sent("corpus/begun/.*safetensors") == 0
         run("longhaul", "export", address("begun"), "--out", tmp_path / "hf", env=env)
-        # A checkpoint that was copied under its own names is one that training reads.
+        # Training also reads the copy of a checkpoint that is in the store under the checkpoint's
+        # own names.
         weights = (tmp_path / "hf", address("run/checkpoints/step_00000004"))
         for name, one in zip(("path", "address"), weights, strict=True):
             train(name, one)
@@ -256,13 +259,13 @@ def test_training_on_objects_is_bitwise_that_on_files(run, local, filled, traine
         run("longhaul", "train", write_config(tmp_path), *words, env=env, ranks=ranks)
         if ranks == 1:
             assert curve(tmp_path / "run") == trained
-        # Once for both ranks of the node.
+        # The bytes are sent once for both ranks of the node.
         assert proxy.bytes_sent("corpus/store/") < 1.2 * total
         proxy.requests.clear()
         run("longhaul", "train", write_config(tmp_path, "again"), *words, env=env)
         assert curve(tmp_path / "again") == trained
         assert proxy.bytes_sent("corpus/store/") == 0  # the copies were kept
-        # A copy that changed on the disk is fetched anew.
+        # A copy that has changed on the disk is fetched again.
         for copy in cache.rglob("tokens_*.bin"):
             damaged = bytearray(copy.read_bytes())
             damaged[len(damaged) // 2] ^= 4
@@ -322,7 +325,8 @@ def test_copies_keep_to_the_space_that_they_may_take(run, local, filled, tmp_pat
 
 @pytest.fixture(scope="session")
 def parted(run, local, filled):
-    """The record of a store of many shards, and the bytes of its other files."""
+    """Puts a store of many shards into the bucket; returns its record, and the bytes of its other
+    files."""
     run("longhaul", "data", "build", local / "corpus/*.txt", "--tokenizer", local / "model",
         "--out", local / "parted", "--part-size", "8kB")
     filled.put_folder("parted", local / "parted")
@@ -346,7 +350,7 @@ def in_order(root, local, cache, steps, *more):
 
 
 def steps_through(shards):
-    """So many steps of 8 sequences of 32 tokens read these shards."""
+    """The number of steps of 8 sequences of 32 tokens that these shards are read for."""
     return sum(shard["tokens"] for shard in shards) // (8 * 32)
 
 
@@ -361,7 +365,8 @@ def test_a_store_larger_than_the_cache_is_read_in_order(run, local, filled, part
     with FaultProxy(filled.endpoint) as proxy:
         run("longhaul", "train", write_config(tmp_path), *words, ranks=ranks,
             env=environment(tmp_path / "home", proxy.endpoint))
-        # Each shard once for all ranks of the node, and the first one again where it goes round.
+        # Each shard is sent once for all ranks of the node, and the first one again where training
+        # begins anew with it.
         assert proxy.bytes_sent("corpus/parted/tokens_") < 1.5 * sum(
             shard["token_file"]["bytes"] for shard in shards)
     assert sum(path.stat().st_size for path in cache.rglob("*.bin")) <= limit
@@ -479,13 +484,13 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(run, env, tmp_path, 
 
 
 def holders(folder, secrets):
-    """Files that hold one of the secrets."""
+    """The files below `folder` that hold one of the secrets."""
     return [path for path in folder.rglob("*") if path.is_file()
             and any(secret.encode() in path.read_bytes() for secret in secrets)]
 
 
 def test_no_secret_is_written_anywhere(servers, local, tmp_path):
-    """Also where the store refuses in the middle of the run. moto does not look at the keys."""
+    """The store also refuses requests in the middle of the run. moto does not check the keys."""
     store = servers("moto")
     for name in ("model", "store", "store-val"):
         store.put_folder(name, local / name)

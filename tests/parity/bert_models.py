@@ -1,5 +1,5 @@
-"""Small BERTs made by transformers, batches for them, and their gradients under one set of
-names."""
+"""Small BERTs made by transformers, batches for them, and their gradients under the names that
+transformers' model has."""
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ MODELS = {
     "pretraining": (BertForPreTraining, {}),
     "masked": (BertForMaskedLM, {}),
     "tanh": (BertForPreTraining, dict(hidden_act="gelu_new", type_vocab_size=3)),
-    # A token that occurs often: its look-ups have no gradient.
+    # The padding token occurs often here: its look-ups have no gradient.
     "padding": (BertForPreTraining, dict(pad_token_id=6)),
 }
 
@@ -25,7 +25,8 @@ def make_bert(name, seed=0, **changes):
     config = BertConfig(**{**SETTINGS, **settings, **changes})
     config._attn_implementation = "eager"
     model = kind(config).to(torch.float32)
-    # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
+    # Weights and biases get other values: a norm weight of one would hide a missing or doubled
+    # product, and a bias of zero a missing sum.
     with torch.no_grad():
         for key, value in model.named_parameters():
             if "LayerNorm" in key or key.endswith("bias"):
@@ -58,7 +59,7 @@ def make_examples(rows, length, predictions, seed=0, whole=False):
 
 
 def fields_of(arrays, rows=slice(None)):
-    """What transformers' models are called with."""
+    """The arguments with which transformers' models are called."""
     labels = np.full(arrays["input_ids"].shape, -100, np.int64)
     for row, positions in enumerate(arrays["masked_lm_positions"]):
         chosen = positions[positions > 0]
@@ -70,7 +71,8 @@ def fields_of(arrays, rows=slice(None)):
 
 
 def call(model, fields):
-    """Logits of all tokens, those of sequences or None, and the loss of each term."""
+    """Returns the logits of all tokens, the logits of sequences or None, and the loss of each
+    term."""
     inputs = {n: fields[n] for n in ("input_ids", "token_type_ids", "attention_mask")}
     out = model(**inputs)
     entropy = torch.nn.functional.cross_entropy
@@ -85,8 +87,8 @@ def call(model, fields):
 
 
 def as_bert(tensors):
-    """Tensors under this program's names as transformers' model has them; biases of queries,
-    keys and values as one: that of keys has no gradient but rounding."""
+    """This program's tensors under the names of transformers' model. Biases of queries, keys and
+    values are joined, since the gradient of a bias of keys is rounding only."""
     names = {"attention.q_proj": "attention.self.query", "attention.k_proj": "attention.self.key",
              "attention.v_proj": "attention.self.value", "attention.o_proj": "attention.output.dense",
              "up_proj": "intermediate.dense", "down_proj": "output.dense"}

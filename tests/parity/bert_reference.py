@@ -18,7 +18,7 @@ def trim(first, second, most, rng):
 
 
 def mask(tokens, share, most, vocabulary, rng):
-    """Chosen places, and how each was treated."""
+    """Returns the chosen places, and how each was treated."""
     places = [i for i, token in enumerate(tokens) if token not in (CLS, SEP)]
     rng.shuffle(places)
     count = min(most, max(1, round(len(tokens) * share)))

@@ -19,7 +19,7 @@ namespace {
 
 using namespace longhaul;
 
-/// Removed at its end.
+/// A temporary directory, which the destructor removes.
 class Scratch {
  public:
   Scratch() {

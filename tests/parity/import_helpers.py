@@ -1,4 +1,4 @@
-"""What an import has written."""
+"""Helpers that read what an import has written."""
 
 import json
 
@@ -6,7 +6,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-# A whole one, of one token.
+# A whole tokenizer.json with a single token.
 TOKENIZER = json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})
 
 

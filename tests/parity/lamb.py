@@ -1,11 +1,12 @@
-"""LAMB in fp64, from its definition (You et al., 2020) with the clamp of LAMBC and, as its users
-have it, no ratio for what does not decay. Knows nothing of this program."""
+"""LAMB in fp64, from its definition (You et al., 2020) with the clamp of LAMBC. As is usual, a
+parameter without weight decay has no trust ratio. The code shares nothing with this program."""
 
 import numpy
 
 
 class Lamb:
-    """Over arrays by name; `decays` says which names have weight decay, and so a ratio."""
+    """LAMB over arrays by name. `decays(name)` says whether the array has weight decay, and so a
+    trust ratio."""
 
     def __init__(self, arrays, decays, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01,
                  clip=1.0, clamp=True):

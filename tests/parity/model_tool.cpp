@@ -4,15 +4,17 @@
 // TOKENS is a safetensors file with "tokens" and "targets", both I32 [B, S], and for BERT
 // "segments" and "document_end", both [B, S], and "next_sentence" [B]. Its logits are
 // those of positions with a target; "relation" are those of the sequences.
-// With --each MODEL_DIR holds models, and OUT gets NAME.safetensors of each, or
-// NAME.error with what was said of it.
-// A fault breaks one thing on purpose; a comparison that stays green with it proves
+// With --lines alone it does so for each line of its input, whose words stand between
+// tabs, and ends what it says of a line with "= CODE", the exit code of that line. A
+// fault breaks one thing on purpose; a comparison that stays green with it proves
 // nothing.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <iostream>
 #include <map>
+#include <sstream>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
@@ -36,10 +38,9 @@ struct Arguments {
   std::string model, tokens, out, dtype = "fp32", fault;
   bool plain = false;
   bool recompute = false;
-  bool each = false;
 };
 
-/// On one rank, with gradient accumulators in fp32.
+/// A model that is loaded on one rank, with gradient accumulators in fp32.
 struct Loaded {
   ModelDescription description;
   std::unique_ptr<models::Model> model;
@@ -109,7 +110,7 @@ void write(const fs::path& path, const std::map<std::string, at::Tensor>& tensor
   writer.finish();
 }
 
-/// Faults in the weights, before anything runs.
+/// Plants `fault` in the weights, before anything runs.
 void break_weights(const models::Model& model, const std::string& fault) {
   const at::NoGradGuard no_grad;
   for (const tensor::ParameterPtr& p : model.parameters()) {
@@ -123,7 +124,7 @@ void break_weights(const models::Model& model, const std::string& fault) {
   }
 }
 
-/// Faults in the gradients, after the backward.
+/// Plants `fault` in the gradients, after the backward.
 void break_gradients(const models::Model& model, const std::string& fault) {
   if (fault != "halved_gradient") return;
   at::Tensor grad = model.parameters().at(2)->grad();
@@ -173,21 +174,19 @@ void run_one(const Arguments& arguments) {
   write(arguments.out, out);
 }
 
-Arguments parse(int argc, char** argv) {
+Arguments parse(const std::vector<std::string>& words) {
   Arguments a;
   std::vector<std::string> plain;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
     if (word == "--plain")
       a.plain = true;
     else if (word == "--recompute")
       a.recompute = true;
-    else if (word == "--each")
-      a.each = true;
-    else if (word == "--dtype" && i + 1 < argc)
-      a.dtype = argv[++i];
-    else if (word == "--fault" && i + 1 < argc)
-      a.fault = argv[++i];
+    else if (word == "--dtype" && i + 1 < words.size())
+      a.dtype = words[++i];
+    else if (word == "--fault" && i + 1 < words.size())
+      a.fault = words[++i];
     else
       plain.push_back(word);
   }
@@ -199,17 +198,21 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-void run_each(const Arguments& arguments) {
-  for (const auto& entry : fs::directory_iterator(arguments.model)) {
-    Arguments one = arguments;
-    one.model = entry.path().string();
-    const std::string name = entry.path().filename().string();
-    one.out = (fs::path(arguments.out) / (name + ".safetensors")).string();
-    try {
-      run_one(one);
-    } catch (const Error& error) {
-      write_text_durable(fs::path(arguments.out) / (name + ".error"), error.what());
-    }
+std::vector<std::string> split_at_tabs(const std::string& line) {
+  std::vector<std::string> words;
+  std::istringstream in(line);
+  for (std::string word; std::getline(in, word, '\t');) words.push_back(word);
+  return words;
+}
+
+/// Returns the exit code.
+int run(const std::vector<std::string>& words) {
+  try {
+    run_one(parse(words));
+    return 0;
+  } catch (const Error& error) {
+    fmt::print(stderr, "longhaul_model_tool: error: {}\n", error.what());
+    return error.exit_code();
   }
 }
 
@@ -218,12 +221,13 @@ void run_each(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   longhaul::tensor::warm_up_vector_math();
-  try {
-    const longhaul::Arguments arguments = longhaul::parse(argc, argv);
-    arguments.each ? longhaul::run_each(arguments) : longhaul::run_one(arguments);
-  } catch (const longhaul::Error& error) {
-    fmt::print(stderr, "longhaul_model_tool: error: {}\n", error.what());
-    return error.exit_code();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words != std::vector<std::string>{"--lines"}) return longhaul::run(words);
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    const int code = longhaul::run(longhaul::split_at_tabs(line));
+    fmt::print("= {}\n", code);
+    std::fflush(stdout);
   }
   return 0;
 }

@@ -25,7 +25,8 @@ TABLE = json.loads((pathlib.Path(__file__).resolve().parents[1] / "families.json
 
 
 def configs():
-    """name -> the settings of each small model: beside BASE, or `only` these."""
+    """For each small model, its settings: those of BASE with changes, or `only` those that are
+    given."""
     for family in TABLE.values():
         for name, model in family.get("parity", {}).items():
             settings = model["config"]
@@ -50,7 +51,8 @@ def model_of(config, seed=0):
             else transformers.AutoModelForCausalLM)
     model = kind.from_config(config, attn_implementation="eager",
                              experts_implementation="eager").to(torch.float32)
-    # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
+    # Weights and biases get other values: a norm weight of one would hide a missing or doubled
+    # product, and a bias of zero a missing sum.
     with torch.no_grad():
         for key, value in model.named_parameters():
             if "norm" in key.lower() or ".ln_" in key or key.endswith("bias"):
@@ -59,9 +61,9 @@ def model_of(config, seed=0):
 
 
 def as_transformers(config, tensors):
-    """Tensors under this program's names and in its shapes, as transformers' model of that
-    config has them. There a gradient that is zero but for rounding, that of a bias of keys, is
-    part of a larger one."""
+    """This program's tensors with the names and shapes of transformers' model for that config. The
+    gradient of a bias of keys is rounding only; in transformers' model it is a part of a larger
+    tensor."""
     if config.model_type == "gpt_neox":
         return as_gpt_neox(tensors, config.num_attention_heads)
     if config.model_type in ("mixtral", "qwen3_moe"):
@@ -86,7 +88,7 @@ def as_transformers(config, tensors):
 
 
 def as_gpt_neox(tensors, heads):
-    """Queries, keys and values of a head lie side by side there."""
+    """In transformers' model the queries, keys and values of each head lie side by side."""
     found = {}
     for key, value in tensors.items():
         if ".k_proj." in key or ".v_proj." in key:
@@ -104,7 +106,8 @@ def as_gpt_neox(tensors, heads):
 
 
 def with_parts_together(tensors, fused):
-    """Those of `fused` lie one behind the other in a tensor there."""
+    """In transformers' model the parts that `fused` names lie one behind the other in one
+    tensor."""
     found = dict(tensors)
     for together, (first, *_) in fused.items():
         for key in [key for key in tensors if f".{first}." in key]:
@@ -119,7 +122,8 @@ PART = {"w1": "gate", "gate_proj": "gate", "w3": "up", "up_proj": "up", "w2": "d
 
 
 def with_experts_together(tensors):
-    """All experts of a layer are one tensor there, gate and up of each one behind the other."""
+    """In transformers' model all experts of a layer are one tensor, with gate and up of each expert
+    one behind the other."""
     found, layers = {}, {}
     for key, value in tensors.items():
         if match := EXPERT.fullmatch(key):

@@ -23,7 +23,7 @@ Kind* core_of(families::Block& block) {
   return nullptr;
 }
 
-/// Returns the block's feed-forward, or those of all of its experts.
+/// Returns the feed-forward of a block, or the feed-forwards of all its experts.
 inline std::vector<families::FeedForward*> feed_forwards_of(families::Block& block) {
   std::vector<families::FeedForward*> all;
   if (auto* one = core_of<families::FeedForward>(block)) all.push_back(one);

@@ -34,7 +34,8 @@ _register(TensorReference, "torch_xla.utils.serialization")
 
 
 def stage_of(layer, layers, pp):
-    """Layers split evenly, the remainder to the last stages."""
+    """The stage of a layer. Layers are split evenly, and the last stages get one more of the
+    remainder."""
     counts = [layers // pp + (1 if s >= pp - layers % pp else 0) for s in range(pp)]
     for stage, count in enumerate(counts):
         if layer < count:
@@ -78,7 +79,7 @@ def take_heads(tensor, heads, dim, width):
 
 
 def hardware(order, multiplier=2):
-    """What import has to be told of such shards."""
+    """The options that tell `longhaul import` how such shards were made."""
     said = {"tiled": ["--hardware", "trn1"], "trn2": ["--hardware", "trn2"], "repeated": []}
     return said[order] if multiplier > 1 else []
 
@@ -155,8 +156,9 @@ MEGATRON = (  # in NxD's converter: model_style megatron
 
 
 def to_megatron(shards, config, rows):
-    """Shards of qkv "linear" under Megatron's names. rows: blocks (q, k, v one after another,
-    as NxD's converter) or heads (those of each head together, as NxD-training computes)."""
+    """Shards of qkv "linear" under Megatron's names. rows: "blocks" has q, k and v one after
+    another, as NxD's converter writes them; "heads" has those of each head together, as
+    NxD-training computes."""
     width = config.hidden_size // config.num_attention_heads
     grouped = config.num_attention_heads != config.num_key_value_heads
 
@@ -189,8 +191,8 @@ def to_megatron(shards, config, rows):
 
 
 def shard_neox(state, tp):
-    """The same of a GPT-NeoX, whose layers are NxD's parallel ones: rows of column-parallel
-    matrices and their biases (query_key_value: whole heads), columns of row-parallel ones."""
+    """Shards of a GPT-NeoX with NxD's parallel layers: a rank has rows of column-parallel matrices
+    and of their biases (of query_key_value whole heads), and columns of row-parallel ones."""
     def part(name, tensor, rank):
         rows = ("embed_in.weight", "embed_out.weight", "query_key_value.weight",
                 "query_key_value.bias", "dense_h_to_4h.weight", "dense_h_to_4h.bias")
@@ -206,7 +208,7 @@ def shard_neox(state, tp):
 
 
 def save_xser(value, path, info=False):
-    """References in `path`, one file per tensor beside it."""
+    """Writes references to `path`, and each tensor to a file of its own beside it."""
     folder = str(path) + ".tensors"
     os.makedirs(folder)
     tensors = []
@@ -230,7 +232,7 @@ def save_xser(value, path, info=False):
 
 
 def write_model(directory, shards, layout="v2", xser=False, wrap=None):
-    """Rank files. layout: v1 (tp_rank_..), v2 (dp_rank_00_..) or v3 (with ep_rank)."""
+    """Writes rank files. layout: v1 (tp_rank_..), v2 (dp_rank_00_..) or v3 (with ep_rank)."""
     directory.mkdir(parents=True, exist_ok=True)
     for (pp, tp), state in shards.items():
         value = {wrap: state} if wrap else state
@@ -263,7 +265,7 @@ def undecayed(name, groups):
 
 def write_zero(directory, shards, moments, dp, step, groups=1, masters=None, xser=False,
                info_dtype=torch.float32):
-    """ZeRO-1 shards of every rank. moments: {kind: {(pp, tp): state dict}}."""
+    """Writes the ZeRO-1 shards of every rank. moments: {kind: {(pp, tp): state dict}}."""
     directory.mkdir(parents=True, exist_ok=True)
     for (pp, tp), state in shards.items():
         names = ([n for n in state if not undecayed(n, groups)]
@@ -297,7 +299,8 @@ def write_zero(directory, shards, moments, dp, step, groups=1, masters=None, xse
 
 def make_state(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, tied=False, vocab=160,
                hidden=64, inner=96, seed=0):
-    """(config, state dict) of a small Llama, its config.json and a tokenizer in `path`."""
+    """Makes a small Llama; writes its config.json and a tokenizer to `path`. Returns (config, state
+    dict)."""
     torch.manual_seed(seed)
     fields = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab,
               "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,

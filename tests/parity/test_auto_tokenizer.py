@@ -49,7 +49,8 @@ def byte_level(pre_tokenizer, normalizer=None, special=("<|endoftext|>", "<s>", 
 
 
 def spaces_as_marks(scheme=None):
-    """Llama 2's file, or with Metaspace as its class builds it."""
+    """Llama 2's tokenizer: as its file has it, or with Metaspace, as its class in transformers
+    builds it."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if scheme:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
@@ -121,7 +122,8 @@ def added(tokenizer):
 
 
 def parts(part):
-    """A normalizer or pre-tokenizer as its members, without what no id depends on."""
+    """A normalizer or pre-tokenizer as the list of its members, without fields that change no
+    id."""
     if part is None:
         return []
     if part["type"] == "Sequence":
@@ -131,7 +133,7 @@ def parts(part):
 
 
 def structure(tokenizer):
-    """All that ids depend on but the tables."""
+    """All parts of a tokenizer on which ids depend, except its tables."""
     file = json.loads(tokenizer.to_str())
     model = file["model"]
     flags = ("type", "byte_fallback", "ignore_merges", "max_input_chars_per_word")
@@ -181,7 +183,7 @@ def test_tokens_beside_the_file_that_auto_tokenizer_adds_are_listed_and_no_other
             continue
         listed += 1
         assert "AutoTokenizer adds" in warnings[0] and "save_pretrained" in warnings[0]
-        # What the warning says to do does it.
+        # The remedy that the warning gives works.
         auto.save_pretrained(path / "out")
         assert warnings_of(path / "out") == [[]], path.name
         saved = Tokenizer.from_file(str(path / "out/tokenizer.json"))
@@ -259,7 +261,7 @@ def test_every_class_of_transformers_that_does_not_read_the_file_is_known(tmp_pa
         found = tokenization_auto.tokenizer_class_from_name(name)
         reads = issubclass(found, TokenizersBackend) and (
             found is TokenizersBackend or "__init__" not in found.__dict__)
-        # A file of bytes is read whatever Llama's class would make of it.
+        # A file of a byte-level model is read, whatever Llama's class would make of it.
         reads = reads or name == "LlamaTokenizer"
         assert bool(warnings) != reads, (name, warnings)
 
@@ -304,7 +306,7 @@ def test_a_class_that_moves_the_pieces_of_a_model_is_refused_with_the_way_out(na
     assert auto("hi there", add_special_tokens=False).input_ids != library.encode("hi there")
     said = f"the tokenizer_class {name} gives the pieces of {path / MOVED[name]} other ids"
     assert said in warnings_of(path)[0][0]
-    # What the message says to do does it.
+    # The remedy that the message gives works.
     auto.save_pretrained(tmp_path / "out")
     if (tmp_path / "out/tokenizer.json").exists():  # PLBart has none
         assert our_results(tmp_path / "out", ["hi there"], tmp_path)[0][0] == auto("hi there").input_ids

@@ -1,6 +1,6 @@
-"""`data build --bert`: shards that the source system's loader could read, every example a true
-piece of the text, shares and lengths as a second implementation has them, the same bytes after
-any interruption."""
+"""`data build --bert`: the source system's loader could read the shards, and every example is a
+piece of the text. Shares and lengths are those of a second implementation, and an interrupted build
+gives the same bytes."""
 
 import hashlib
 import json
@@ -69,7 +69,8 @@ def load(out):
 
 
 def rows_of(arrays):
-    """Rows as they were before masking: first text, second text, random next."""
+    """The rows as they were before masking: first text, second text, and whether the second is a
+    random one."""
     for row in range(len(arrays["input_ids"])):
         ids = arrays["input_ids"][row].copy()
         positions = arrays["masked_lm_positions"][row]
@@ -156,7 +157,8 @@ def test_distributions_are_those_of_the_published_recipe(run, corpus, tmp_path):
 
     encoded = [[tokenizer.encode(s, add_special_tokens=False).ids for s in document]
                for document in documents]
-    # A sentence that is longer than a row is cut by us, so that nothing of it is lost.
+    # longhaul cuts a sentence that is longer than a row, so that nothing of it is lost. The
+    # reference gets the pieces.
     encoded = [[s[i:i + 125] for s in document for i in range(0, len(s), 125)]
                for document in encoded]
     wanted = reference_examples(encoded, 128, 20, passes=20)
@@ -164,7 +166,7 @@ def test_distributions_are_those_of_the_published_recipe(run, corpus, tmp_path):
              for kind in ("masked", "kept", "replaced")}
     theirs = shares([len(e[0]) for e in wanted], [e[1] for e in wanted],
                     [e[2] for e in wanted], [len(e[3]) for e in wanted], kinds)
-    # Bounds of four standard deviations and more for the ~12,000 examples of either side.
+    # The bounds are at least four standard deviations for the ~12,000 examples of either side.
     bounds = {"examples": 0.02 * theirs["examples"], "length": 2.0, "full": 0.03,
               "quarter": 0.015, "first": 0.02, "random": 0.03, "predictions": 0.3,
               "masked": 0.006, "kept": 0.005, "replaced": 0.005}

@@ -1,6 +1,6 @@
-"""BERT shards: what h5py writes is packed and read with the values of the source system's
-loader, as transformers' BertForPreTraining takes them, and what is hostile or damaged is refused
-by name."""
+"""BERT shards that h5py has written are packed and read with the values of the source system's
+loader, as transformers' BertForPreTraining takes them. Hostile or damaged shards are refused with
+what is wrong."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def make_arrays(rows, length, predictions, seed=0):
         "masked_lm_ids": rng.integers(1, VOCABULARY, (rows, predictions)),
         "next_sentence_labels": rng.integers(0, 2, rows)}
     for row in range(rows):
-        # Every count from none to all of them.
+        # The number of predictions is every one from none to all.
         count = min(row % (predictions + 1), lengths[row] - 1)
         chosen = rng.choice(np.arange(1, lengths[row]), count, replace=False)
         arrays["masked_lm_positions"][row, :count] = np.sort(chosen)
@@ -70,7 +70,7 @@ def of_transformers(batch):
 
 
 def expected(arrays, rows, max_predictions):
-    """What the source system's dataset gives for these rows."""
+    """The fields that the source system's dataset gives for these rows."""
     labels = np.full(arrays["input_ids"].shape, -100, np.int64)
     for row, positions in enumerate(arrays["masked_lm_positions"]):
         zeros = np.flatnonzero(positions == 0)
@@ -116,7 +116,8 @@ def test_big_endian_values_and_odd_chunks_are_read(run, tmp_path):
 
 
 def test_a_batch_is_what_bert_for_pretraining_takes(run, tmp_path):
-    """Its loss is the mean over each term's targets, by our count, whatever padding holds."""
+    """The loss of transformers' model is the mean over each term's targets, which we count,
+    whatever values padding has."""
     arrays = make_arrays(24, 128, 20)
     batch = batches(run, [write(tmp_path / "a_training_0.hdf5", arrays)], batch_size=24)[0]
     torch.manual_seed(0)
@@ -140,7 +141,8 @@ def test_a_batch_is_what_bert_for_pretraining_takes(run, tmp_path):
 
 
 def test_shards_are_packed_in_the_order_of_their_names(run, tmp_path):
-    """A test shard is none of a directory's; an epoch of the loader has every row once."""
+    """A shard for tests does not belong to a directory's data. An epoch of the loader has every row
+    once."""
     arrays = [make_arrays(6, 128, 20, seed=number) for number in range(7)]
     for number in reversed(range(7)):
         write(tmp_path / f"wiki_training_{number}.hdf5", arrays[number])
@@ -172,7 +174,8 @@ def test_a_mask_with_a_hole_is_refused_with_file_and_row(run, tmp_path, hole, me
 
 
 def altered(name, change):
-    """Writes a good shard but for one dataset, which `change(file, values)` makes."""
+    """Returns a function that writes a good shard with one changed dataset, which `change(file,
+    values)` makes."""
     def make(path):
         arrays = make_arrays(50, 128, 20)
         values = arrays.pop(name)

@@ -39,7 +39,8 @@ def differences(run, tmp_path, name, *options, change=None):
 
 
 def differences_on(run, tmp_path, model, fields, *options):
-    """The same of a model that lies in tmp_path / "model"."""
+    """The largest distance of each result from transformers', for the model in tmp_path /
+    "model"."""
     write_tokens(tmp_path / "tokens.safetensors", fields)
     run("longhaul_model_tool", tmp_path / "model", tmp_path / "tokens.safetensors",
         tmp_path / "out.safetensors", *options)
@@ -165,7 +166,8 @@ def test_twenty_steps_follow_torch_and_their_export_is_the_same_model(run, tmp_p
     run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "export")
     again = MODELS[name][0].from_pretrained(tmp_path / "export", dtype=torch.float32)
     for key, value in model.named_parameters():
-        # That of keys has no gradient but rounding, which Adam makes as large as others.
+        # The bias of keys is left out: its gradient is rounding only, and Adam makes it as large as
+        # others.
         if not key.endswith("key.bias"):
             assert distance(dict(again.named_parameters())[key].detach(),
                             value.detach()) <= 1e-3, key
@@ -197,7 +199,7 @@ def test_names_of_the_first_files_are_read_and_not_written(run, tmp_path, sets):
     file = tmp_path / "model" / "model.safetensors"
     tensors = {old_name(n): v for n, v in load_file(file).items()}
     assert sum(n.endswith("gamma") for n in tensors) == 2 * 3 + 2
-    # Buffers and copies that such files may hold.
+    # The tensors are buffers and copies, which such files may hold.
     tensors["bert.embeddings.position_ids"] = torch.arange(128).view(1, -1)
     tensors["cls.predictions.decoder.weight"] = model.cls.predictions.decoder.weight.detach().clone()
     tensors["cls.predictions.decoder.bias"] = model.cls.predictions.bias.detach().clone()
@@ -218,7 +220,8 @@ def test_names_of_the_first_files_are_read_and_not_written(run, tmp_path, sets):
 
 
 def test_a_published_file_with_both_heads_is_read_as_its_config_says(run, tmp_path):
-    """config.json of the published models names BertForMaskedLM, and the files hold more."""
+    """config.json of the published models names BertForMaskedLM only, and their files also hold the
+    other head."""
     model = make_bert("pretraining")
     model.save_pretrained(tmp_path / "model")
     file = tmp_path / "model" / "config.json"

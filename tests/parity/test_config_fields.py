@@ -27,8 +27,8 @@ DECODER_REFUSED = dict(hidden_act="gelu", attention_dropout=1.5, max_position_em
 
 
 def settings_of(family):
-    """The settings of a small model, what is honoured, what is refused, and what changes nothing
-    beside NEUTRAL. Those of a decoder stand beside those of every decoder."""
+    """For a family: the settings of a small model, and its fields that are honoured, refused, and
+    without effect beside NEUTRAL. Those of every decoder are added for a decoder."""
     fields = family["fields"]
     parts = [fields[key] for key in ("config", "honoured", "refused", "neutral")]
     if family["decoder"]:
@@ -39,14 +39,15 @@ def settings_of(family):
 
 
 FAMILIES = {family["class"]: settings_of(family) for family in TABLE.values()}
-# The result of given weights on given tokens does not depend on them.
+# Fields on which the result of given weights on given tokens does not depend.
 NEUTRAL = dict(
     output_hidden_states=True, chunk_size_feed_forward=2, id2label={0: "a"}, label2id={"a": 0},
     problem_type="regression", use_cache=False, bos_token_id=3, eos_token_id=[4],
     initializer_range=0.3,
-    # What it does to gradients is in test_model.py.
+    # test_model.py tests the effect of the padding token on gradients.
     pad_token_id=7)
-# Of the file and of the call; what another architecture means is refused in the unit tests.
+# Fields that are not tried, since they describe the file or the call. Unit tests show that another
+# architecture is refused.
 NOT_TRIED = {"transformers_version", "architectures", "return_dict", "dtype",
              "is_encoder_decoder"}
 TOLERANCE = 1e-5
@@ -75,7 +76,7 @@ def example():
 
 @pytest.fixture
 def ours(run, tmp_path):
-    """Logits of the model in tmp_path / "model", or what was said."""
+    """Returns a function that gives the logits of the model in tmp_path / "model", or the error."""
     tokens = example().int()
 
     def call():
@@ -95,7 +96,7 @@ def ours(run, tmp_path):
 
 
 def rewrite(path, changes):
-    """Fields of a config.json, as they stand in another one."""
+    """Changes fields of a config.json in place."""
     file = path / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
@@ -127,7 +128,8 @@ def test_a_field_is_honoured(ours, tmp_path, family, field):
     model.save_pretrained(tmp_path / "model")
     want = theirs(model, example())
     assert distance(ours(), want) <= TOLERANCE
-    # Where the weights fit without it, it is seen: by the numbers, or by what is refused.
+    # If the weights also fit without the field, its change must be seen in the numbers or be
+    # refused.
     before = make(family)
     if shapes(before) == shapes(model) and field != "activation_function":  # two names of one
         rewrite(tmp_path / "model", {field: before.config.to_dict()[field]})

@@ -126,7 +126,7 @@ def test_a_mask_of_flags_with_a_hole_is_refused(run, tmp_path):
 
 
 def test_the_column_that_is_named_is_read(run, tmp_path):
-    """Ids and what stands beside them; rows of the other column are not looked at."""
+    """The named column has the ids. Rows of the other column are not read."""
     columns = make_rows(32)
     columns["tokens"] = [[7] * LENGTH for _ in columns["labels"]]
     del columns["labels"]
@@ -183,7 +183,7 @@ def test_truncated_and_missing_files_are_refused(run, tmp_path):
     path = save(tmp_path / "saved", make_rows(500), shards=2)
     shard = sorted(path.glob("data-*.arrow"))[1]
     whole = shard.read_bytes()
-    # The last two: the end mark is missing, and the last record batch as well.
+    # In the last two sizes the end mark is missing, and then the last record batch as well.
     batch = whole.rindex(b"\xff\xff\xff\xff", 0, len(whole) - 8)
     for size in (0, 7, 100, len(whole) // 2, len(whole) - 100, len(whole) - 8, batch):
         shard.write_bytes(whole[:size])
@@ -249,7 +249,8 @@ def test_compressed_columns_are_refused_before_they_are_unpacked(run, tmp_path, 
 
 
 def test_training_in_place_sees_what_a_data_loader_gives(run, tmp_path):
-    """Batches in the file's order, as a DataLoader with labels shifted by the model."""
+    """The expected batches are in the file's order, as a DataLoader gives them with labels that the
+    model shifts."""
     columns = make_rows(1203)
     columns["labels"][7][3] = -100
     path = save(tmp_path / "saved", columns, shards=5, ids="int64", labels="int32")

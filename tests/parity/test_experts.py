@@ -17,7 +17,8 @@ TOGETHER = "model.layers.2.mlp.experts.gate_up_proj"
 
 
 def save_together(model, path):
-    """As transformers holds them in memory, under the names that it has there."""
+    """Saves a model with the names and tensors that transformers has in memory, where experts are
+    together."""
     model.save_pretrained(path, save_original_format=False)
     file = path / "model.safetensors"
     assert TOGETHER in load_file(file)

@@ -23,10 +23,10 @@ LAYOUTS = {
                            (2, ["parallel.zero=3", "batch.micro_size=1"])),
     "pp2_zero1_then_one": ((4, ["parallel.pp=2", "parallel.zero=1", "batch.micro_size=1"]), ONE),
 }
-# Gradients of key biases are 0 but for rounding, which AdamW would make as large as any other
-# without this.
+# The gradients of key biases are zero but for rounding. Without this eps, AdamW would make them as
+# large as any other.
 EPS = 1e-5
-# Where several of this program's parameters lie in one tensor.
+# The models in which several of this program's parameters lie in one tensor, and the tensor's name.
 FUSED = {"gpt2": "c_attn", "pythia": "query_key_value"}
 
 
@@ -36,7 +36,8 @@ def is_plain(name):
 
 @lru_cache
 def twin(name, wrong=None):
-    """Losses, norms and last weights. `wrong`: what must be seen to differ."""
+    """Losses, norms and last weights of torch's run. `wrong` names a mistake that must be seen as a
+    difference."""
     model = make_model(name)
     names = dict(model.named_parameters())
     part = [p for n, p in names.items() if FUSED[name] in n]
@@ -93,7 +94,7 @@ def start_of(name):
 def test_a_group_that_is_thawed_follows_torch(run, tmp_path, name, layout):
     ours = trained(run, tmp_path, name, LAYOUTS[layout])
     assert not violations(ours, twin(name), start_of(name))
-    # A comparison that sees neither a count of the run's nor a group that never froze is none.
+    # The comparison must see a wrong count of updates, and a group that was never frozen.
     assert violations(ours, twin(name, "the run's count"), start_of(name))
     assert violations(ours, twin(name, "never frozen"), start_of(name))
     still = twin(name)[2]
@@ -113,7 +114,7 @@ def test_both_kinds_of_names_are_listed_for_each_family(run, tmp_path, name):
     model = make_model(name)
     model.save_pretrained(tmp_path / "model")
     listed = names_of(run, tmp_path / "model")
-    # transformers 5 holds experts together, and writes them one by one.
+    # transformers 5 holds experts together in memory, and writes them one by one.
     assert {e["together_name"] for e in listed if "together_name" in e} == {
         n for n in model.state_dict() if ".experts." in n}
     in_files = {n for path in (tmp_path / "model").glob("*.safetensors") for n in load_file(path)}
@@ -148,7 +149,7 @@ def test_names_of_a_run_and_of_its_checkpoint_are_the_models(run, tmp_path):
 
 
 def test_older_files_without_their_prefix_have_names_that_match(run, tmp_path):
-    """As openai-community/gpt2 lies on the hub."""
+    """openai-community/gpt2 lies on the hub with such names."""
     make_model("gpt2").save_pretrained(tmp_path / "model")
     path = tmp_path / "model/model.safetensors"
     save_file({n.removeprefix("transformer."): t for n, t in load_file(path).items()}, path,

@@ -121,7 +121,7 @@ def test_bert_gets_the_names_of_hugging_face_and_its_moments_come_along(run, tmp
            for n, t in model.state_dict().items()}
     old["bert.embeddings.mask"] = torch.arange(32) % 3 == 0
     old["bert.embeddings.position_ids"] = torch.arange(32).expand((1, -1))
-    # Groups as its training script makes them.
+    # The parameter groups are those of the source's training script.
     plain = [n for n, _ in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     order = [n for n, _ in model.named_parameters() if n not in plain] + plain
     moments = {n: {"step": 4, "exp_avg": torch.rand(model.state_dict()[n].shape),
@@ -159,7 +159,7 @@ def test_bert_gets_the_names_of_hugging_face_and_its_moments_come_along(run, tmp
 # ---- neuronx-distributed ----
 
 CASES = [
-    # tp, pp, multiplier, order, qkv, gate_up, layout, xser, wrap
+    # The columns are tp, pp, multiplier, order, qkv, gate_up, layout, xser and wrap.
     (1, 1, 1, "tiled", "linear", True, "v2", False, None),
     (2, 1, 1, "tiled", "linear", True, "v2", True, None),
     (4, 2, 2, "tiled", "linear", True, "v2", True, None),
@@ -230,7 +230,8 @@ def test_copies_that_drifted_apart_are_counted_and_the_first_is_kept(run, tmp_pa
 
 
 def test_fused_shards_that_lost_query_heads_are_refused_with_the_cause(run, tmp_path):
-    """What NxD's converter writes for trn1 where tp 4 is not 2 key heads times 4."""
+    """NxD's converter writes such shards for trn1 where tp is 4 and 2 key heads are repeated 4
+    times."""
     _, config, state = make_model(tmp_path / "hf")
     shards = nxd.shard(state, config, 4, 1, 4, "tiled", "fused")
     for part in shards.values():
@@ -442,7 +443,7 @@ def test_moments_come_along_from_a_distributed_checkpoint(run, tmp_path):
 
 
 class App:
-    """What torch.distributed.checkpoint calls stateful."""
+    """An object that torch.distributed.checkpoint calls stateful."""
 
     def __init__(self, model, optimizer, key):
         self.parts = model, optimizer, key

@@ -15,7 +15,7 @@ HEADS = 4
 
 @pytest.fixture
 def neox(tmp_path):
-    """(its directory, its state dict)"""
+    """A small GPT-NeoX: (its directory, its state dict)"""
     torch.manual_seed(0)
     model = GPTNeoXForCausalLM(GPTNeoXConfig(
         vocab_size=160, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
@@ -25,13 +25,13 @@ def neox(tmp_path):
             tensor.copy_(torch.randn_like(tensor) * 0.1)
     model.config.save_pretrained(tmp_path / "hf")
     (tmp_path / "hf" / "tokenizer.json").write_text(TOKENIZER)
-    # The files' name of the head, which newer classes call otherwise in memory.
+    # The files have the old name of the head; newer classes use another name in memory.
     return tmp_path / "hf", {n.replace("lm_head", "embed_out"): t.detach().clone()
                              for n, t in model.state_dict().items()}
 
 
 def by_parameter(state):
-    """query_key_value as the three projections that a checkpoint of ours has."""
+    """The state dict with query_key_value as three projections, as in a checkpoint of longhaul."""
     found = {}
     for name, tensor in state.items():
         if "query_key_value" not in name:
@@ -116,7 +116,7 @@ def test_shards_with_megatrons_names_come_out_with_their_moments(run, tmp_path, 
     held = shards["weights"][0, 0]
     fused = "key_value" if kv < 8 else "query_key_value"
     assert f"language_model.encoder.layers.0.self_attention.{fused}.weight" in held
-    # A table that is no parameter, as NxD-training keeps one.
+    # This table is no parameter; NxD-training keeps it in its checkpoints.
     held["language_model.encoder.layers.0.self_attention.core_attention.rotary_emb.inv_freq"] = \
         torch.ones(4)
     step = tmp_path / "step_7"
@@ -168,7 +168,7 @@ def test_shards_that_do_not_fit_a_known_family_are_refused(run, tmp_path, neox):
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_moments_come_along_from_the_optimizer_beside_a_state_dict(run, tmp_path, neox, groups):
-    """As torch.save({"model": ..., "optimizer": optimizer.state_dict()}) has them."""
+    """torch.save({"model": ..., "optimizer": optimizer.state_dict()}) writes such a file."""
     directory, state = neox
     plain = [n for n in state if "bias" in n or "norm" in n] if groups == 2 else []
     order = [n for n in state if n not in plain] + plain

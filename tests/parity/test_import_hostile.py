@@ -1,5 +1,5 @@
-"""What is not a checkpoint but an attack or a wreck: `longhaul import` refuses it with exit
-code 78 and a reason, runs nothing of it, and leaves nothing behind."""
+"""Attacks and wrecks in place of a checkpoint: `longhaul import` refuses them with exit code 78 and
+a reason, runs no code of theirs, and leaves no file behind."""
 
 import io
 import os
@@ -18,7 +18,7 @@ def word(text):
 
 
 def container(data, storages=None, names=None):
-    """The zip form around a pickle."""
+    """The bytes of torch's zip form around a pickle."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("m/data.pkl", data)
@@ -31,7 +31,7 @@ def container(data, storages=None, names=None):
 
 
 class Call:
-    """Pickles as a call of `function`."""
+    """An object that is pickled as a call of `function`."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments
@@ -42,7 +42,7 @@ class Call:
 
 @pytest.fixture
 def refuse(run, tmp_path):
-    """Imports and expects to be refused."""
+    """Returns a function that imports a file and expects a refusal."""
     nxd.make_state(tmp_path / "hf")
 
     def call(source, *parts, **options):
@@ -120,7 +120,7 @@ def test_attacks_inside_of_rank_files_are_refused(refuse, tmp_path):
 
 
 def deep(depth, pair=False):
-    """A list in a list in a list; or a tuple that holds the one before twice."""
+    """A pickle of a list in a list in a list, or of a tuple that holds the one before twice."""
     step = b"2\x86" if pair else b"\x85"
     return b"}" + word("x") + b")" + step * depth + b"s."
 
@@ -188,7 +188,7 @@ def test_wrecked_archives_are_refused(refuse, tmp_path):
         refuse(stream[:size])
     refuse(container(view(), {"0": bytes(16)}, ["../outside"]), "leaves the archive")
     refuse(container(view(), {"0": bytes(16)}, ["/etc/passwd"]), "leaves the archive")
-    # Two entries of the directory that stand for the same bytes.
+    # Two entries of the zip directory stand for the same bytes.
     broken = bytearray(container(view(), {"0": bytes(16), "1": bytes(16)}))
     ends = [i for i in range(len(broken)) if broken[i:i + 4] == b"PK\x01\x02"]
     broken[ends[3] + 42:ends[3] + 46] = broken[ends[2] + 42:ends[2] + 46]

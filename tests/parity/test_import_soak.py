@@ -30,7 +30,7 @@ def large(tmp_path_factory):
                            "mlp.down_proj": (2048, 8192), "input_layernorm": (2048,),
                            "post_attention_layernorm": (2048,)}.items():
             shapes[name + key + ".weight"] = shape
-    # Noise that costs little: one pool, cut at another place for each tensor.
+    # The noise is cheap: each tensor is cut from one pool at another place.
     pool = torch.randn(70_000_000, dtype=torch.bfloat16)
     state = {}
     for i, (name, shape) in enumerate(shapes.items()):

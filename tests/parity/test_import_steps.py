@@ -1,4 +1,5 @@
-"""The counts of updates that optimizers of other programs keep, of each parameter its own."""
+"""Optimizers of other programs keep a count of updates for each parameter, which the import
+reads."""
 
 import json
 

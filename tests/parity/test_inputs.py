@@ -32,7 +32,8 @@ def texts(count, seed=7):
 
 @pytest.fixture
 def read(run):
-    """All records of inputs, whole and in small parts, which must be the same."""
+    """Returns a function that reads all records of inputs, whole and in small parts, which must
+    agree."""
 
     def call(*arguments):
         whole = run("longhaul_records_tool", *arguments).stdout
@@ -80,7 +81,7 @@ def test_other_fields_that_pythons_json_takes_are_taken(tmp_path, read):
 
 
 class Keys(encryption.KmsClient):
-    """Keys that are their own names."""
+    """A key service whose keys are their own names."""
 
     def __init__(self, _):
         encryption.KmsClient.__init__(self)
@@ -126,7 +127,8 @@ def test_columns_of_chats_are_called_by_their_name(tmp_path, run, columns, says)
     {"delimiter": ","}, {"delimiter": "\t", "lineterminator": "\n"},
     {"delimiter": ";", "quoting": csv.QUOTE_ALL}, {"delimiter": ",", "lineterminator": "\r"}])
 def test_csv_has_the_fields_that_pythons_csv_wrote(tmp_path, read, dialect):
-    """Also those with a lone return or newline that it left unquoted, and splits itself."""
+    """The fields include those with a lone return or newline, which Python leaves unquoted and then
+    splits when it reads them."""
     documents = texts(1500)
     out = io.StringIO(newline="")
     writer = csv.writer(out, **dialect)
@@ -140,8 +142,8 @@ def test_csv_has_the_fields_that_pythons_csv_wrote(tmp_path, read, dialect):
 
 
 def test_csv_of_any_characters_splits_as_pythons_csv(tmp_path, read):
-    """No writer made these: rows that Python reads with two fields and no quote after a
-    quote are documents here, and the same ones."""
+    """The rows come from no writer. Rows that Python reads with two fields and without a quote
+    after a quote are documents here, too, with the same text."""
     dice = random.Random(3)
     for trial in range(60):
         body = "".join(dice.choices('ab,,"\n\n', k=200)) + "\n"
@@ -243,7 +245,7 @@ def test_directories_of_datasets_are_read_in_the_order_of_their_rows(tmp_path, r
 
 
 def limited(binary, limit, *arguments):
-    """The tool's output, with so many bytes of data at most."""
+    """The output of the tool when it may use `limit` bytes of data at most."""
     return subprocess.run(
         [binary("longhaul_records_tool"), *map(str, arguments)], capture_output=True, text=True,
         check=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
@@ -282,7 +284,7 @@ def test_a_parquet_row_group_is_read_in_constant_memory(tmp_path, binary):
 
 
 def test_a_bomb_costs_neither_memory_nor_the_build(tmp_path, binary):
-    """A gigabyte of one line in a megabyte: skipped, in constant memory."""
+    """A gigabyte of one line, packed into a megabyte, is skipped in constant memory."""
     path = tmp_path / "bomb.jsonl.gz"
     piece = gzip.compress(b"a" * (1 << 26), 9)
     path.write_bytes(gzip.compress(b'{"text":"first"}\n"') + piece * 16 +

@@ -80,7 +80,8 @@ def violations(ours, theirs, start):
     return found
 
 
-# Fused queries, keys and values; an embedding that is the head, on two stages.
+# GPT-2 has fused queries, keys and values; the tied model has its embedding as its head, on two
+# stages.
 @pytest.mark.parametrize("name,layout", [
     ("gpt2", ONE), ("tied", CUT), *later(("gpt2", CUT), ("tied", ONE))])
 def test_twenty_steps_of_lamb_are_those_of_the_reference(run, tmp_path, name, layout):

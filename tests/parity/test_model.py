@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 LOGITS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
-# One of each kind of block; `make soak` has the others in every form too.
+# `make test` tries one model for each kind of block; `make soak` tries the others, too.
 NOW = ["llama3_gqa", "gemma3", "qwen3_moe"]
 SOME = split(CONFIGS, NOW)
 WAYS = ["--plain", "--recompute"]
@@ -46,7 +46,7 @@ def differences(run, tmp_path, name, *options):
 
 
 def differences_on(run, tmp_path, model, tokens, targets, *options):
-    """The same of a model that lies in tmp_path / "model"."""
+    """The largest distance of logits, loss and gradients, for a model in tmp_path / "model"."""
     save_file(
         {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous()},
         tmp_path / "tokens.safetensors",
@@ -61,7 +61,7 @@ def differences_on(run, tmp_path, model, tokens, targets, *options):
 
 
 def distances(found, wanted):
-    """Of logits, loss, and the gradient that is farthest."""
+    """The distances of logits, of the loss, and of the gradient that is farthest."""
     (logits, loss, ours), (wanted_logits, wanted_loss, gradients) = found, wanted
     assert set(ours) == set(gradients)
     total = torch.sqrt(sum(g.double().square().sum() for g in gradients.values()))
@@ -93,7 +93,7 @@ def test_bf16_is_as_close_as_that_of_transformers(run, tmp_path, name):
     logits, loss, gradients = reference(make_model(name).to(torch.bfloat16), *example())
     theirs = distances((logits.view(-1, logits.shape[-1]), loss.view(1), gradients),
                        reference(make_model(name), *example()))
-    # Rounding sends some tokens to other experts, here and there.
+    # Rounding sends some tokens to other experts in transformers as well as here.
     most = 1.5 if name in WITH_EXPERTS else 1.25
     assert found["logits"] <= most * theirs["logits"], (found, theirs)
     assert found["gradients"] <= most * theirs["gradients"], (found, theirs)

@@ -1,4 +1,5 @@
-"""results.json in the forms of other scripts: the same figures give what they write."""
+"""results.json in the forms of other scripts: from the same figures longhaul writes what they
+write."""
 
 import collections
 import datetime

@@ -47,7 +47,7 @@ def compare_with_library(model, sample, tmp_path):
 def test_ids_and_text_equal_the_library(name, texts, tmp_path):
     model = sentencepiece_model(texts[::2], **MODELS[name])
     sample = texts[1::2] + odd_texts(2000, 8) + ["", " ", "  x ", "<sep>", "of the whole<sep> a"]
-    # Long enough for sums of scores to lose their last digits.
+    # These texts are long enough for sums of scores to lose their last digits.
     sample += [" ".join(texts), " ".join(texts[::-1])]
     compare_with_library(model, sample, tmp_path)
 

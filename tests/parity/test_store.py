@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# Ids are taken as they are: no tokenizer has to be trained here.
+# Ids below this number are taken as they are, so that no tokenizer has to be trained.
 VOCABULARY = 40_000
 
 
@@ -65,7 +65,7 @@ def test_datasets_opens_an_export_and_finds_every_id_and_label(run, tmp_path, ta
     assert [i for row in dataset["input_ids"][:] for i in row] == ids[:end]
     assert [i for row in dataset["labels"][:] for i in row] == labels[:end]
     assert all(all(row) for row in dataset["attention_mask"][:])
-    # And back: what datasets has is what longhaul reads.
+    # longhaul reads back the directory that it has exported for datasets.
     again = json.loads(run("longhaul", "data", "inspect", tmp_path / "hf", "--json").stdout)
     assert again["rows"] == result["rows"] and again["tokens"] == end
 

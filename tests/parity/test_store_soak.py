@@ -44,7 +44,8 @@ def test_killed_fifty_times_it_ends_with_the_same_bytes(run, binary, tmp_path, p
             assert child.returncode in (0, 75, -signal.SIGKILL), (seed, errors)
         killed += any(child.returncode == -signal.SIGKILL for child in children)
         if all(child.returncode == 0 for child in children):
-            # It got through: compare, and begin anew.
+            # The build has come to its end between kills: its stores are compared, and it begins
+            # anew.
             assert contents(tmp_path / "store") == contents(tmp_path / "whole"), seed
             subprocess.run(["rm", "-r", tmp_path / "store", tmp_path / "store-val"], check=True)
     assert killed == KILLS

@@ -27,7 +27,8 @@ def as_float(value):
 
 
 def figures(record):
-    """A record of metrics.jsonl by tag; step and time are an event's own."""
+    """The figures of a record of metrics.jsonl by tag. Step and time are fields of the event
+    itself."""
     flat = {key: value for key, value in record.items() if key not in ("step", "time")}
     for key in ("source_tokens", "phase_memory_bytes"):
         flat |= {f"{key}/{name}": count for name, count in flat.pop(key, {}).items()}
@@ -65,7 +66,8 @@ def test_a_restart_keeps_what_was_written_before(run, tmp_path):
 
 
 def test_a_step_that_is_done_again_counts_once(run, tmp_path):
-    """As after a kill, a going back by hand, and a start from the beginning."""
+    """Steps are done again after a kill, after a person goes back, and after a start from the
+    beginning."""
     run("longhaul_events_tool", tmp_path, 9, 1)
     run("longhaul_events_tool", tmp_path, 8, 2, 6)
     events = read(tmp_path)
@@ -77,7 +79,7 @@ def test_a_step_that_is_done_again_counts_once(run, tmp_path):
 
 
 def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
-    # The package's own reader skips a damaged file silently; damage must be visible to it.
+    # This test reads the checksums itself, since the tensorboard package skips damage silently.
     run("longhaul_events_tool", tmp_path, 5, 1)
     file = next((tmp_path / "tensorboard").iterdir())
     data = bytearray(file.read_bytes())
@@ -91,7 +93,7 @@ def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
         assert struct.unpack("<I", data[end:end + 4])[0] == masked_crc32c(body)
         at = end + 4
         records += 1
-    # Version and begin, 5 steps of 15 figures and one source, two of the validation.
+    # The records are a version and a beginning, 5 steps of 19 figures, and two of the validation.
     assert records == 2 + 5 * 19 + 2
 
 
@@ -120,7 +122,7 @@ def test_a_training_and_its_restart_read_back_as_metrics_jsonl(trained):
 
 
 def test_memory_is_told_by_phase(trained):
-    """Of the first step of each start, and of each save with the next line."""
+    """The first step of each start has the memory by phase, and so has the line after each save."""
     first, save = ["weights", "forward", "backward", "update"], ["before_save", "after_save"]
     told = {r["step"]: list(r["phase_memory_bytes"]) for r in records_of(trained)
             if "phase_memory_bytes" in r}

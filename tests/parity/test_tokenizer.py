@@ -125,7 +125,7 @@ SPECIAL = {"gpt2": ["<|endoftext|>"],
 
 @pytest.fixture(scope="session")
 def trained(corpus, tmp_path_factory):
-    """Per pattern: the Hugging Face tokenizer of 6000 tokens, trained once."""
+    """For each pattern, the Hugging Face tokenizer of 6000 tokens, which is trained once."""
     made = {}
 
     def get(kind):
@@ -141,7 +141,7 @@ def trained(corpus, tmp_path_factory):
 
 
 def dressed(kind, base):
-    """The trained tokenizer with all that published ones of its family have."""
+    """The trained tokenizer with all parts that published tokenizers of its family have."""
     spec = json.loads(base.to_str())
     if kind == "qwen2":
         spec["normalizer"] = {"type": "NFC"}
@@ -208,7 +208,7 @@ def compare(tokenizer, texts, results, special=True):
 
 KINDS = ["gpt2", "llama3", "qwen2", "o200k"]
 POINTS = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c <= 0xDFFF]
-# All up to the Cyrillic block, and some of every other one.
+# All code points up to the Cyrillic block, and some of every other block.
 SOME_POINTS = POINTS[:0x500] + POINTS[0x500:0x30000:7] + POINTS[0x30000::997]
 
 
@@ -218,13 +218,13 @@ def compare_texts(tokenizer, texts, tmp_path, special=True):
 
 
 def class_texts(points):
-    """Texts whose pieces tell the class of each code point."""
+    """Texts that are cut into pieces by the class of each code point."""
     return ["".join(f"a{c}b'{c} {c}{c}1\n" for c in points[i:i + 4000])
             for i in range(0, len(points), 4000)]
 
 
 def form_texts(points):
-    """Texts whose normal form tells what each code point composes with."""
+    """Texts whose normal form depends on what each code point composes with."""
     return ["".join(f"e\u0323{c}\u0301 " for c in points[i:i + 4000])
             for i in range(0, len(points), 4000)]
 

@@ -30,7 +30,7 @@ def odd():
 
 @pytest.fixture(scope="session")
 def byte_level(texts):
-    """Per split pattern a tokenizer of 6000 tokens, and the texts it was trained on."""
+    """For each split pattern, a tokenizer of 6000 tokens and the texts on which it was trained."""
     made = {}
 
     def get(kind):

@@ -24,7 +24,7 @@ def texts():
     return many_languages(40_000)
 
 
-# Each with more texts, the others among them, in test_tokenizer_soak.py.
+# test_tokenizer_soak.py tries these styles with more texts, and the other styles.
 @pytest.mark.parametrize("style", [mistral, bert_cased, t5, unigram_bytes, deepseek_llm])
 def test_ids_and_text_equal_in_every_style(style, texts, tmp_path):
     tokenizer = style(texts[::2])
@@ -118,7 +118,7 @@ def test_whitespace_that_a_neighbour_took_is_no_added_token(tmp_path):
         tokenizer.add_tokens([AddedToken("\n\n", lstrip=left, rstrip=right),
                               AddedToken("<r>", rstrip=True)])
         tokenizer.save(str(tmp_path / "tokenizer.json"))
-        # The library panics where nothing but a part of a token is left.
+        # Hugging Face's library panics where only a part of a token is left.
         sample = texts + [f"<r>{t}<r>{t}y" for t in texts if right or not left]
         compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path))
 
@@ -131,7 +131,8 @@ def test_a_special_token_that_the_vocabulary_has_twice_is_left_out(tmp_path):
 
 
 def compare_random(seed, count, tmp_path, charsmap=None):
-    """`count` texts in each random tokenizer; what makes Hugging Face panic is left out."""
+    """Compares `count` texts in each random tokenizer, without texts that make Hugging Face
+    panic."""
     rng = random.Random(seed)
     spec = random_spec(rng, charsmap)
     tokenizer = Tokenizer.from_str(json.dumps(spec))
@@ -161,14 +162,14 @@ FIRST = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"
 
 
 @pytest.mark.parametrize("normalizer,pre_tokenizer,text,tokens", [
-    # The start is gone: nothing is put before what is left.
+    # The start of the text is gone, so nothing is put before the rest.
     (normalizers.Strip(), None, " ab", ["a", "b"]),
     (normalizers.Replace(Regex("^a+"), ""), None, "aab", ["b"]),
     (normalizers.Nmt(), None, "\x07b", ["b"]),
-    # What replaces several characters stands where the last of them stood.
+    # A character that replaces several stands where the last of them stood.
     (normalizers.Replace("ab", "x"), None, "abb", ["x", "b"]),
     (normalizers.Replace("a", "x"), None, "ab", ["\u2581", "x", "b"]),
-    # All of what one character became counts as the start.
+    # All characters that come from the first one count as the start.
     (normalizers.NFKC(), pre_tokenizers.Split("\u2044", "isolated"), "\u00bd",
      ["\u2581", "1", "\u2581", "\u2044", "\u2581", "2"]),
     (normalizers.Prepend("x "), pre_tokenizers.WhitespaceSplit(), "ab",

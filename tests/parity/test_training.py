@@ -18,7 +18,7 @@ TOLERANCE = 1e-4
 
 def make_rows(seed=3):
     generator = torch.Generator().manual_seed(seed)
-    # A skewed distribution, so that there is something to learn.
+    # The distribution is skewed, so that there is something to learn.
     weights = 1.0 / torch.arange(1, 321).float()
     return torch.multinomial(weights, STEPS * BATCH * LENGTH, replacement=True,
                              generator=generator).view(-1, LENGTH)
@@ -34,7 +34,7 @@ def torch_curve(model, rows, steps=STEPS, **settings):
 
 def torch_curve_of(model, loss_of, steps, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1,
                    eps=1e-8):
-    """Losses and norms of AdamW on the loss of each step."""
+    """Losses and norms of torch's AdamW."""
     def is_plain(name):
         return "norm" in name.lower() or ".ln_" in name or name.endswith("bias")
 
@@ -87,8 +87,8 @@ def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=(), weight=0.0):
 
 
 def curve_on(run, tmp_path, rows, micro=2, sets=(), weight=0.0, mask=None):
-    """Losses and norms of a model that lies in tmp_path / "model". The loss has the weighted loss
-    that balances experts in it."""
+    """Losses and norms of the model in tmp_path / "model". The loss includes the weighted loss that
+    balances experts."""
     ids, length = rows.tolist(), rows.shape[1]
     mask = torch.ones_like(rows) if mask is None else mask
     Dataset.from_dict({
@@ -106,15 +106,15 @@ def curve_on(run, tmp_path, rows, micro=2, sets=(), weight=0.0, mask=None):
 
 
 def balanced(name):
-    """What a run needs for the loss that balances experts as in transformers, which is over all
-    tokens of a step."""
+    """The settings with which a run balances experts as transformers does, over all tokens of a
+    step."""
     if name not in WITH_EXPERTS:
         return {}
     return dict(micro=BATCH, sets=['experts.balance="pooled"'],
                 weight=CONFIGS[name]["router_aux_loss_coef"])
 
 
-# One of each kind of block; `make soak` has the others too.
+# `make test` tries one model for each kind of block; `make soak` tries the others, too.
 NOW = ["llama3_gqa", "gemma3", "gpt2", "pythia", "mixtral"]
 SOME = split(CONFIGS, NOW)
 
@@ -131,7 +131,7 @@ def test_twenty_steps_follow_torch(run, tmp_path, name):
     theirs = torch_curve(make_model(name), rows)
     assert worst(ours, theirs) <= TOLERANCE
     assert len(ours) == STEPS
-    # A comparison of flat curves would prove little.
+    # The loss must fall: a comparison of flat curves would prove little.
     assert theirs[0][0] - theirs[-1][0] >= 0.3
 
 
@@ -191,7 +191,8 @@ def test_a_padding_row_that_is_trained_is_seen(run, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
 def test_a_random_start_has_a_padding_row_of_zeros(run, tmp_path, name):
-    """As transformers' own: a head that is tied to it trains it."""
+    """transformers initialises the row with zeros as well. A head that is tied to the embedding
+    trains it."""
     rows = make_rows()[:BATCH]
     make_model(name).save_pretrained(tmp_path / "model")
     (tmp_path / "model/model.safetensors").unlink()

@@ -36,8 +36,8 @@ void put(std::string& out, uint32_t value) {
   out.append(reinterpret_cast<const char*>(&value), 4);
 }
 
-/// Throws InputError if the ids give another text when they come one by one. Texts with
-/// bytes that form no character are not compared.
+/// Throws InputError if ids that are decoded one by one give another text than all
+/// together. Texts with bytes that form no character are not compared.
 void check_stream(const tokenizer::Tokenizer& tokenizer,
                   const std::vector<tokenizer::TokenId>& ids, bool special,
                   const std::string& decoded) {
@@ -105,7 +105,8 @@ int train(char** arguments) {
   return 0;
 }
 
-/// warnings TOKENIZER...: of each a line, its warnings as a JSON list.
+/// Runs the command warnings TOKENIZER...: prints a line for each tokenizer, its warnings
+/// as a JSON list.
 int warnings(int count, char** paths) {
   for (int i = 0; i < count; ++i) {
     fmt::print("{}\n", Json(tokenizer::Tokenizer::load(paths[i])->warnings()).dump());

@@ -30,7 +30,8 @@ def many_languages(limit=None):
 
 
 def odd_texts(count, seed):
-    """What breaks tokenizers: emoji, marks, controls, spaces, long words, added tokens."""
+    """Texts that often break tokenizers: emoji, marks, controls, spaces, long words, added
+    tokens."""
     rng = random.Random(seed)
     words = ["na\u00efve", "\u0130stanbul", "\u1e9e\u00df", "\uff21\uff22\uff23", "\ufb01ne", "\u2460\u00bd", "e\u0301\u0323", "\u212b\u212a",
              "\u0915\u094d\u0937\u093f", "\u1100\u1161\u11a8", "\uac01\uac02", "\u1112\u1161\u11ab\u0301",
@@ -87,7 +88,8 @@ def mistral(texts, size=4000):
 
 
 def metaspace_split(texts, size=3000):
-    """As TinyLlama-like files: cut at every mark, unknown characters apart, no bytes."""
+    """A tokenizer as TinyLlama-like files have it: text is cut at every mark, unknown characters
+    are kept apart, and there are no byte tokens."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.train_from_iterator(texts, bpe_trainer(size))
@@ -96,7 +98,8 @@ def metaspace_split(texts, size=3000):
 
 
 def whole_words(texts, size=3000):
-    """ignore_merges with characters, and an old file's add_prefix_space."""
+    """A tokenizer with ignore_merges and characters, and with add_prefix_space as in an old
+    file."""
     spec = json.loads(metaspace_split(texts, size).to_str())
     spec["model"]["ignore_merges"] = True
     spec["model"]["fuse_unk"] = True
@@ -137,7 +140,7 @@ def unigram(texts, size=4000, **more):
 
 
 def fields(message):
-    """(number, value) of a protocol buffer message; texts and messages as bytes."""
+    """The fields of a protocol buffer message as (number, value); texts and messages are bytes."""
     pos = 0
 
     def varint():
@@ -182,7 +185,8 @@ def charsmap():
 
 
 def t5(texts):
-    """Precompiled characters, words, then Metaspace; </s> at the end."""
+    """A tokenizer in T5's style: precompiled normalization, words, then Metaspace; </s> at the
+    end."""
     tokenizer = unigram(texts)
     tokenizer.normalizer = normalizers.Precompiled(charsmap())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -194,7 +198,8 @@ def t5(texts):
 
 
 def xlm_r(texts):
-    """As newer conversions: strip, fold runs of spaces, Metaspace; RobertaProcessing."""
+    """A tokenizer in XLM-R's style as newer conversions have it: strip, fold runs of spaces,
+    Metaspace; RobertaProcessing."""
     tokenizer = unigram(texts)
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.Precompiled(charsmap()), normalizers.Strip(left=False, right=True),
@@ -205,7 +210,7 @@ def xlm_r(texts):
 
 
 def albert(texts):
-    """Nmt, NFKC and accents, written out instead of compiled."""
+    """A tokenizer in ALBERT's style: Nmt, NFKC and accents, written out instead of precompiled."""
     tokenizer = unigram(texts, 2000)
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.Nmt(), normalizers.NFKD(), normalizers.StripAccents(),

@@ -1,4 +1,4 @@
-"""A small run and what it leaves."""
+"""A small run, and functions that read the files it leaves."""
 
 import json
 
@@ -36,8 +36,8 @@ every = 4
 keep = 0
 """
 
-# A step of this model takes as little as 2 ms. What is done to a running run is done while it
-# has steps to go.
+# A step of this model takes as little as 2 ms. With this pace a run still has steps to go when a
+# test does something to it.
 PACE = 'debug.delays=[{phase = "update", seconds = 0.03}]'
 
 
@@ -51,7 +51,7 @@ def write_config(tmp_path, name="run"):
 
 
 def steps_of(run_dir):
-    """The last record of each step, by step."""
+    """The last record of each step: step -> record."""
     records = {}
     for line in (run_dir / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -80,7 +80,7 @@ def tensors(checkpoint_dir):
 
 
 def state(checkpoint_dir):
-    """What has to be equal in state.json, whatever start wrote it."""
+    """The parts of state.json that have to be equal, whichever start wrote them."""
     text = next(checkpoint_dir.glob("*state.json")).read_text()
     saved = json.loads(text)
     return {key: saved[key] for key in ("step", "updates", "tokens", "cursor", "sources",
@@ -92,7 +92,7 @@ def final(run_dir):
 
 
 def edit_state(step, change):
-    """Makes of a checkpoint what a program would have written that says something else."""
+    """Changes the state of a checkpoint as if a program had written it with other values."""
     manifest = json.loads((step / "manifest.json").read_text())
     state = step / manifest["state"]["name"]
     content = json.loads(state.read_text())

@@ -1,4 +1,5 @@
-"""Steps whose loss or gradient is not finite or a spike: stopped, skipped, rolled back."""
+"""Steps whose loss or gradient is a spike or not finite: the run stops, skips them or rolls
+back."""
 
 import json
 import subprocess
@@ -36,7 +37,8 @@ def events(run_dir, name):
 
 
 def same(one, other, step=STEPS):
-    """Whole runs: curves, every bit of the state, the place in the data."""
+    """Expects two runs to have the same curves, the same bits of the state, and the same place in
+    the data."""
     assert curve(one) == curve(other)
     assert tensors(checkpoint(one, step)) == tensors(checkpoint(other, step))
     assert state(checkpoint(one, step)) == state(checkpoint(other, step))
@@ -84,7 +86,7 @@ def test_stopping_and_going_on_changes_nothing_about_skips_and_rollbacks(run, tm
     same(tmp_path / "whole", tmp_path / "parts")
     whole = saved_state(tmp_path / "whole")
     assert whole["updates"] == STEPS and whole["guard"]["rollbacks"] == 2
-    # Batches 5 to 7; then 4, 8 and 9, which steps 4 to 6 had.
+    # Skipped are the batches 5 to 7, and then 4, 8 and 9, which steps 4 to 6 had.
     assert whole["cursor"]["phases"][0]["skipped"] == [[24, 72]]
     assert whole["cursor"]["phases"][0]["consumed"] == STEPS * 8
 
@@ -105,7 +107,7 @@ def test_a_rollback_goes_where_the_checkpoints_lie_and_ends_the_same(run, tmp_pa
 
 
 def test_what_is_left_out_is_left_out_and_nothing_else_moves(run, tmp_path):
-    """The rolled-back run goes on as one whose data never held the guilty batches."""
+    """The run that was rolled back goes on like one whose data never had the guilty batches."""
     rolled, plain = write_config(tmp_path, "rolled"), write_config(tmp_path, "plain")
     train(run, rolled, *rollback(2), fault(5, "nonfinite_loss"))
     train(run, plain, *FP32)

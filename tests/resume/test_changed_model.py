@@ -1,4 +1,4 @@
-"""A resume goes on with the model of its checkpoint, and data that changed under it is told."""
+"""A resumed run keeps the model of its checkpoint, and says where its data has changed."""
 
 import json
 
@@ -29,8 +29,8 @@ def refused(result, *words):
 
 
 def as_before(step, **changes):
-    """Makes of a checkpoint what an earlier build has written: fields of state.json are others, or
-    not there."""
+    """Makes a checkpoint look as if an earlier build had written it: fields of state.json have
+    other values, or are absent."""
     def change(state):
         state.update(changes)
         for name in [n for n, value in state.items() if value is None]:
@@ -71,7 +71,7 @@ def test_a_run_that_was_begun_with_a_trained_padding_row_goes_on_so(run, tmp_pat
     train(run, write_config(tmp_path / "plain"))
     path = write_config(tmp_path)
     train(run, path, "run.stop_after=4")
-    # Earlier builds took pad_token_id for a token like others, and recorded nothing.
+    # Earlier builds treated pad_token_id like any other token, and recorded nothing about it.
     step = tmp_path / "run/checkpoints/step_00000004"
     as_before(step, padding_row=None, model=json.dumps({**MODEL, "pad_token_id": 7}))
     change_model(tmp_path, pad_token_id=7)
@@ -108,7 +108,7 @@ def test_a_padding_token_that_is_none_is_refused_for_a_new_run(run, tmp_path):
     refused(train(run, path, check=False), "pad_token_id = 300 names no row",
             "vocab_size = 300", "model.override.pad_token_id")
     assert "pad_token_id = 300 names no row" in run("longhaul", "config", path).stderr
-    # What an earlier build has trained with it goes on.
+    # A run goes on if an earlier build has trained it with this model.
     change_model(tmp_path)
     train(run, path, "run.stop_after=4")
     as_before(tmp_path / "run/checkpoints/step_00000004", padding_row=None,
@@ -119,7 +119,7 @@ def test_a_padding_token_that_is_none_is_refused_for_a_new_run(run, tmp_path):
 
 
 def test_a_run_whose_config_was_read_as_another_model_goes_on_by_an_override(run, tmp_path):
-    """An earlier build passed over is_causal, and the text lies in its checkpoints."""
+    """An earlier build ignored is_causal, and its checkpoints contain the text of that config."""
     path = write_config(tmp_path)
     train(run, path, "run.stop_after=4")
     as_before(tmp_path / "run/checkpoints/step_00000004",
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_another_run_must_be_of_the_same_model(run, tmp_path):
     path.write_text((tmp_path / "first.toml").read_text().replace("/first", "/second"))
     refused(train(run, path, f'checkpoint.resume="{tmp_path}/first"', check=False),
             "rope_theta is 20000, was 10000")
-    # Taken for the weights alone it may differ, if somebody says so.
+    # The checkpoint of another model may be taken for the weights alone, if a setting says so.
     weights = f'init.weights="{tmp_path}/first"'
     refused(train(run, path, weights, "run.stop_after=1", check=False),
             "rope_theta (20000 in the run, 10000 beside the weights)")

@@ -1,4 +1,4 @@
-"""What a start does with the checkpoints that it finds, and what asynchronous saving changes: nothing."""
+"""Which of the checkpoints a start takes, and that asynchronous saving changes no result."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def test_milestones_are_saved_where_no_other_save_falls_on_them(run, tmp_path):
     milestones = ("checkpoint.every=0", "checkpoint.keep=1", "checkpoint.milestone_every=3")
     train(run, path, *milestones)
     assert steps_kept(tmp_path / "run") == [f"step_{n:08}" for n in (3, 6, 8)]
-    # Saves by the clock, one after each step: all ranks save the same steps.
+    # The clock asks for a save after each step, and all ranks save the same steps.
     train(run, clock, *milestones, "checkpoint.every_minutes=1e-9", "run.stop_after=5", ranks=2)
     assert steps_kept(tmp_path / "clock") == [f"step_{n:08}" for n in (3, 5)]
     train(run, clock, *milestones, "checkpoint.every_minutes=1e-9", ranks=2)
@@ -148,7 +148,7 @@ def test_settings_that_may_change_are_an_event_with_both_values(run, tmp_path):
 def test_a_checkpoint_that_made_two_starts_fail_is_set_aside(run, tmp_path):
     path = write_config(tmp_path)
     train(run, path, "checkpoint.every=2", "run.stop_after=6")
-    # What two starts leave that were killed between loading and the end of a step.
+    # Two starts leave such a record if they were killed between loading and the end of a step.
     record = tmp_path / "run/resume.json"
     record.write_text('{"step": 6, "starts": 1}')
     train(run, path, "checkpoint.every=2", "run.stop_after=7")

@@ -1,4 +1,5 @@
-"""Which data a run has had: the same for any number of ranks and starts, counted by source."""
+"""The data that a run has had is the same for any number of ranks and starts. It is counted by
+source."""
 
 import gzip
 import json
@@ -22,7 +23,7 @@ def train(run, path, *sets, ranks=1, check=True):
 
 @pytest.fixture
 def saved(tmp_path):
-    """90 sequences of 32 tokens."""
+    """A saved data set of 90 sequences of 32 tokens."""
     ids = [[(i * 7 + j) % 300 for j in range(32)] for i in range(90)]
     Dataset.from_dict({"input_ids": ids}).save_to_disk(tmp_path / "saved")
     return tmp_path / "saved"
@@ -46,7 +47,8 @@ def test_chain_and_counts_are_those_of_one_rank_and_one_start(run, tmp_path, sav
         states[name] = state(final(tmp_path / name))
     first = states["ranks_1"]
     assert all(other == first for other in states.values())
-    # 3 steps of 3 : 1, 3 of 1 : 1, 2 of the second alone.
+    # The mixture is 3 : 1 for 3 steps, then 1 : 1 for 3 steps, then 2 steps of the second source
+    # alone.
     assert [(s["name"], s["sequences"]) for s in first["sources"]] == [
         ("synthetic", 18 + 12), (str(saved), 6 + 12 + 16)]
     assert sum(s["tokens"] for s in first["sources"]) == first["tokens"] == 8 * 8 * 32
@@ -63,7 +65,7 @@ def test_another_order_or_token_makes_another_chain(run, tmp_path, saved):
                               [*plain, "data.shuffle=false"], [*plain, "run.steps=16"])):
         train(run, write_config(tmp_path, f"run_{i}"), *sets, "run.stop_after=8")
         chains.add(state(final(tmp_path / f"run_{i}"))["batch_hash"])
-    # A longer run's first steps are the same.
+    # The first steps of a longer run are the same.
     assert len(chains) == 5
 
 
@@ -221,7 +223,7 @@ def test_damaged_ready_ids_are_refused_on_every_rank(run, tmp_path):
 
 @pytest.mark.parametrize("ranks", [2, *later(1)])
 def test_shards_of_examples_need_a_model_that_learns_from_them(run, tmp_path, ranks):
-    """Said before they are packed, which may take long."""
+    """The refusal comes before the shards are packed, which may take long."""
     with h5py.File(tmp_path / "a_training_0.hdf5", "w") as file:
         for name, shape, kind in [
                 ("input_ids", (8, 32), "i4"), ("masked_lm_positions", (8, 5), "i4"),

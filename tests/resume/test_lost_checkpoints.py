@@ -37,7 +37,7 @@ def record_of(run_dir):
 
 
 def refused(run, path, *sets, code=78, ranks=1):
-    """What a start says that is refused, and that it has changed no record of steps."""
+    """Expects that a start is refused and has changed no record of steps; returns its message."""
     metrics = path.with_suffix("") / "metrics.jsonl"
     before = metrics.read_bytes()
     result = train(run, path, *sets, ranks=ranks, check=False)
@@ -49,13 +49,15 @@ def refused(run, path, *sets, code=78, ranks=1):
 
 @contextlib.contextmanager
 def begun(words, env, ranks, errors=subprocess.PIPE):
-    """A program, which with its ranks ends here in any case; `ranks` tells their ids."""
+    """Starts a program, which is ended here with its ranks in any case. `ranks` returns the ids of
+    its ranks."""
     process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=errors,
                                text=True, env=env)
     try:
         yield process
     finally:
-        # The parent would begin its ranks again. Of one that has ended the id may be another's.
+        # The parent is stopped first, since it would start its ranks again. Once it has ended, the
+        # ids may belong to other processes.
         process.send_signal(signal.SIGSTOP)
         for pid in ranks(process) if process.poll() is None else []:
             with contextlib.suppress(ProcessLookupError):
@@ -73,7 +75,7 @@ def wait_until(process, come):
 
 @pytest.fixture(scope="module")
 def whole(run, tmp_path_factory):
-    """A run that nobody has disturbed, in one go."""
+    """A run that trains to its end without a fault."""
     path = tmp_path_factory.mktemp("whole")
     train(run, write_config(path), EVERY)
     return path / "run"
@@ -143,7 +145,8 @@ def test_another_directory_for_checkpoints_is_no_reason_to_begin_anew(run, tmp_p
     old = tmp_path / "run/checkpoints"
     said = refused(run, path, EVERY, place)
     assert f"{tmp_path}/new" in said and f"checkpoint.dir to {old}" in said
-    # The way to go on in it: from the old one, and since then from its own.
+    # The run goes on in its own directory, first from the old one and then from its own
+    # checkpoints.
     resume = f'checkpoint.resume="{old}"'
     train(run, path, EVERY, place, resume, "run.stop_after=6")
     result = train(run, path, EVERY, place, resume)
@@ -163,7 +166,8 @@ def test_the_checkpoints_of_another_run_are_no_runs_own(run, tmp_path):
     theirs = f'checkpoint.dir="{tmp_path}/other/checkpoints"'
     assert "of another run" in refused(run, path, EVERY, theirs, "checkpoint.resume=never")
     assert kept(tmp_path / "other") == ["step_00000002"]
-    # A run that begins there goes on by its own checkpoints, by the same command.
+    # A run that begins from another run's checkpoint goes on from its own checkpoints, with the
+    # same command.
     third = write_config(tmp_path, "third")
     begin = f'checkpoint.resume="{tmp_path}/other"'
     train(run, third, EVERY, begin, "run.stop_after=4")
@@ -205,7 +209,7 @@ def test_another_runs_checkpoint_is_named_and_neither_taken_nor_deleted(
     assert f"step_00000006 passed over: {there}: run {theirs} saved it" in result.stdout
     assert steps_of(run_dir)[5]["attempt"] == 2
     assert kept(run_dir) == ["step_00000005", "step_00000006"]
-    # Its own step 6 takes the name.
+    # The run's own step 6 takes the name of the other run's directory, which is renamed.
     result = train(run, path, EVERY, "checkpoint.keep=1")
     assert "step_00000006.of_another_run" in result.stdout
     assert kept(run_dir) == ["step_00000006.of_another_run", "step_00000008"]
@@ -224,11 +228,12 @@ def test_another_runs_checkpoint_alone_is_taken_only_by_its_path(run, tmp_path, 
     train(run, path, EVERY, begin, "run.stop_after=7")
     result = train(run, path, EVERY, begin)  # it goes on from its own, by the same command
     assert "is not used: this run has checkpoints of its own" in result.stdout
-    # Starts that were refused are no attempts.
+    # Starts that were refused do not count as attempts.
     assert [steps_of(run_dir)[n]["attempt"] for n in (7, 8)] == [1, 2]
     assert kept(run_dir) == ["step_00000006", "step_00000007", "step_00000008"]
     assert tensors(final(run_dir)) == tensors(final(whole))
-    # Where its own are gone, the other is no place to go on from, and no reason to begin anew.
+    # When the run's own checkpoints are gone, the run neither goes on from the other run's
+    # checkpoint nor begins anew.
     for step in ("step_00000007", "step_00000008"):
         shutil.rmtree(run_dir / "checkpoints" / step)
     said = refused(run, path, EVERY, "run.steps=9")
@@ -236,7 +241,7 @@ def test_another_runs_checkpoint_alone_is_taken_only_by_its_path(run, tmp_path, 
 
 
 def test_two_runs_do_not_share_a_directory_of_checkpoints(run, tmp_path, stranger):
-    """The second is no run that has lost its own directory: that of the first is there."""
+    """The second run has not lost its own directory: the checkpoints belong to the first run."""
     path = write_config(tmp_path, "second")
     shutil.copytree(stranger.parent, tmp_path / "second/checkpoints")
     result = train(run, path, EVERY, check=False)
@@ -272,15 +277,15 @@ def test_a_run_of_an_older_release_goes_on_and_is_marked(run, tmp_path, whole):
     train(run, path, EVERY)  # its own directory was lost: the checkpoints say who it is
     assert owner["run"] == record_of(tmp_path / "run")["run"]
     assert curve(tmp_path / "run") == curve(whole)
-    # What events tell of must not vanish either.
+    # Checkpoints that only events tell of must not have vanished either.
     (tmp_path / "run/run.json").unlink()
     shutil.rmtree(tmp_path / "run/checkpoints")
     assert "step 8" in refused(run, path, EVERY, "run.steps=9")
 
 
-# Two ranks on two machines, as far as mounts and host names go.
+# Two ranks act as if they were on two machines with different mounts and host names.
 def on_two_nodes(binary, path, hides, odd):
-    """Of two ranks, `odd` finds an empty directory in place of `hides`."""
+    """Starts two ranks; rank `odd` finds an empty directory in place of `hides`."""
     command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for rank in range(2):
         empty = path.parent / f"empty{rank}"
@@ -324,7 +329,7 @@ def has_saved(run_dir):
     return events.exists() and '"checkpoint"' in events.read_text()
 
 
-# "never" is for the first start: a restart must not take it for a leave to begin anew.
+# "never" is meant for the first start. A restart must not read it as a permission to begin anew.
 @pytest.mark.parametrize("resume", ["never", *later("latest")])
 def test_a_supervised_run_that_loses_its_checkpoints_ends_and_trains_nothing_again(
         run, binary, tmp_path, resume):
@@ -372,7 +377,7 @@ def test_memory_of_the_machines_outlives_the_checkpoints(run, binary, tmp_path):
 
 
 def without_checkpoints(binary, path, *sets):
-    """Trains, and takes the directory of checkpoints away while training goes on."""
+    """Trains, and removes the directory of checkpoints while training goes on."""
     words = [binary("longhaul"), "train", path, "--set", PACE]
     words += [w for s in sets for w in ("--set", s)]
     with begun(words, ENVIRONMENT, lambda _: [], subprocess.STDOUT) as process:
@@ -404,7 +409,7 @@ def test_a_run_that_is_to_go_back_to_a_checkpoint_that_is_gone_does_not_begin_an
     assert said.count("RANDOM") == 1
 
 
-# A Slurm that keeps the comment of its one job in a file beside itself.
+# This script stands in for scontrol: it keeps the comment of its only job in a file beside itself.
 SCONTROL = """#!/bin/sh
 comment=$(dirname "$0")/comment
 case $1 in
@@ -416,7 +421,8 @@ esac
 
 def test_a_requeued_start_begins_no_run_that_an_earlier_start_of_the_job_has_trained(
         binary, tmp_path):
-    """Without a supervisor: Slurm's record of the job tells what the empty directory does not."""
+    """Without a supervisor, Slurm's record of the job shows that a run has begun, which the empty
+    directory does not."""
     path = write_config(tmp_path)
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -430,7 +436,7 @@ def test_a_requeued_start_begins_no_run_that_an_earlier_start_of_the_job_has_tra
                               capture_output=True, timeout=120,
                               env={**slurm, "SLURM_RESTART_COUNT": str(number)})
 
-    # Requeued before a first start came so far: it begins.
+    # The job was requeued before a first start came so far, so the run begins.
     first = life(1, "run.stop_after=2", EVERY)
     assert first.returncode == 0 and "RANDOM" in first.stdout, first.stderr
     run_dir = tmp_path / "run"
@@ -443,20 +449,20 @@ def test_a_requeued_start_begins_no_run_that_an_earlier_start_of_the_job_has_tra
     (tmp_path / "mounted").rename(run_dir)
     again = life(3, "run.stop_after=4", EVERY)
     assert again.returncode == 0 and "RANDOM" not in again.stdout, again.stderr
-    # The run's own directory is gone for good, its checkpoints lie elsewhere: it goes on.
+    # The run's own directory is gone for good, but its checkpoints lie elsewhere, so it goes on.
     (run_dir / "checkpoints").rename(tmp_path / "kept")
     shutil.rmtree(run_dir)
     moved = life(4, "run.stop_after=6", EVERY, f"checkpoint.dir='{tmp_path}/kept'")
     assert moved.returncode == 0 and "RANDOM" not in moved.stdout, moved.stderr
     assert min(steps_of(run_dir)) == 5
-    # Another job begins anew, and so does one that nobody has asked yet.
+    # Another job begins anew, and so does a job without a record.
     shutil.rmtree(run_dir)
     (tools / "comment").unlink()
     assert "RANDOM" in life(0, "run.stop_after=2").stdout
 
 
 def test_a_start_whose_lock_another_one_has_taken_writes_no_further_step(binary, tmp_path):
-    """Somebody removed run.lock, and a second start came in."""
+    """Somebody has removed run.lock, so a second start could take the lock."""
     path = write_config(tmp_path)
     run_dir = tmp_path / "run"
     words = [binary("longhaul"), "train", path, "--set", PACE, "--set", "run.steps=5000",

@@ -70,8 +70,8 @@ class Cluster:
         return all(len(files) == 2 and files[0] == files[1] for files in parts.values())
 
     def kill_all(self, *sets, at=25, copied=False, **where):
-        """Starts, and kills every rank at once: at some moment of or after a step, or (`copied`)
-        between two steps, when no copy is on its way."""
+        """Starts the run and kills all ranks at once: at some moment during or after a step, or
+        (`copied`) between two steps, when every copy is complete."""
         before = self.attempt()
         process = self.start(PACE, *sets, **where)
         limit = time.monotonic() + 120
@@ -116,7 +116,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def undisturbed(run, tmp_path_factory):
-    """The same training without memory and deaths: its curve and last state."""
+    """The same training without memory and without deaths: its curve and last state."""
     done = {}
 
     def call(ranks, *sets):
@@ -150,13 +150,14 @@ def test_a_lost_machine_costs_no_step_and_no_bit(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path)
     reached = cluster.kill_all(*ZERO)
     shutil.rmtree(cluster.memory(1))
-    # What was asked for at the last tenth step may not have been written to its end.
+    # A checkpoint is asked for at each tenth step, and the last one may not have been written to
+    # its end.
     saved = max(int(path.name.removeprefix("step_"))
                 for path in (cluster.run_dir / "checkpoints").glob("step_*")
                 if (path / "manifest.json").exists())
     cluster.train(*ZERO)
     step, nodes, disk = cluster.resumed()
-    # A step is written down before it is kept.
+    # The record of a step is written before the step is kept in memory.
     assert reached - 2 <= step <= reached + 1 and nodes == 3
     assert disk == f"step {saved}" and step - 20 < saved <= step
     assert_undisturbed(cluster, undisturbed(4, *ZERO))
@@ -180,8 +181,8 @@ def test_two_neighbours_lost_go_on_from_disk(binary, tmp_path, undisturbed):
 @pytest.mark.soak
 def test_of_a_damaged_copy_the_other_is_used(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path)
-    # A copy on its way at the kill would be no copy, and the machine of rank 2, whose own part
-    # is damaged below, would have nothing of the step.
+    # A copy that was on its way at the kill would be lost. Then no machine would have this step of
+    # rank 2, whose own part is damaged below.
     cluster.kill_all(*ZERO, copied=True)
     # Both slots of one copy of rank 2's state.
     parts = parts_of(cluster.memory(2), "*rank_00002.part")
@@ -196,7 +197,7 @@ def test_of_a_damaged_copy_the_other_is_used(binary, tmp_path, undisturbed):
     assert_undisturbed(cluster, undisturbed(4, *ZERO))
 
 
-# The soak has the other layouts.
+# `make soak` tries the other layouts.
 @pytest.mark.soak
 @pytest.mark.parametrize("sets", [["parallel.zero=0"]], ids=["zero0"])
 def test_two_deaths_cost_no_bit(binary, tmp_path, undisturbed, sets):
@@ -248,7 +249,7 @@ def test_fewer_ranks_read_the_memory_of_more(binary, tmp_path, undisturbed):
 def test_a_rollback_by_hand_does_not_meet_its_future(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path, nodes=2)
     cluster.kill_all(*ZERO)
-    # Back to step 10, and killed before anything new could be kept.
+    # The run goes back to step 10 and is killed before anything new could be kept.
     cluster.kill_all(*ZERO, "checkpoint.resume=10", "resilience.peer_memory_every=1000", at=13)
     assert not parts_of(tmp_path / "memory", "a1_*")
     cluster.train(*ZERO)
@@ -280,7 +281,7 @@ def test_one_machine_alone_says_so_and_a_new_run_begins_anew(binary, tmp_path):
     reached = cluster.reached()
     cluster.kill_all(*ZERO, "checkpoint.every=0", at=reached + 5)
     assert reached - 2 <= cluster.resumed()[0] and cluster.resumed()[2] == "none"
-    # Another run in the same place: what the old one kept is not its past.
+    # Another run begins in the same place. What the old run kept in memory does not belong to it.
     shutil.rmtree(cluster.run_dir)
     cluster.train(*ZERO, "run.stop_after=2")
     assert not RESUMED.search(cluster.log())

@@ -1,4 +1,5 @@
-"""Going on from a checkpoint with another schedule: by name, or not at all."""
+"""A run goes on from a checkpoint with another schedule only if a setting says which schedule it
+is."""
 
 import json
 

@@ -1,5 +1,5 @@
-"""What a checkpoint lacks because of a setting is not taken for damage: parameters that were
-frozen go on from it as if they had just been made, to the last bit in every way there."""
+"""State that a checkpoint lacks because of a setting is no damage. Parameters that were frozen go
+on as if they had just been made, with the same bits in every layout."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def half(run, tmp_path_factory):
 
 
 def copy_of(half, tmp_path, name="run"):
-    """The same run, as if it lay here."""
+    """A copy of the run `half` in tmp_path."""
     path = write_config(tmp_path, name)
     shutil.copytree(half / "run", tmp_path / name)
     return path

@@ -18,7 +18,7 @@ def whole_cluster():
 
 @pytest.fixture
 def cluster(whole_cluster, request):
-    """The cluster, idle and whole; its daemons' logs are printed when a test fails."""
+    """The cluster, with all of its nodes idle. Its daemons' logs are printed when a test fails."""
     yield whole_cluster
     report = getattr(request.node, "report", None)
     if report is not None and report.failed:
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item):
 
 @pytest.fixture
 def folder(cluster, request):
-    """A directory of the test's own that every node sees."""
+    """A directory of the test that every node sees."""
     path = cluster.shared / request.node.name
     path.mkdir()
     return path

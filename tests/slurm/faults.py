@@ -22,7 +22,7 @@ def sets(*values):
 
 
 def reference(run, folder, steps=STEPS):
-    """The curve of the same run without supervision or faults, on one machine."""
+    """The curve of the same run on one machine, without a supervisor and without faults."""
     config = write_config(folder)
     run("longhaul", "train", config, *sets(*LAYOUT, f"run.steps={steps}"), ranks=8,
         timeout=200 + steps)
@@ -30,7 +30,7 @@ def reference(run, folder, steps=STEPS):
 
 
 def lines_of(path):
-    """The records of a file of lines, without a line that is just being written."""
+    """The records of a file of lines, without a last line that is only half written."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else []:
         with contextlib.suppress(json.JSONDecodeError):
@@ -52,11 +52,12 @@ def told_events(run_dir):
 
 
 def records(run_dir):
-    """Every step that was ever made, also those made again, in the order of the file. Their times
-    are by this machine's clock."""
+    """All steps that were ever made, also repeated ones, in the order of the file. Their times are
+    by this machine's clock."""
     shifts = {event["attempt"]: clock_shift(event)
               for event in lines_of(run_dir / "events.jsonl") if event["event"] == "start"}
-    # Those that were moved away, oldest first, and the one that grows.
+    # Files that were moved away come first, the oldest before the others, and then the file that
+    # grows.
     files = sorted(run_dir.glob("metrics.jsonl.*"), key=lambda path: int(path.suffix[1:]))
     return [record | {"time": record["time"] - shifts.get(record["attempt"], 0.0)}
             for path in [*files, run_dir / "metrics.jsonl"] for record in lines_of(path)
@@ -64,8 +65,8 @@ def records(run_dir):
 
 
 def whole_curve(run_dir):
-    """Loss, gradient norm and rate of each step in order; fails where a step that was made
-    again had other ones."""
+    """Loss, gradient norm and rate of each step in order. Fails where a repeated step had other
+    values."""
     found = {}
     for record in records(run_dir):
         values = (record["loss"], record["grad_norm"], record["lr"])
@@ -108,7 +109,8 @@ class Supervised:
         return len({record["step"] for record in records(self.dir)})
 
     def alive(self):
-        """Fails when the job has ended. Asked of Slurm once a second: asking costs time."""
+        """Fails when the job has ended. Slurm is asked once a second only, since that takes
+        time."""
         if time.monotonic() - self._asked < 1.0:
             return self.state
         self._asked = time.monotonic()
@@ -118,7 +120,7 @@ class Supervised:
         return self.state
 
     def excluded(self):
-        """The entries of the nodes that are left out."""
+        """The entries of the nodes that the run has excluded."""
         path = self.dir / "excluded_nodes.json"
         return json.loads(path.read_text()) if path.exists() else []
 
@@ -149,29 +151,29 @@ class Supervised:
                           lambda: f"eight ranks: {self.cluster.workers()} {self.tail()}")
 
     def supervisor(self):
-        """(node, process id) of the supervisor, wherever it is."""
+        """The (node, process id) of the supervisor, on whichever node it is."""
         return wait_until(
             lambda: next((place for place in self.cluster.find("longhaul", "supervise")
                           if machines.state_of(place[1]) not in ("", "Z")), None),
             30, lambda: self.tail("no supervisor"))
 
     def of_script(self):
-        """Is the supervisor that of the job's batch script, and none that stands in? The script
-        may be gone, or wait beside it."""
+        """Whether the supervisor is that of the job's batch script, and not one that stands in for
+        it. The script may be gone, or wait beside the one that stands in."""
         host = self.cluster.nodes[self.supervisor()[0]]
         return any(word.endswith("slurm_script") for pid in host.processes()
                    for word in machines.arguments_of(pid))
 
     def nodes(self):
-        """Those that train."""
+        """The nodes that train."""
         return sorted({node for node, _ in self.workers().values()})
 
     def other_nodes(self):
-        """Those that train, without the one that the supervisor is on."""
+        """The nodes that train, without the supervisor's node."""
         return sorted(set(self.nodes()) - {self.supervisor()[0]})
 
 
-# Each fault returns when it is done to the run.
+# Each fault below returns when it has struck the run.
 
 
 def kill_one_worker(run, choice):
@@ -191,7 +193,7 @@ def kill_supervisor(run, choice):
 
 
 def kill_slurmd(run, choice):
-    """The node is there and works, and Slurm takes it for lost."""
+    """Kills Slurm's daemon on a node. The node works on, but Slurm takes it for lost."""
     run.cluster.kill_slurmd(choice.choice(run.other_nodes()))
 
 
@@ -216,14 +218,15 @@ def restart_slurmctld(run, choice):
 
 
 def damage_newest_checkpoint(run, choice):
-    """A bit flips in the newest checkpoint, then a worker dies."""
+    """Flips a bit in the newest checkpoint and then kills a worker."""
     def complete():
         return sorted((run.dir / "checkpoints").glob("step_????????/manifest.json"))
 
-    # A run whose only checkpoint is damaged ends: it does not begin anew by itself.
+    # A run whose only checkpoint is damaged ends, since it does not begin anew by itself.
     wait_until(lambda: len(complete()) > 1, 60, "two checkpoints")
     workers = [pid for _, pid in run.workers().values()]
-    # All stand still meanwhile, or the next checkpoint would be complete before the death.
+    # All workers are stopped before the kill. Otherwise the next checkpoint could be complete by
+    # then.
     for pid in workers:
         kill_process(pid, signal.SIGSTOP)
     victim = choice.choice(sorted(complete()[-1].parent.glob("*.safetensors")))
@@ -245,7 +248,7 @@ FAULTS = {fault.__name__: fault for fault in [
     signal_before_limit]}
 
 
-# These interrupt nothing, or later.
+# These faults interrupt the run later or not at all.
 QUIET = {"restart_slurmctld", "kill_slurmd"}
 
 
@@ -253,7 +256,7 @@ def recovery(run, moment, before, seconds=240, meanwhile=lambda: None):
     """Waits for the first step that had not been made before the fault of that moment.
     Returns the seconds until then and how many steps were made again."""
     found = []
-    # On a busy machine the fault may be told before whoever did it reads the clock.
+    # On a busy machine the run may report a fault before the process that made it reads the clock.
     told_from = moment - 1.0
 
     def next_step():
@@ -277,8 +280,8 @@ def recovery(run, moment, before, seconds=240, meanwhile=lambda: None):
 
 
 def strike(run, name, seed):
-    """Does the fault to a run that trains, at a moment by the seed; seconds until the run has
-    made a step that it had not made before."""
+    """Makes the fault in a run that trains, at a moment by the seed. Returns the seconds until the
+    run has made a step that it had not made before."""
     choice = random.Random(seed)
     run.wait_for_step(run.done() + choice.randint(6, 14))
     time.sleep(choice.uniform(0, 0.3))

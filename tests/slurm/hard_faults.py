@@ -10,13 +10,14 @@ import time
 import machines
 from machines import kill_process
 
-# Seconds for which processes are stopped: shorter, and longer, than anybody waits for them.
+# Seconds for which processes are stopped; some are shorter than others wait for them, and some are
+# longer.
 PAUSES = list(map(float, os.environ.get("LONGHAUL_FAULT_PAUSES", "5 5 10 60").split()))
-# A file that only one machine sees: by how much its clocks are wrong for who preloads
-# clock_shift.cpp.
+# This file is on one machine only. It holds the seconds by which clocks are wrong for programs that
+# preload clock_shift.cpp.
 CLOCK_SHIFT = "/tmp/clock_shift"
-# The longest that a job may be RUNNING without a rank: a lease that runs out (12 s), and a
-# minute.
+# The longest time in seconds that a job may be RUNNING without a rank: until a lease runs out (12
+# s), and a minute more.
 EMPTY_SECONDS = 72
 
 
@@ -41,7 +42,7 @@ def pause_agent(run, choice):
 
 
 def pause_launchers(run, choice):
-    """Every srun of one node."""
+    """Stops every srun of the supervisor's node for a while."""
     node, _ = run.supervisor()
     pause([pid for name, pid in run.cluster.find("srun") if name == node], choice.choice(PAUSES))
     return set()
@@ -54,8 +55,8 @@ def kill_agent(run, choice):
 
 
 def take_down_in_order(machine, rest=0.1):
-    """Kills the processes of a machine one after the other, Slurm's own first, as its link
-    stays up."""
+    """Kills the processes of a machine one after the other, first those of Slurm. The machine's
+    network stays up."""
     for pid in machine.processes():
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
@@ -84,8 +85,8 @@ def lose_three_nodes(run, choice):
 
 
 def split_cluster(run, choice):
-    """Half of the nodes reach each other and the shared disk, but neither the others nor Slurm's
-    controller; then all is as it was."""
+    """Splits the cluster for a while: half of the nodes reach each other and the shared disk, but
+    neither the other nodes nor Slurm's controller."""
     names = [name for name, machine in run.cluster.nodes.items() if machine.on]
     half = choice.sample(names, len(names) // 2)
     run.cluster.cut_off_together(half)
@@ -96,7 +97,7 @@ def split_cluster(run, choice):
 
 
 def slurmctld_down(run, choice):
-    """For longer than a start waits, and somebody dies meanwhile."""
+    """Stops Slurm's controller for longer than a start waits, and kills a worker in that time."""
     cluster = run.cluster
     worker = choice.choice(list(run.workers().values()))[1]
     kill_process(cluster.daemon(cluster.head, "slurmctld"))
@@ -108,7 +109,7 @@ def slurmctld_down(run, choice):
 
 
 def kill_in_a_save(run, choice):
-    """While a checkpoint has files and no manifest."""
+    """Kills a worker while a checkpoint has files and no manifest."""
     worker = choice.choice(list(run.workers().values()))[1]
     limit = time.monotonic() + 20
     while time.monotonic() < limit:
@@ -120,14 +121,15 @@ def kill_in_a_save(run, choice):
 
 
 def kill_in_a_restart(run, choice):
-    """A worker, then anything of the run while it is restarted."""
+    """Kills a worker, and then any process of the run while it is restarted."""
     kill_process(choice.choice(list(run.workers().values()))[1])
     time.sleep(choice.uniform(0.2, 4.0))
     return kill_any(run, choice)
 
 
 def kill_in_a_take_over(run, choice):
-    """The supervisor's node, then anything of the run while another takes over."""
+    """Switches the supervisor's node off, and kills any process of the run while another supervisor
+    takes over."""
     host, _ = run.supervisor()
     run.cluster.power_off(host)
     time.sleep(choice.uniform(8.0, 20.0))
@@ -135,7 +137,7 @@ def kill_in_a_take_over(run, choice):
 
 
 def clock_jumps(run, choice):
-    """Of one node by hours, forwards or back, and a rank dies. It stays so."""
+    """Sets the clock of one node hours forwards or back for good, and kills a rank."""
     node = choice.choice(run.other_nodes())
     shift = choice.choice([-7200, -3600, 3600, 7200])
     run.cluster.nodes[node].path_inside(CLOCK_SHIFT).write_text(str(shift))
@@ -145,15 +147,15 @@ def clock_jumps(run, choice):
 
 
 def on_one_node(spoil):
-    """The fault of a node that alone lacks something, which nobody notices before a start: a
-    rank of another node dies. The node is whole again when the run has gone on."""
+    """Makes a fault of something that one node lacks, which nobody notices before a start, so a
+    rank of another node is killed as well. The node is mended when the run has gone on."""
     def fault(run, choice, node=None):
         node = node or choice.choice(run.other_nodes())
         mend = spoil(run, node)
         others = [pid for name, pid in run.workers().values() if name != node]
         kill_process(choice.choice(others))
         goal = min(run.done() + 3, run.steps)
-        # A job that waits in the queue gets its nodes back from whoever tends the cluster.
+        # If the job waits in the queue, the test mends its nodes as an administrator would.
         machines.wait_until(
             lambda: run.done() >= goal or run.alive() in ("COMPLETED", "PENDING"), 120,
             lambda: run.tail(f"{spoil.__name__} on {node}"))
@@ -187,15 +189,15 @@ def memory_full(run, node):
 
 @on_one_node
 def temporary_gone(run, node):
-    """The directory that TMPDIR names."""
+    """Removes the directory that TMPDIR names on a node."""
     machine = run.cluster.nodes[node]
     machine.run("rm", "-rf", run.temporary)
     return lambda: machine.run("mkdir", "-p", run.temporary)
 
 
 def mount_comes_late(run, choice):
-    """Between two lives of the job the run's directory goes away, on one node, some or all, and
-    comes back while the new life looks for it."""
+    """Takes the run's directory away on one node, some or all while the job waits in the queue, and
+    brings it back while the new start looks for it."""
     cluster = run.cluster
     run.requeue()
     there = sorted(name for name, machine in cluster.nodes.items() if machine.on)
@@ -204,7 +206,7 @@ def mount_comes_late(run, choice):
         cluster.cover(name, run.dir)
 
     def begins():
-        # As somebody who tends the cluster: nodes that an earlier fault took are mended.
+        # The test acts as an administrator: it mends the nodes that an earlier fault has taken.
         for name, state in cluster.node_states().items():
             if state.startswith(("down", "drain")):
                 cluster.mend(name)
@@ -218,7 +220,7 @@ def mount_comes_late(run, choice):
 
 
 def suspend_and_resume(run, choice):
-    """As an administrator who needs the nodes for a while."""
+    """Suspends the job and resumes it, as an administrator does who needs its nodes for a while."""
     run.cluster.scontrol("suspend", run.job)
     time.sleep(choice.uniform(6, 8))
     run.cluster.scontrol("resume", run.job)
@@ -226,7 +228,7 @@ def suspend_and_resume(run, choice):
 
 
 def out_of_memory(run, choice):
-    """The kernel kills a rank, since its control group may have no more memory."""
+    """Limits a rank's control group, so that the kernel kills the rank for its memory."""
     node, pid = choice.choice(list(run.workers().values()))
     group = pathlib.Path("/sys/fs/cgroup/memory") / f"longhaul-{os.getpid()}"
     try:
@@ -248,13 +250,14 @@ def signal_to_launcher(run, number):
 
 
 def hang_up(run, choice):
-    """SIGHUP is a request to stop with a save, as SIGTERM is; the queue goes on."""
+    """Sends SIGHUP, which asks for a save and an end, as SIGTERM does. The job then goes on from
+    the queue."""
     signal_to_launcher(run, signal.SIGHUP)
     return set()
 
 
 def rotate_logs(run, choice):
-    """Files are moved away, as by logrotate: the run opens them anew."""
+    """Moves files away, as logrotate does; the run opens them anew."""
     number = 1 + sum(1 for _ in run.dir.glob("metrics.jsonl.*"))
     for name in ("log.txt", "metrics.jsonl"):
         (run.dir / name).rename(run.dir / f"{name}.{number}")
@@ -264,7 +267,7 @@ def rotate_logs(run, choice):
 
 
 def kill_any(run, choice):
-    """Any process that belongs to the run, in whatever state the run is."""
+    """Kills any process that belongs to the run, whatever the run is doing."""
     found = [(node, pid) for word in ("supervise", "agent", "train")
              for node, pid in run.cluster.find("longhaul", word)]
     found += run.cluster.find("srun") + list(run.cluster.workers().values())
@@ -280,7 +283,7 @@ HARD = {fault.__name__: fault for fault in [
     pause_supervisor, pause_agent, pause_launchers, kill_agent, batch_host_in_order,
     lose_supervisor_and_another, lose_three_nodes, split_cluster, slurmctld_down, kill_in_a_save,
     kill_in_a_restart, kill_in_a_take_over, clock_jumps]}
-# What one node alone lacks.
+# Faults of something that only one node lacks.
 LACKS = {f"{how}_{what}": covering(f"{how}_{what}", place, how == "read_only")
          for what, place in PLACES.items() for how in ("empty", "read_only")}
 LACKS.update(memory_full=memory_full, temporary_gone=temporary_gone)

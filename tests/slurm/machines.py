@@ -15,16 +15,16 @@ import subprocess
 import time
 
 PROGRAMS = ["unshare", "nsenter", "setpriv", "ip", "mount", "timeout"]
-# Waits for whatever ends, so that orphans do not stay as zombies.
+# The first process waits for children that have ended, so that orphans do not stay as zombies.
 INIT = "while :; do sleep 3600; done"
 
 
 class CannotMake(Exception):
-    """What this computer lacks for machines of namespaces."""
+    """Says what this computer lacks for machines made of namespaces."""
 
 
 def missing():
-    """Why no machine can be made here, or None."""
+    """Returns why no machine can be made here, or None."""
     if os.geteuid() != 0:
         return "namespaces for network and mounts need root"
     absent = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -84,7 +84,7 @@ def arguments_of(pid):
 
 
 def state_of(pid):
-    """The kernel's letter for what the process does, '' when it is gone."""
+    """The letter that the kernel has for the state of a process; '' when the process is gone."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -113,7 +113,7 @@ class Machine:
         return self._holder is not None
 
     def start(self, extra=""):
-        """Switches it on; `extra` is shell text that runs before anything else."""
+        """Switches the machine on; `extra` is shell text that runs first."""
         assert not self.on
         command = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc",
                    "--propagation", "private", "--kill-child=SIGKILL", "sh", "-ec",
@@ -133,7 +133,8 @@ class Machine:
     def _preparation(self):
         lines = [f"hostname {self.name}", f"mount --bind '{self._hosts}' /etc/hosts",
                  "mount -t tmpfs -o size=256m tmpfs /dev/shm"]
-        # What has to be seen of the old /tmp is held elsewhere while /tmp is replaced.
+        # Directories below the old /tmp that must stay visible are held elsewhere while /tmp is
+        # replaced.
         in_tmp = [path for path in self._visible if path.is_relative_to("/tmp")]
         held = [(f"{self._hosts}.held/{i}", path) for i, path in enumerate(in_tmp)]
         for place, path in held:
@@ -144,7 +145,7 @@ class Machine:
         return "\n".join(lines)
 
     def enter(self, *command, cwd="/"):
-        """The command line that runs a command on this machine."""
+        """Returns the command line that runs a command on this machine."""
         assert self.on, f"{self.name} is switched off"
         return ["nsenter", "-t", str(self.init), "-n", "-u", "-m", "-p", "--",
                 "env", "-C", str(cwd), *map(str, command)]  # nsenter itself goes to /
@@ -160,18 +161,18 @@ class Machine:
         return result
 
     def spawn(self, *command, **options):
-        """Starts a command and leaves it running; it ends with the machine at the latest."""
+        """Starts a command and leaves it running. It ends with the machine at the latest."""
         line = self.enter(*command, cwd=options.pop("cwd", "/"))
         return subprocess.Popen(line, stdin=subprocess.DEVNULL,
                                 preexec_fn=_die_with_parent, **options)
 
     def plug_in(self, switch):
         """Joins the machine to the bridge of `switch`, the machine that has one."""
-        # The kernel takes the link of a machine that is gone away in its own time.
+        # The kernel needs time to remove the link of a machine that is gone.
         switch.run("ip", "link", "delete", f"to-{self.name}", check=False)
         self.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name",
                  f"to-{self.name}")
-        # The far end moves into the namespace of the switch, named by a process there.
+        # The link's other end moves into the network namespace of the switch.
         subprocess.run(["nsenter", "-t", str(self.init), "-n", "ip", "link", "set",
                         f"to-{self.name}", "netns", str(switch.init)], check=True, timeout=30)
         switch.run("ip", "link", "set", f"to-{self.name}", "master", "bridge0", "up")
@@ -179,11 +180,12 @@ class Machine:
         self.run("ip", "link", "set", "eth0", "up")
 
     def path_inside(self, path):
-        """The machine's view of a path, from outside: its own mounts are seen there."""
+        """The path by which the machine's view of `path` is reached from outside, with the
+        machine's own mounts."""
         return pathlib.Path(f"/proc/{self.init}/root{path}")
 
     def processes(self):
-        """Process ids of the machine as seen from outside, its first process left out."""
+        """The ids, seen from outside, of the machine's processes except the first one."""
         space = os.stat(f"/proc/{self.init}/ns/pid").st_ino
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -193,12 +195,13 @@ class Machine:
         return sorted(found)
 
     def fill(self, folder, left=65536):
-        """Takes the room of a file system of the machine's own, but for some bytes."""
+        """Fills a file system that only this machine has, except for `left` bytes."""
         self.run("sh", "-c", f"free=$(($(stat -f -c '%a*%S' {folder}) - {left})); "
                  f"fallocate -l $free {folder}/full")
 
     def power_off(self):
-        """Every process gone at once, and with them /tmp, /dev/shm and the network."""
+        """Ends all processes of the machine at once. Its /tmp, /dev/shm and network are gone with
+        them."""
         if not self.on:
             return
         kill_process(self.init)

@@ -1,4 +1,4 @@
-"""A store of objects on the head node of the cluster, and what a run has mirrored there."""
+"""A store of objects on the cluster's head node, and what runs have mirrored there."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class ClusterStore:
         return f"s3://runs/{name}"
 
     def whole_steps(self, name):
-        """The steps of which a manifest and all files that it names are there."""
+        """The steps whose manifest is in the store with all files that it names."""
         found = []
         for manifest in sorted((self.folder / "runs" / name).glob("step_*/manifest.a*.json")):
             content = json.loads(manifest.read_text())

@@ -59,8 +59,8 @@ PartitionName=batch Nodes={standing} Default=YES MaxTime=INFINITE State=UP
 PartitionName=other Nodes={standing} MaxTime=60 State=UP
 {cloud}"""
 
-# A node of the cloud is off until a job gets it. Then Slurm asks for it, and a test boots it, or
-# not. No node is switched off by itself.
+# A node of the cloud is off until a job gets it. Slurm then asks for the node, and the test boots
+# it or does not. No node is switched off by itself.
 CLOUD = """
 PartitionName=cloud Nodes=ALL State=UP
 ResumeProgram=/bin/true
@@ -74,7 +74,7 @@ SlurmctldParameters=power_save_interval=1,cloud_dns
 
 
 def missing():
-    """Why no cluster can be set up here, or None."""
+    """Returns why no cluster can be set up here, or None."""
     absent = [program for program in DAEMONS if shutil.which(program) is None]
     if absent:
         return f"Slurm is not installed here (no {', '.join(absent)}; see requirements-debian.txt)"
@@ -88,7 +88,7 @@ PREFIX = "longhaul-slurm-"
 
 
 def remove_leftovers(folder):
-    """What clusters left whose test was killed: their machines died with it, files do not."""
+    """Removes the files of clusters whose test was killed. Their machines died with the test."""
     for path in pathlib.Path(folder).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             if not pathlib.Path(f"/proc/{int((path / 'owner').read_text())}").exists():
@@ -123,7 +123,7 @@ class Cluster:
 
     def __init__(self, nodes, visible, node_seconds=5, credential_seconds=5, kill_seconds=3,
                  cloud=0):
-        # Outside /tmp, which every machine has for itself.
+        # The directory lies outside of /tmp, because every machine has a /tmp of its own.
         remove_leftovers("/var/tmp")
         self.shared = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir="/var/tmp"))
         (self.shared / "owner").write_text(str(os.getpid()))
@@ -168,8 +168,8 @@ class Cluster:
 
     def start(self):
         small = self.shared / "small"
-        # Of a file system of its own, which can be frozen; where there is no loop device it
-        # stays empty.
+        # The directory is a file system of its own, which can be frozen. Without a loop device it
+        # is an empty directory.
         disk, image = self.shared / "disk", self._root / "disk.img"
         self.head.start(
             f"mkdir -p '{small}' '{disk}'; mount -t tmpfs -o size=4m tmpfs '{small}'; "
@@ -190,7 +190,7 @@ class Cluster:
         self.wait_for_state("idle", *self.standing)
 
     def stop(self):
-        """Everything gone; what the daemons wrote stays only where somebody asked for it."""
+        """Switches all machines off. Removes the shared directory unless LONGHAUL_KEEP is set."""
         for machine in [*self.nodes.values(), self.head]:
             machine.power_off()
         if not os.environ.get("LONGHAUL_KEEP"):
@@ -202,7 +202,7 @@ class Cluster:
                    "slurmctld answers")
 
     def restart_controller(self, down_seconds=0):
-        """Ends slurmctld without a word, and starts it again."""
+        """Kills slurmctld and starts it again."""
         kill_process(self.daemon(self.head, "slurmctld"))
         time.sleep(down_seconds)
         self.start_controller()
@@ -214,7 +214,8 @@ class Cluster:
                 if not key.startswith(("SLURM_", "OMPI_", "PMIX_"))}
         return {**kept, "SLURM_CONF": str(self._config), "HOME": str(self._root / "home"),
                 "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1",
-                # Ranks outnumber cores: one that waits must leave its core.
+                # There are more ranks than cores, so a rank that waits must leave its core to
+                # others.
                 "OMPI_MCA_mpi_yield_when_idle": "1"}
 
     def call(self, *command, node=None, **options):
@@ -231,7 +232,7 @@ class Cluster:
                              **options)
 
     def sbatch(self, *arguments):
-        """Submits; the job's number."""
+        """Submits a job and returns its number."""
         return self.note_job(self.call("sbatch", "--parsable", *arguments).stdout)
 
     def note_job(self, number):
@@ -242,7 +243,7 @@ class Cluster:
         return self.call("scontrol", *arguments, **options).stdout
 
     def job(self, number):
-        """What scontrol says of a job, by key; empty when it is forgotten."""
+        """The fields that scontrol shows for a job; empty when Slurm has forgotten the job."""
         text = self.call("scontrol", "show", "job", "-o", number, check=False).stdout
         return dict(re.findall(r"(\S+?)=(\S*)", text))
 
@@ -250,8 +251,9 @@ class Cluster:
         return self.job(number).get("JobState", "")
 
     def release_if_held(self, number):
-        """Lets a job go that Slurm holds because its script did not start. A node that came back
-        may still have the job's former script ("Duplicate jobid"), and Slurm waits for a person."""
+        """Releases a job that Slurm holds because its script did not start. A node that has come
+        back may still have the job's earlier script ("Duplicate jobid"), and Slurm then waits for a
+        person."""
         if self.job(number).get("Reason") == "launch_failed_requeued_held":
             self.scontrol("release", number)
 
@@ -291,7 +293,8 @@ class Cluster:
         self.wait_for_state("idle~", *self.cloud)
 
     def mend(self, name):
-        """Makes a node as good as new: on, connected, no process stopped, its daemon there."""
+        """Mends a node: it is on and connected, no process of it is stopped, and its daemon
+        runs."""
         machine = self.nodes[name]
         if not machine.on:
             self.power_on(name)
@@ -306,14 +309,14 @@ class Cluster:
         if self.daemon(machine, "slurmd") is None:
             self.start_slurmd(name)
         if self.node_states().get(name, "").startswith("drain"):
-            # Slurm takes steps of a node that was cut off for ones that cannot be killed
+            # Slurm takes the steps of a node that was cut off for steps that cannot be killed
             # ("Kill task failed") and waits for an administrator.
             self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
 
     # Nodes and what becomes of them
 
     def daemon(self, machine, program):
-        """The daemon's process id seen from outside, None when it is not there."""
+        """The id of the daemon's process seen from outside; None when it does not run."""
         for pid in machine.processes():
             words = machines.arguments_of(pid)
             if words and pathlib.Path(words[0]).name == program:
@@ -321,13 +324,13 @@ class Cluster:
         return None
 
     def start_slurmd(self, name):
-        # With -b Slurm takes the machine for one that has just booted.
+        # With -b Slurm believes that the machine has just booted.
         booted = ["-b"] if name in self.cloud else []
         self.nodes[name].run("slurmd", *booted, "-f", self._config, "-N", name,
                              env=self.environment())
 
     def power_on(self, name, firmware=None):
-        """`firmware` has the files by which the machine tells what it is."""
+        """Switches a node on. `firmware` has the files by which the machine tells what it is."""
         machine = self.nodes[name]
         machine.start()
         machine.plug_in(self.head)
@@ -340,7 +343,7 @@ class Cluster:
         self.start_slurmd(name)
 
     def power_off(self, name):
-        """The node is gone without a word to anybody."""
+        """Switches a node off, of which nobody is told."""
         self.cut(name)
         self.nodes[name].power_off()
 
@@ -348,25 +351,27 @@ class Cluster:
         kill_process(self.daemon(self.nodes[name], "slurmd"))
 
     def cut(self, name):
-        """Nothing reaches the node or leaves it any more."""
+        """Cuts a node off: no message reaches it or leaves it."""
         self.head.run("ip", "link", "set", f"to-{name}", "down")
 
     def connect(self, name):
         self.head.run("ip", "link", "set", f"to-{name}", "master", "bridge0", "up")
 
     def cut_off_together(self, names):
-        """These nodes reach each other and nobody else, the head neither."""
+        """Cuts these nodes off together: they reach each other, but no other node and not the
+        head."""
         for name in names:
             self.head.run("ip", "link", "set", f"to-{name}", "master", "bridge1")
 
     def cover(self, name, path, read_only=False):
-        """On this node alone: an empty directory in place of the path, or the path read-only."""
+        """On this node alone, covers the path by an empty directory, or makes it read-only."""
         machine = self.nodes[name]
         self._covered.append((name, path))
         cover = f"/tmp/cover{len(self._covered)}"
         machine.run("mkdir", "-p", cover)
         if read_only:
-            # Read-only before anybody sees it: a file that is open for writing would refuse that.
+            # The cover is made read-only before anybody sees it, since a file that is open for
+            # writing would prevent that.
             machine.run("mount", "--bind", path, cover)
             machine.run("mount", "-o", "remount,bind,ro", cover)
         machine.run("mount", "--bind", cover, path)
@@ -374,7 +379,7 @@ class Cluster:
             machine.run("umount", "-l", cover)
 
     def uncover(self, name):
-        """The node sees again what the others see."""
+        """Removes all covers of a node, which then sees what the others see."""
         covered = [place for place in self._covered if place[0] == name]
         for place in reversed(covered):
             self._covered.remove(place)
@@ -393,7 +398,7 @@ class Cluster:
         return dict(sorted(found.items()))
 
     def find(self, *words):
-        """(node, process id) of each process whose arguments hold these words in a row."""
+        """The (node, process id) of each process whose arguments contain these words in a row."""
         found = []
         for name, machine in self.nodes.items():
             for pid in machine.processes() if machine.on else []:
@@ -415,7 +420,8 @@ class Cluster:
 
 
 def rank_of(pid):
-    """A training rank tells its number in its title, before that by its environment."""
+    """The rank of a training process. Its title has the number; before the title is set, the
+    environment has it."""
     words = machines.arguments_of(pid)
     title = re.match(r"longhaul rank (\d+)\b", " ".join(words))
     if title:
@@ -427,7 +433,7 @@ def rank_of(pid):
 
 
 def as_text(process):
-    """What a spawned command with pipes said, once it has ended."""
+    """The output and errors of a spawned command with pipes, once it has ended."""
     try:
         output, errors = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:

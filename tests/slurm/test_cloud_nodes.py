@@ -1,4 +1,5 @@
-"""Nodes of a cloud, which Slurm switches on for a job, boot late or never, and tell what they are."""
+"""Nodes of a cloud: Slurm switches them on for a job, they boot late or never, and they tell what
+they are."""
 
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from runs import curve, write_config
 
 INSTANCE = {"sys_vendor": "Amazon EC2", "board_asset_tag": "i-0123456789abcdef0",
             "product_name": "p5.48xlarge"}
-# Stands in for EC2's metadata service, on the loopback of the instance.
+# This program stands in for EC2's metadata service on the loopback of the instance.
 METADATA = textwrap.dedent("""
     import http.server, sys
     class Service(http.server.BaseHTTPRequestHandler):
@@ -37,8 +38,8 @@ def whole_cluster():
 
 
 class Allocated:
-    """A supervisor on n1 of a job that has its nodes, whether they have booted or not. (A batch
-    script begins only when all have.)"""
+    """A supervisor on n1 for a job whose nodes may not have booted. (A batch script begins only
+    when all nodes have.)"""
 
     def __init__(self, cluster, binary, folder, nodes, spares, *values, booted=(), env=None):
         self.folder = folder
@@ -106,7 +107,8 @@ def test_a_spare_takes_the_place_of_a_node_that_never_boots(cluster, binary, fol
 @pytest.mark.soak
 def test_a_node_that_boots_three_minutes_late_costs_neither_a_requeue_nor_a_smaller_run(
         cluster, binary, folder):
-    """First where the supervisor waits, then where Slurm keeps the script of `submit` back."""
+    """The first part is the wait of the supervisor. In the second part Slurm keeps back the script
+    of `submit`."""
     started = Allocated(cluster, binary, folder, 4, 0, booted=["n2", "n3"])
     started.wait_for("Slurm shows n4 powering up")
     time.sleep(180)

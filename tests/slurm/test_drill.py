@@ -23,7 +23,7 @@ def test_a_live_run_is_hit_by_rank_and_by_node_and_comes_back(cluster, binary, f
     print(result)
     assert result["node"] == workers[5][0] and f"rank 5 on {result['node']}" in result["cause"]
 
-    # The agent of that node dies too; the node stays.
+    # The fault also kills the agent of that node, but the node itself stays.
     node = run.other_nodes()[0]
     rank = next(rank for rank, place in run.workers().items() if place[0] == node)
     result = drill(run, binary, "--fault", "kill-node", "--rank", rank, node=run.supervisor()[0])

@@ -8,7 +8,8 @@ import pytest
 from faults import Supervised, reference, strike, whole_curve
 
 STEPS = 220  # a fast machine makes some 30 from one fault to the next
-# Of processes, and of what lies on the disk; the hang last, which takes longest to be told.
+# Faults of processes and of files on the disk. The hang comes last, since it takes longest to be
+# noticed.
 PROCESSES = ["kill_one_worker", "restart_slurmctld", "kill_workers_of_a_node", "kill_supervisor",
              "damage_newest_checkpoint", "stop_one_worker"]
 NODES = ["lose_a_node", "cut_network"]
@@ -26,7 +27,7 @@ def test_one_run_lives_through_every_fault_of_processes(cluster, binary, folder,
         print(f"{fault}: {seconds:.1f} s until the next step")
     supervised.finish()
     assert whole_curve(supervised.dir) == undisturbed
-    # Slurm, whose controller was killed, may refuse a start or two more.
+    # Slurm's controller was killed, so Slurm may refuse one or two starts more.
     kinds = [event["kind"] for event in supervised.events("fault") if event["kind"] != "launcher"]
     assert sorted(kinds) == ["hang", "killed", "killed", "killed"]
     assert "has not entered" in supervised.events("hang")[0]["verdict"]

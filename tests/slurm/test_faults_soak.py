@@ -37,7 +37,7 @@ def test_a_full_directory_of_checkpoints_stops_nothing(cluster, binary, folder, 
     inside = cluster.head.path_inside(small)
     (folder / "run").mkdir()
     cluster.call("ln", "-s", small, folder / "run" / "checkpoints")
-    # Of 4 MB; a checkpoint has 1.3. It fills up while the run has steps to go.
+    # The disk has 4 MB and a checkpoint 1.3 MB. It fills up while the run still has steps to go.
     supervised = Supervised(cluster, binary, folder, "checkpoint.keep=1",
                             'debug.delays=[{phase = "update", seconds = 0.2}]')
     supervised.wait_for_step(8)
@@ -71,7 +71,7 @@ def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbe
         cluster, binary, folder,
         'debug.delays=[{phase = "gradients", seconds = 0.4, rank = 5}]')
     run.finish()
-    # On a machine with fewer cores than ranks others may be slow for a while too.
+    # On a machine with fewer cores than ranks, other ranks may be slow for a while, too.
     worst = max(run.events("straggler"), key=lambda event: event["ratio"])
     assert worst["rank"] == 5 and worst["ratio"] > 1.3, run.tail()
     assert not run.events("restart"), run.tail()
@@ -80,7 +80,8 @@ def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbe
 
 @pytest.mark.soak
 def test_the_time_limit_is_survived(cluster, binary, folder, undisturbed):
-    """Slurm warns, the run saves, and goes on from the queue under the same job."""
+    """Slurm sends its signal before the time limit, the run saves, and it goes on from the queue in
+    the same job."""
     # 60 steps of 2 s do not end before the signal, 100 s after the start.
     run = Supervised(
         cluster, binary, folder, 'debug.delays=[{phase = "gradients", seconds = 2.0, rank = 5}]',

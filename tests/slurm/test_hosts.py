@@ -18,7 +18,7 @@ VARIABLES = {"NCCL_DEBUG": "VERSION", "AWS_SECRET_ACCESS_KEY": "unspoken;A=1",
 
 @pytest.fixture
 def reachable(cluster, tmp_path):
-    """The machines reach each other by ssh; files of the real home stay out of it."""
+    """Lets the machines reach each other by ssh, without any file of the real home."""
     if shutil.which("dropbear") is None or shutil.which("ssh-keygen") is None:
         pytest.skip("no ssh server here (dropbear-bin, openssh-client)")
     home = cluster.shared / "ssh-home"
@@ -74,7 +74,7 @@ class Launched:
         wait_until(reached, seconds, lambda: f"step {step}: {self.text()}")
 
     def worker_on(self, node):
-        """A rank's process id, seen from outside."""
+        """The id of a rank's process on a node, seen from outside."""
         def find():
             return [pid for pid in self.cluster.nodes[node].processes()
                     if " rank " in " ".join(arguments_of(pid))
@@ -83,7 +83,8 @@ class Launched:
         return wait_until(find, 30, f"a rank on {node}")[0]
 
     def check_variables(self, *nodes):
-        """Ranks and agents have them, and no command line shows a value."""
+        """Expects that ranks and agents have the variables, and that no command line shows a
+        value."""
         for node in nodes:
             environment = environment_of(self.worker_on(node))
             assert {name: environment.get(name) for name in VARIABLES} == VARIABLES
@@ -120,7 +121,7 @@ def test_a_run_over_ssh_hosts_lives_through_a_killed_rank_and_a_lost_host(
     assert "\x1b" not in launched.log.read_text(), "control codes belong on a terminal"
     told = launched.log.read_text().partition("every rank gets the variables ")[2].splitlines()[0]
     assert set(VARIABLES) <= set(told.split(", "))
-    # The secrets stand in no file of the run.
+    # No file of the run contains the secrets.
     assert not any(word in path.read_text(errors="replace") for word in ("CONTROL_SECRET", "unspoken")
                    for path in [launched.log, *launched.dir.rglob("*.[jt]*")])
 

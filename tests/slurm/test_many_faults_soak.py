@@ -36,9 +36,10 @@ HARD_KINDS = os.environ.get("LONGHAUL_FAULT_HARD_KINDS", " ".join(HARD)).split()
 SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
 MIRROR = os.environ.get("LONGHAUL_FAULT_MIRROR") == "1"
 STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "1500"))
-# Seconds that each step takes longer.
+# Seconds by which each step is made longer.
 DELAY = float(os.environ.get("LONGHAUL_FAULT_DELAY", "0.1"))
-# How often each; what costs a node costs a start from the queue when the spares are used up.
+# How often each fault is drawn. A fault that takes a node costs a start from the queue once the
+# spares are used up.
 WEIGHTS = {"kill_one_worker": 30, "kill_workers_of_a_node": 14, "kill_supervisor": 12,
            "stop_one_worker": 10, "restart_slurmctld": 10, "damage_newest_checkpoint": 10,
            "signal_before_limit": 3, "lose_a_node": 4, "cut_network": 3, "kill_slurmd": 3,
@@ -52,7 +53,7 @@ def say(text):
 
 
 class Storm:
-    """Throws faults at runs and keeps what each of them cost."""
+    """Makes faults in runs, and records what each of them cost."""
 
     def __init__(self, cluster, choice):
         self.cluster = cluster
@@ -72,7 +73,7 @@ class Storm:
         return time.monotonic() > self.end or self.count() >= COUNT
 
     def tend(self, run):
-        """Mends what is broken as far as Slurm has noticed it; all of it for a waiting job."""
+        """Mends what Slurm has noticed as broken; for a job that waits, mends everything."""
         if time.monotonic() - self._tended < 2.0:
             return
         self._tended = time.monotonic()
@@ -143,7 +144,8 @@ class Storm:
         say(f"{self.count()}. {name} at step {before}: {cost[0]:.1f} s, {cost[1]} steps again")
 
     def lapse(self, run, moment, before):
-        """The node works on until Slurm takes it for down: from there it counts."""
+        """Waits until Slurm takes the node for down, since the node works until then; the fault
+        counts from that moment."""
         limit = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < limit and run.done() < STEPS - 20:
             time.sleep(0.2)
@@ -153,7 +155,7 @@ class Storm:
         return 0.0, 0
 
     def at(self, run):
-        """Faults until the run is nearly done; it then ends by itself."""
+        """Makes faults until the run is nearly done; the run then ends by itself."""
         while not self.over() and run.done() < STEPS - 40:
             run.wait_for_step(run.done() + self.choice.randint(2, 12))
             time.sleep(self.choice.uniform(0, 0.3))
@@ -178,7 +180,7 @@ class Storm:
 
 
 def check_invariants(run, harmed):
-    """What must hold after each fault, whatever it was."""
+    """Checks what must hold after each fault, whichever it was."""
     starts = {event["step"] for event in run.events("start")}
     for last, record in itertools.pairwise(records(run.dir)):
         goes_on = record["step"] == last["step"] + 1
@@ -188,7 +190,7 @@ def check_invariants(run, harmed):
 
 
 def check_ledger(binary, run):
-    """Every second from the first event to the last is in one class."""
+    """Expects every second from the first event to the last to be in one class."""
     done = subprocess.run([binary("longhaul"), "report", run.dir, "--json"], capture_output=True,
                           text=True, check=True, timeout=60)
     ledger = json.loads(done.stdout)["ledger"]
@@ -197,7 +199,7 @@ def check_ledger(binary, run):
     assert sum(ledger["by_class"].values()) == pytest.approx(ledger["seconds"], abs=0.1)
     times = [event["time"] for event in run.events()]
     if run.events("refused_start"):
-        # A life that finds the run done leaves its time as it was.
+        # A start that finds the run done leaves the ledger's time as it was.
         times = [time for time in times if time <= run.events("end")[-1]["time"]]
     assert ledger["seconds"] == pytest.approx(max(times) - min(times), abs=10.0)
 
@@ -217,9 +219,10 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
             runs += 1
             place = folder / f"run{runs}"
             place.mkdir()
-            # Every second run keeps the newest state in its nodes' memory too.
+            # Every second run also keeps its newest state in its nodes' memory.
             memory = ["resilience.peer_memory_every=1"] if runs % 2 == 0 else []
-            # A save is too short here for its pauses to be learned; unlearned ones are 600 s.
+            # A save is too short here for the run to learn its pauses, and a hang is noticed after
+            # 600 s without that.
             memory.append("resilience.hang_timeout_s=20")
             # Longer than a minute's pause, and with time left for what supervises it.
             memory.append(f'debug.delays=[{{phase = "gradients", seconds = {DELAY}}}]')

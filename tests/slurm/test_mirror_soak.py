@@ -1,4 +1,4 @@
-"""A run whose directory is wiped and of which a node is lost goes on from its mirror."""
+"""A run goes on from its mirror when its directory is wiped and one of its nodes is lost."""
 
 import shutil
 

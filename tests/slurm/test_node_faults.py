@@ -1,5 +1,5 @@
-"""What one node alone lacks is told of that node, whoever notices it first: it is left out, a
-spare takes its place, and nothing is lost."""
+"""Something that only one node lacks is reported as a fault of that node, whoever notices it first.
+The node is left out, a spare takes its place, and no step is lost."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from machines import kill_process, wait_until
 
 STEPS = 120
 OWN_SETTINGS = "run.toml cannot be read any more; the run's own copy of the settings is used"
-# One after the other, each on a node that none of those before has struck.
+# The faults come one after the other in one run, each on a node that no earlier one has struck.
 IN_ONE_RUN = ["empty_run", "empty_checkpoints", "empty_program", "read_only_checkpoints",
               "memory_full"]
 

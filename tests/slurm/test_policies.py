@@ -1,5 +1,5 @@
-"""What a supervised run does by its settings: smaller, from the queue, without a sick node,
-where the platform replaces nodes (a fake of HyperPod's plug-in)."""
+"""What the settings of a supervised run change: it goes on with fewer nodes, from the queue, or
+without a sick node, or the platform replaces nodes (a fake of HyperPod's plug-in)."""
 
 import json
 import os
@@ -14,7 +14,8 @@ from runs import curve
 
 STEPS = 60
 
-# Called as srun. What carries --auto-resume=1 is run again when it fails and a node is marked.
+# This script takes the place of srun. A command with --auto-resume=1 is run again when it fails and
+# a node is marked.
 PLUG_IN = """#!/bin/bash
 words=() resume=
 for word in "$@"; do
@@ -56,7 +57,7 @@ def test_a_run_shrinks_when_no_spare_is_left(cluster, binary, folder, undisturbe
                      spares=0)
     strike(run, "lose_a_node", 3)
     run.finish()
-    # Sums in another order after the loss.
+    # After the loss of a node sums are added in another order.
     assert losses(curve(run.dir)) == pytest.approx(losses(undisturbed), rel=1e-3)
     # 3 x 2 ranks do not divide the batch of 8: two nodes, two micro batches more.
     assert ranks_line(run, 4) and ranks_line(run, 2), run.tail()
@@ -91,7 +92,7 @@ def test_a_node_that_a_health_check_finds_sick_is_left_out(cluster, binary, fold
 
 def test_a_sick_node_that_was_mended_takes_a_lost_ones_place(cluster, binary, folder,
                                                              undisturbed):
-    """No spare is left when a node is lost; the one that was sick passes its check again."""
+    """When a node is lost no spare is left, but the node that was sick passes its check again."""
     sick = folder / "sick"
     sick.write_text("n2")
     run = Supervised(cluster, binary, folder,
@@ -111,7 +112,7 @@ def test_a_sick_node_that_was_mended_takes_a_lost_ones_place(cluster, binary, fo
 
 
 def test_slurm_is_told_not_to_give_a_sick_node_again(cluster, binary, folder, undisturbed):
-    """Without spares: the job goes back to the queue, and comes again without the node."""
+    """Without spares the job goes back to the queue, and comes back without the node."""
     run = Supervised(cluster, binary, folder,
                      'resilience.health_command="test \\"$(hostname)\\" != n2"', steps=STEPS,
                      spares=0, options=("--slurm=--exclude=n6",))
@@ -160,7 +161,7 @@ def test_a_platform_replaces_nodes_and_the_supervisor_restarts_processes(
     wait_until(lambda: run.events("restart"), 60, run.tail)
     assert "[Auto Resume]" not in run.log()
     run.wait_for_step(20)
-    # As the guide does it: a node is marked, then a process on it dies.
+    # The fault follows the guide: a node is marked, and then a process on it dies.
     (marks / "mark").write_text("1")
     kill_process(run.workers()[7][1])
     run.finish()
@@ -171,7 +172,7 @@ def test_a_platform_replaces_nodes_and_the_supervisor_restarts_processes(
         "Initiating communication with cluster agent", "ResumeAction=RETRYSTEP",
         "replacing nodes", "Retrying step. Attempt number: 1"]]
     assert said == sorted(said), log
-    # A busy Slurm may refuse a start or two more.
+    # A busy Slurm may refuse one or two starts more.
     kinds = [event["kind"] for event in run.events("fault") if event["kind"] != "launcher"]
     assert kinds == ["killed", "node"]
     assert "node" not in [event["kind"] for event in run.events("restart")]

@@ -1,5 +1,5 @@
-"""The shape of the 70B recipe from a Hugging Face directory to a Hugging Face directory: tensor
-and pipeline parallel replicas on four nodes, of which one is lost."""
+"""A run with the layout of the 70B recipe, from a Hugging Face directory to another one: tensor and
+pipeline parallel replicas on four nodes, of which one is lost."""
 
 import pytest
 from faults import Supervised, strike
@@ -14,7 +14,7 @@ VALIDATED = 16
 
 @pytest.fixture
 def brought(run, folder):
-    """What a user brings: a model and text, as the recipe's paths name them."""
+    """Makes what a user brings: a model and text, as the recipe's paths name them."""
     make_model(folder / "models/Llama-3-70B", num_hidden_layers=4)
     write_corpus(folder / "corpus")
     run("longhaul", "data", "build", folder / "corpus/*.txt", "--tokenizer",
@@ -25,7 +25,8 @@ def brought(run, folder):
 
 def test_the_70b_recipe_loses_a_node_and_ends_as_a_model_that_transformers_evaluates_the_same(
         cluster, binary, run, brought):
-    # Only sizes and what a machine without accelerators needs; fp32, so that a loss compares.
+    # The settings change only sizes and what a machine without accelerators needs. The run computes
+    # in fp32, so that losses can be compared.
     small = ['model.config="models/Llama-3-70B"', "parallel.partition=", "parallel.tp=2",
              "parallel.pp=2", f"data.seq_len={SEQ_LEN}", "batch.global_size=8",
              f'run.dir="{brought}/run"', "run.device=cpu", "run.threads=1",

@@ -1,5 +1,5 @@
-"""A node that cannot do what the others can is the one that is judged, whoever tells of it: a
-spare takes its place, and nothing is lost."""
+"""The node that cannot do what the others can is the one that is found at fault, whoever reports
+it. A spare takes its place, and no step is lost."""
 
 
 import pytest
@@ -14,7 +14,8 @@ def undisturbed(run, tmp_path_factory):
 
 
 def over_quota(binary, folder, node, place):
-    """The environment in which files below `place` open on this node and take no byte."""
+    """The environment in which files below `place` can be opened on this node, but not written
+    to."""
     return {"LD_PRELOAD": str(binary("liblonghaul_fault_files.so")),
             "LONGHAUL_FAULT_HOST": node, "LONGHAUL_FAULT_DIR": str(folder / "run/checkpoints"),
             "LONGHAUL_FAULT": f"fail:op=write:path={place}:error=EDQUOT"}
@@ -22,7 +23,7 @@ def over_quota(binary, folder, node, place):
 
 def test_the_node_that_a_failed_save_names_is_left_out_the_third_time(
         cluster, binary, folder, undisturbed):
-    # Only the data of ranks: what an agent writes to find out goes well.
+    # Only the ranks' data cannot be written: what an agent writes for its check is written well.
     run = Supervised(cluster, binary, folder, steps=STEPS,
                      env=over_quota(binary, folder, "n2", ".safetensors"))
     run.finish()
@@ -51,7 +52,7 @@ def test_of_two_nodes_that_do_not_reach_each_other_one_is_left_out(
     run.wait_for_step(6)
     one, other = run.other_nodes()[:2]
     try:
-        # Nothing that `one` sends reaches `other`; all else works.
+        # Messages from `one` do not reach `other`; all other messages arrive.
         cluster.nodes[one].run("ip", "neigh", "replace", cluster.nodes[other].address, "lladdr",
                                "02:00:00:00:00:01", "dev", "eth0", "nud", "permanent")
         run.finish()

@@ -28,7 +28,8 @@ def test_four_nodes_train_bitwise_as_one_machine_does(cluster, binary, run, fold
 
 
 def test_four_nodes_train_on_their_devices_as_one_machine_does(cluster, binary, run, folder):
-    """Through the host: each device's own messages reach no further than its machine."""
+    """Messages between devices go through the host, since a device's own messages stay on its
+    machine."""
     config = write_config(folder)
     plugin = binary("liblonghaul_software_accelerator.so")
     layout = sets(*TWO_BY_FOUR, "run.steps=3", "batch.global_size=4",
@@ -103,7 +104,7 @@ def test_a_build_shared_by_the_nodes_gives_the_bytes_of_one_process(cluster, bin
         assert len(one) > 5
         assert files_of(folder / f"shared{suffix}") == one
     assert not (folder / "shared.building").exists()
-    # Only one process speaks of the result.
+    # Only one process prints the result.
     assert shared.stdout.count("documents") == run(
         "longhaul", *build, "--out", folder / "alone").stdout.count("documents")
 

@@ -33,7 +33,7 @@ def test_verbs_follow_each_other_by_dependency(cluster, binary, run, folder):
     run("longhaul", *build, "--out", "alone", cwd=work)
     assert files_of(work / "shared") == files_of(work / "alone")
 
-    # What waits for a job that failed is removed and does not wait for ever.
+    # A job that waits for a failed job is removed, so that it does not wait for ever.
     wrong = submit(cluster, binary, work, "--", "verify", "nothing-here")
     never = submit(cluster, binary, work, "--after", wrong, "--", "verify", "shared")
     assert cluster.wait_for_job(wrong, ["FAILED", "COMPLETED"], 30)["ExitCode"] == "78:0"
@@ -49,7 +49,7 @@ def test_a_verb_that_is_stopped_by_the_limit_goes_on_from_the_queue(cluster, bin
     metrics = folder / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 3, 60,
                "steps")
-    # The signal that Slurm sends before the time limit.
+    # Slurm sends this signal before the time limit.
     cluster.call("scancel", "--batch", "--signal=USR1", job)
     wait_until(lambda: cluster.job(job).get("Restarts") == "1", 60, "a requeue")
     cluster.wait_for_job(job, "RUNNING", 60)
@@ -57,7 +57,7 @@ def test_a_verb_that_is_stopped_by_the_limit_goes_on_from_the_queue(cluster, bin
     wait_until(lambda: len(curve(folder / "run")) > done + 3, 60, "more steps")
     log = (folder / f"cut-{job}.log").read_text()
     assert "requeue: the command asks for it" in log and "start 2" in log
-    # Cancelled is cancelled.
+    # A cancelled job does not come back.
     cluster.call("scancel", job)
     assert cluster.wait_for_job(job, ["CANCELLED", "COMPLETED", "PENDING"],
                                 40)["JobState"] == "CANCELLED"
@@ -74,7 +74,7 @@ def test_a_supervised_run_in_a_container_has_its_paths_and_variables_in_every_st
     image = dict.fromkeys(given, "of the image")
     stand_in = pyxis_stand_in.install(folder / "seen", shutil.which("srun"), **image)
     environment = cluster.environment() | stand_in | given
-    # Slurm is told to hand on no other variable, such as those that the supervisor sets.
+    # Slurm hands on only these variables, not those that the supervisor sets.
     environment["SBATCH_EXPORT"] = ",".join(environment)
     job = submit(
         cluster, binary, work, config, "--nodes", 2, "--ranks-per-node", 2, "--container",

@@ -1,5 +1,5 @@
-"""Who supervises a run when its supervisor is lost, frozen, or taken down with its machine: the
-run goes on by itself, and no healthy node is left out."""
+"""Which process supervises a run when its supervisor is lost, stopped or taken down with its
+machine: the run goes on by itself, and no healthy node is left out."""
 
 import signal
 import time
@@ -91,8 +91,8 @@ def log_on(run, node):
 
 def test_a_later_life_never_begins_anew_and_needs_no_batch_host_that_shows_the_run(
         cluster, binary, folder, undisturbed):
-    """A mount that is late on every node is waited for. One that is away on the batch host alone
-    has another node supervise, also where the run is done."""
+    """A start waits for a mount that is late on every node. If only the batch host lacks the mount,
+    another node supervises, also where the run is done."""
     run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
     run.wait_for_step(10)
     host = run.supervisor()[0]
@@ -120,8 +120,8 @@ def test_a_later_life_never_begins_anew_and_needs_no_batch_host_that_shows_the_r
 
 
 def test_too_little_room_for_the_run_is_nobodys_fault(cluster, binary, folder, undisturbed):
-    """The run's own directory, with less room than is wanted: one finding, told once, and a rank
-    that is killed comes back on the same nodes."""
+    """The run's own directory has less room than is needed: there is one finding, which is reported
+    once, and a rank that is killed comes back on the same nodes."""
     small = cluster.shared / "small"
     (folder / "run").symlink_to(small)
     run = Supervised(cluster, binary, folder, "checkpoint.keep=1", steps=STEPS)
@@ -139,8 +139,8 @@ def test_too_little_room_for_the_run_is_nobodys_fault(cluster, binary, folder, u
 
 def test_storage_that_stands_still_is_waited_for_and_nobody_is_blamed(
         cluster, binary, folder, undisturbed):
-    """Every write to the run's directory hangs for half a minute: longer than the supervisor's
-    lease, which nobody can renew or take then."""
+    """Every write to the run's directory hangs for half a minute. That is longer than the
+    supervisor's lease, which nobody can renew or take in that time."""
     disk = cluster.shared / "disk"
     inside = cluster.head.path_inside(disk)
     if not (inside / "lost+found").exists():
@@ -166,8 +166,8 @@ def test_storage_that_stands_still_is_waited_for_and_nobody_is_blamed(
 @pytest.mark.soak
 def test_a_stand_in_is_lost_while_the_script_waits_beside_it(cluster, binary, folder,
                                                              undisturbed):
-    """The script's supervisor stood still until another node's took over. When that is lost too,
-    the script and the agent of its own machine want the lease at the same moment."""
+    """The script's supervisor was stopped until the one of another node took over. When that is
+    lost too, the script and its machine's agent want the lease at the same moment."""
     slow = 'debug.delays=[{phase = "gradients", seconds = 1.0}]'
     run = Supervised(cluster, binary, folder, slow, steps=STEPS, spares=2)
     run.wait_for_step(10)
@@ -188,7 +188,8 @@ def test_a_stand_in_is_lost_while_the_script_waits_beside_it(cluster, binary, fo
 @pytest.mark.soak
 def test_the_batch_host_is_lost_while_another_node_supervises_in_its_place(
         cluster, binary, folder, undisturbed):
-    """Nobody on that host takes the supervisor's end, so that the supervisor ends the job itself."""
+    """No process on that host learns of the supervisor's end, so the supervisor ends the job
+    itself."""
     run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
     run.wait_for_step(10)
     host = run.supervisor()[0]

@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 for folder in (HERE, HERE.parent, *(HERE.parent / n for n in ("parity", "dist", "resume"))):
     sys.path.insert(0, str(folder))
 os.environ.setdefault("LONGHAUL_BIN_DIR", str(HERE.parents[1] / "build" / "bin"))
-# Ranks outnumber cores: one that waits leaves the core to one that works.
+# There are more ranks than cores, so a rank that waits leaves its core to one that works.
 for name, value in {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                     "OMPI_MCA_mpi_yield_when_idle": "1"}.items():
     os.environ.setdefault(name, value)
@@ -40,11 +40,11 @@ WRONG_SETTING = 78
 
 
 class Refused(Exception):
-    """The program refused what the generator took for legal."""
+    """The program refused a case that the generator takes for legal."""
 
 
 def run(program, *arguments, check=True, **options):
-    """run_program, where a refusal is no failure but told apart."""
+    """Runs a program as run_program does. A refusal raises Refused instead of a failure."""
     result = run_program(program, *arguments, check=False, **options)
     if check and result.returncode == WRONG_SETTING:
         lines = [line for line in result.stderr.splitlines() if "error:" in line]
@@ -56,7 +56,7 @@ def run(program, *arguments, check=True, **options):
 
 
 def kill_session(session):
-    """Kills every process of the session, also those that begin meanwhile."""
+    """Kills all processes of a session, also those that begin during the call."""
     for _ in range(100):
         found = False
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
@@ -73,7 +73,7 @@ def kill_session(session):
 
 
 def attempt(module, kind, seed, path):
-    """In the child: (outcome, message), and the case in case.json."""
+    """Draws a case and checks it, in the child; writes case.json. Returns (outcome, message)."""
     case = module.draw(random.Random(f"{kind} {seed}"))
     (path / "case.json").write_text(json.dumps(case, indent=1, default=str))
     try:
@@ -86,7 +86,8 @@ def attempt(module, kind, seed, path):
 
 
 def run_case(module, kind, seed, path, limit):
-    """(outcome, message). The directory of a case that passed is removed."""
+    """Runs a case in a child process; returns (outcome, message). The directory of a case that
+    passed is removed."""
     path.mkdir(parents=True)
     child = os.fork()
     if child == 0:
@@ -143,7 +144,8 @@ class Soak:
             self.refusals.append(f"{kind}:{seed} {message}")
 
     def until(self, end, cases, seed):
-        """The kind that had the least time goes next. Ctrl-C and SIGTERM end it early."""
+        """Runs cases until `end`: the kind that had the least time comes next. Ctrl-C and SIGTERM
+        end it early."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             self.draw_until(end, cases, seed)

@@ -16,7 +16,8 @@ SIDE = ["LICENSE", "NOTICE.txt", "chat_template.jinja", "chat_template.json", "a
         "additional_chat_templates/tool_use.jinja", "special_tokens_map.json", "vocab.json",
         "preprocessor_config.json", "merges.txt", "tekken.json", "README.md"]
 LEFT = ["modeling_own.py", "optimizer.pt", "runs/events.bin", "training_args.bin"]
-# What is done to a sound directory; `None` most often, so that sound ones stay frequent.
+# Damages of a sound directory. `None` is the most frequent one, so that many directories stay
+# sound.
 DAMAGES = [None, None, None, "missing", "misshapen", "surplus", "integers", "dangling shard",
            "dangling side file", "broken JSON", "truncated", "shard gone", "nan", "stale copy",
            "winning copy", "unnamed tensor"]
@@ -30,7 +31,8 @@ def draw(rng):
 
 
 def write_sets(case, path):
-    """Each set has weights of its own; the one that transformers takes, as file names."""
+    """Writes sets of weights, each with other values. Returns the file names of the set that
+    transformers takes."""
     config = LlamaConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=case["layers"],
                          num_attention_heads=2, num_key_value_heads=1, vocab_size=VOCABULARY,
                          max_position_embeddings=32, tie_word_embeddings=case["tied"])
@@ -79,7 +81,8 @@ def set_index(path, change):
 
 
 def spoil(case, path, files):
-    """Does the damage; the words that a refusal has to say, or None where nothing is wrong."""
+    """Makes the damage. Returns the words that a refusal must have, or None where nothing is
+    wrong."""
     damage, first, last = case["damage"], path / files[0], path / files[-1]
     name = sorted(load_file(first))[0]
     sharded = len(files) > 1
@@ -130,7 +133,7 @@ def spoil(case, path, files):
 
 
 def put_nan(path, files):
-    """The element that has to be named."""
+    """Puts a NaN into a tensor; returns the words that name the element."""
     name = "model.layers.0.mlp.down_proj.weight"
     file = next(path / f for f in files if name in load_file(path / f))
     rewrite(file, lambda tensors: tensors[name].view(-1)[37:50:12].fill_(float("nan")))
@@ -144,7 +147,7 @@ def refused(result, words):
 
 
 def check_sound(case, path, run):
-    """What is taken, carried and left behind."""
+    """Checks which weights are exported, and which files are carried along and left behind."""
     exported = run("longhaul", "export", path / "model", "--out", path / "out").stdout
     ours = load_file(path / "out" / "model.safetensors")
     theirs = LlamaForCausalLM.from_pretrained(path / "model", dtype=torch.float32)

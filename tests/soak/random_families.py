@@ -14,12 +14,17 @@ from test_training import BATCH, TOLERANCE, curve_on, torch_curve, worst
 
 BY_KIND = ["Gemma3Text", "Olmo3"]  # a rotation for each kind of layer
 DECODERS = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmo2", "Granite", "SmolLM3",
-            *BY_KIND]
-# What the classes of families take for absent fields, where not the same as most.
+            "Gemma2", "Phi3", *BY_KIND]
+# Values that a family's class takes for absent fields, where they differ from those of most
+# families.
 OWN_DEFAULTS = {"olmo2": {"pad_token_id": 1},
                 "mixtral": {"num_key_value_heads": 8, "num_experts_per_tok": 2},
                 "qwen3_moe": {"num_key_value_heads": 4, "norm_topk_prob": False, "mlp_only_layers": []},
                 "olmo3": {"pad_token_id": 1},
+                "phi3": {"pad_token_id": 32000},
+                "gemma2": {"pad_token_id": 0, "tie_word_embeddings": True, "num_key_value_heads": 4,
+                           "head_dim": 256, "query_pre_attn_scalar": 256,
+                           "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
                 "gemma3_text": {"pad_token_id": 0, "tie_word_embeddings": True,
                                 "num_key_value_heads": 4, "head_dim": 256},
                 "smollm3": {"pad_token_id": 128004, "tie_word_embeddings": True,
@@ -32,7 +37,7 @@ def draw_gelu(rng):
 
 def draw_experts(rng, family, layers):
     experts, normalised = rng.randint(1, 7), family == "Mixtral" or rng.random() < 0.5
-    # Of one expert the normalised weight is 1: the router has no gradient but for rounding.
+    # With one chosen expert the normalised weight is 1, so the router's gradient is rounding only.
     least = min(2, experts) if normalised else 1
     drawn = dict(num_local_experts=experts, num_experts_per_tok=rng.randint(least, experts))
     if family == "Qwen3Moe":
@@ -52,13 +57,24 @@ def draw_decoder(rng, family):
             [kinds["full_attention"]["rope_theta"], 500000.0])
         model.update(rope_parameters=kinds, sliding_window=rng.choice([2, 7, 64]),
                      layer_types=[rng.choice(list(kinds)) for _ in range(model["num_hidden_layers"])])
-    if family == "Gemma3Text":
-        model.update(bos_token_id=0, eos_token_id=0, query_pre_attn_scalar=rng.choice([16, 99, 256]))
-    if family in ("Olmo2", "Olmo3", "SmolLM3"):  # the class's own are past these vocabularies
-        model.update(bos_token_id=0, eos_token_id=0)
+    if family in ("Gemma2", "Gemma3Text"):
+        model.update(query_pre_attn_scalar=rng.choice([16, 99, 256]))
+    if family == "Gemma2":
+        kinds = ("full_attention", "sliding_attention")
+        model.update(sliding_window=rng.choice([2, 7, 64]),
+                     attn_logit_softcapping=rng.choice([None, 2.0, 50.0]),
+                     final_logit_softcapping=rng.choice([None, 2.0, 30.0]),
+                     layer_types=[rng.choice(kinds) for _ in range(model["num_hidden_layers"])])
+    if family == "Phi3":
+        model["rope_parameters"] = {
+            "rope_type": "default", "rope_theta": model["rope_parameters"]["rope_theta"],
+            "partial_rotary_factor": rng.choice(
+                [part for part in (0.25, 0.5, 1.0) if model["head_dim"] * part % 2 == 0])}
+    if family in ("Gemma2", "Gemma3Text", "Olmo2", "Olmo3", "Phi3", "SmolLM3"):
+        model.update(bos_token_id=0, eos_token_id=0)  # the class's own may be past these vocabularies
     if family in ("Mixtral", "Qwen3Moe"):
         model.update(draw_experts(rng, family, model["num_hidden_layers"]))
-    if family in ("Mistral", "Mixtral"):
+    if family in ("Mistral", "Mixtral", "Phi3"):
         model["sliding_window"] = rng.choice([None, 2, 7, 64])  # of 1: no gradient of queries
     return model
 
@@ -101,7 +117,7 @@ def draw(rng):
     return {
         "family": family, "model": dict(model, vocab_size=size, initializer_range=0.05,
                                         pad_token_id=padding),
-        # A choice for each field that may be absent, or stand elsewhere.
+        # A random choice for each field that may be absent or stand elsewhere.
         "forms": [rng.random() for _ in range(12)],
         "sequences": rng.randint(2, 4), "length": rng.randint(12, 120),
         "hidden_targets": rng.random(), "options": rng.choice([[], ["--plain"], ["--recompute"]]),
@@ -110,13 +126,15 @@ def draw(rng):
 
 
 def move_rope(fields, choice):
-    """To where older versions had it."""
+    """Moves the fields of rotations to where older versions had them."""
     rope = dict(fields.pop("rope_parameters"))
     if fields["model_type"] == "gpt_neox":
         fields["rotary_emb_base"] = rope.pop("rope_theta")
         fields["rotary_pct"] = rope.pop("partial_rotary_factor")
     else:
         fields["rope_theta"] = rope.pop("rope_theta")
+    if fields["model_type"] == "phi3":
+        fields["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     original = rope.get("original_max_position_embeddings")
     if original and choice < 0.5:  # outside, alone or a second time
         fields["original_max_position_embeddings"] = original
@@ -129,7 +147,8 @@ def move_rope(fields, choice):
 
 
 def move_rope_of_kinds(fields):
-    """To where versions before 5 had it, if these read it as version 5 does there."""
+    """Moves the rotations of kinds of layers to where versions before 5 had them, if version 5
+    reads them there in the same way."""
     full, sliding = (dict(fields["rope_parameters"][kind])
                      for kind in ("full_attention", "sliding_attention"))
     theta, own = full.pop("rope_theta"), sliding["rope_theta"]
@@ -144,8 +163,8 @@ def move_rope_of_kinds(fields):
 
 
 def as_another_version(path, forms):
-    """Rewrites a config.json without a change of what it means: fields at their defaults left out,
-    others where an older version had them, or under another name."""
+    """Rewrites a config.json without a change of its meaning: some fields that have their default
+    are left out, and others stand where an older version had them, or under another name."""
     fields, choices = json.loads(path.read_text()), iter(forms)
     if "rope_parameters" in fields and (choice := next(choices)) < 0.6:
         by_kind = fields["model_type"] in ("gemma3_text", "olmo3")
@@ -157,13 +176,13 @@ def as_another_version(path, forms):
                 "pad_token_id": 0 if kind == "bert" else None}
     if kind != "mistral":  # there an absent one is 8
         defaults["num_key_value_heads"] = keys
-    if kind in ("llama", "mistral", "qwen2") and fields["hidden_size"] % heads == 0:
+    if kind in ("llama", "mistral", "qwen2", "phi3") and fields["hidden_size"] % heads == 0:
         defaults["head_dim"] = fields["hidden_size"] // heads
     defaults.update(OWN_DEFAULTS.get(kind, {}))
     for field, default in defaults.items():
         if field in fields and fields[field] == default and next(choices, 1.0) < 0.6:
             del fields[field]
-    if kind in ("llama", "qwen2", "qwen3") and fields.get("num_key_value_heads") == heads:
+    if kind in ("llama", "qwen2", "qwen3", "phi3") and fields.get("num_key_value_heads") == heads:
         if next(choices, 1.0) < 0.5:
             fields["num_key_value_heads"] = None
     if kind == "qwen3_moe" and next(choices, 1.0) < 0.5:  # before version 5
@@ -180,13 +199,13 @@ def make(case, path):
     as_another_version(path / "model" / "config.json", case["forms"])
     kind = (transformers.AutoModelForPreTraining if case["family"] == "Bert"
             else transformers.AutoModelForCausalLM)
-    # Read again: the form means there what it means here.
+    # The model is read again, so that transformers interprets the changed config.json.
     return kind.from_pretrained(path / "model", dtype=torch.float32, attn_implementation="eager",
                                 experts_implementation="eager")
 
 
 def with_padding(tokens, case):
-    """A sixth of the tokens are the padding token."""
+    """Returns the tokens, of which a sixth are the padding token."""
     padding = case["model"]["pad_token_id"]
     if padding is not None:
         generator = torch.Generator().manual_seed(case["seed"] + 2)

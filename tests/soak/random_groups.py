@@ -39,7 +39,7 @@ def matches(pattern, name):
 
 
 def names_of(path, run):
-    """{tensor of the files: names of the parameters in it}."""
+    """For each tensor of the files, the names of the parameters in it."""
     listed = json.loads(run("longhaul", "inspect", path, "--names", "--json").stdout)
     names = {}
     for one in listed:

@@ -13,9 +13,9 @@ def divisors(number):
 
 
 def draw_nxd(rng):
-    """Ranks, copies of key heads, and how the files are written."""
+    """Draws the ranks, the copies of key heads, and how the files are written."""
     tp, kv, group = rng.choice([1, 2, 3, 4, 8]), rng.choice([1, 2, 3, 4]), rng.choice([1, 2, 4])
-    # Copies of the key heads: enough for the ranks, none that a group of queries lacks.
+    # There are enough copies of the key heads for the ranks, and no more than a group has queries.
     copies = [m for m in divisors(group) if kv * m % tp == 0]
     if not copies:
         return draw_nxd(rng)
@@ -55,7 +55,7 @@ def shards(case, config, state):
 
 
 def write_nxd(case, config, state, path):
-    """A step, with the optimizer's shards where the case has them; the moments."""
+    """Writes a step, with the optimizer's shards where the case has them. Returns the moments."""
     cut = shards(case, config, state)
     nxd.write_step(path, cut, step=STEP, layout=case["files"], xser=case["xser"],
                    wrap=case["wrap"])

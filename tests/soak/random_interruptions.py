@@ -1,5 +1,5 @@
-"""Random runs that are interrupted at random moments, also while they save, and gone on with:
-bitwise the undisturbed run in the same layout, within a tolerance in another."""
+"""Random runs that are interrupted at random moments, also during a save, and go on. In the same
+layout they are bitwise the undisturbed run, in another layout within a tolerance."""
 
 import os
 import pathlib
@@ -51,13 +51,14 @@ def sets_of(case):
 
 
 def saving(run_dir):
-    """A checkpoint that does not count yet."""
+    """Whether a checkpoint is being saved that has no manifest yet."""
     return any(not (path / "manifest.json").exists()
                for path in (run_dir / "checkpoints").glob("step_*"))
 
 
 def catches(pid, number):
-    """Whether the process handles the signal by now: before that it simply dies of it."""
+    """Whether the process handles the signal by now. Before that, the signal would simply kill
+    it."""
     try:
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -66,7 +67,7 @@ def catches(pid, number):
 
 
 def lines(run_dir):
-    """Of its metrics: about one for each step, also those of earlier starts."""
+    """The number of lines of the run's metrics: about one for each step, also of earlier starts."""
     try:
         return (run_dir / "metrics.jsonl").read_bytes().count(b"\n")
     except OSError:
@@ -74,7 +75,7 @@ def lines(run_dir):
 
 
 def send(process, ranks, interruption):
-    """Returns whether the run has to end in order."""
+    """Sends the interruption. Returns whether the run has to save and end in order."""
     pids = rank_pids(process.pid) if ranks > 1 else {0: process.pid}
     chosen = [pid for rank, pid in pids.items()
               if interruption["everyone"] or rank == interruption["rank"] % ranks]
@@ -92,7 +93,8 @@ def send(process, ranks, interruption):
 
 
 def interrupt(path, config, ranks, sets, interruption, seconds, steps):
-    """Starts, disturbs at its moment, and waits for the end. Refusals are failures."""
+    """Starts a run, interrupts it at its moment, and waits for its end. A refusal counts as a
+    failure."""
     before = lines(path / "run")
     words = ["train", config, *[w for s in sets for w in ("--set", s)]]
     command, environment = command_of("longhaul", words, ranks)
@@ -119,7 +121,7 @@ def final(path, case):
 
 
 def check_other_layout(case, path, run, store, whole):
-    """From a checkpoint of the interrupted run on, in another layout."""
+    """Goes on from a checkpoint of the interrupted run in another layout, and compares."""
     rng = random.Random(str(case))
     saved = sorted(p.parent for p in (path / "parts/run/checkpoints").glob("*/manifest.json"))
     source = rng.choice(saved[:-1] or saved)

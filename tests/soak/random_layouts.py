@@ -43,7 +43,8 @@ def draw_layout(rng, ranks=RANKS):
 
 
 def draw_nodes(rng, layout):
-    """Machines that the ranks pretend to be on: blocks that hold as much of every group."""
+    """The machines that the ranks pretend to be on: blocks of ranks in which every group has equal
+    parts."""
     axes = layout["axes"]
     ranks, stage = math.prod(axes.values()), axes["dp"] * axes["cp"] * axes["tp"]
     if layout["keys"].get("shard_group") != "node":
@@ -64,7 +65,7 @@ def draw_memory(rng):
 
 
 def draw_model(rng, layout):
-    """A model with something for each rank."""
+    """A model that has something to split for each rank."""
     tp, keys = layout["axes"]["tp"], layout["keys"]
     while True:
         model = draw_sizes(rng)
@@ -86,7 +87,8 @@ def draw_partition(rng, layers, stages):
 
 
 def draw_lengths(rng, layout):
-    """Sequence length and micro size that the layout can split; sequences of a step."""
+    """Draws a sequence length and a micro size that the layout can split, and the sequences of a
+    step."""
     keys, micro = layout["keys"], rng.randint(1, 3)
     unit = 2 * keys["cp"]
     if keys.get("sequence"):
@@ -124,7 +126,7 @@ def ranks_and_keys(case):
 
 
 def store_for(path, run):
-    """The text of the distributed suites; the same for every case."""
+    """Builds the token store of the distributed tests, which is the same for every case."""
     (path / "data").mkdir()
     return build_store(run, path / "data")
 

@@ -25,7 +25,7 @@ def draw_rope(rng):
 
 
 def draw_sizes(rng):
-    """What a model's parts may be, also where nothing divides."""
+    """Draws the sizes of a model's parts, also sizes that nothing divides."""
     keys = rng.randint(1, 4)
     heads, head_dim = keys * rng.randint(1, 4), 2 * rng.randint(1, 16)
     return dict(
@@ -51,7 +51,8 @@ def draw(rng):
 
 
 def as_old_config(path):
-    """As transformers wrote it before version 5: what follows from the rest left out."""
+    """Rewrites a config.json as transformers wrote it before version 5: without fields that follow
+    from the others."""
     fields = json.loads(path.read_text())
     rope = fields.pop("rope_parameters")
     fields["rope_theta"] = rope.pop("rope_theta")
@@ -67,12 +68,12 @@ def as_old_config(path):
 
 
 def make(case, path):
-    """The model, as its files hold it."""
+    """Makes a model and reads it back from its files."""
     config = LlamaConfig(**case["model"])
     dtype = getattr(torch, case["dtype"])
     model_of(config, case["seed"]).to(dtype).save_pretrained(
         path / "model", max_shard_size=case["shard_size"])
-    # Read again: the cast has rounded the frequencies of RoPE too.
+    # The model is read back, since the cast has rounded the frequencies of RoPE, too.
     model = LlamaForCausalLM.from_pretrained(path / "model", dtype=torch.float32,
                                              attn_implementation="eager")
     if case["old_config"]:
@@ -87,8 +88,8 @@ def draw_tokens(case):
     targets = torch.full_like(tokens, -100)
     targets[:, :-1] = tokens[:, 1:]
     hidden = torch.rand(shape, generator=generator) < 0.5 * case["hidden_targets"]
-    # One target is left, of a token that looks at others: with the first token alone the
-    # gradients of queries and keys are zero, and rounding is all that could be compared.
+    # One target is left, at a token that attends to others. With only the first token, the
+    # gradients of queries and keys would be zero and their rounding could not be compared.
     hidden[0, -2] = False
     targets[hidden] = -100
     return tokens, targets

@@ -1,6 +1,6 @@
-"""Random spellings of rotations and kinds of layers in a config.json, of every family that rotates:
-the logits are those of transformers, or a field of the file is refused by its name. What
-transformers refuses is refused."""
+"""Random spellings of rotations and kinds of layers in a config.json, for every family that
+rotates: either the logits are those of transformers, or the error names a field of the file. A file
+that transformers refuses is refused here, too."""
 
 import json
 import re
@@ -15,7 +15,7 @@ OTHERS = ["GPTNeoX", *(name for name in FORMS if FORMS[name].keys() >= DECODER_F
 THETAS = [500.0, 10000, 10000.0, 500000.0, 1000000]
 POSITIONS = [16, 64]  # 64: max_position_embeddings, too
 KINDS = ["full_attention", "sliding_attention"]
-# Not drawn: `...` stands for a field that is absent.
+# The choices where nothing is drawn: `...` stands for a field that is absent.
 ABSENT = [..., ..., ..., None]
 
 

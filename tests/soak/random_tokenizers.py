@@ -25,7 +25,7 @@ DECODERS = {
     "fuse": decoders.Fuse(), "strip": decoders.Strip(" ", 1, 0), "suffix": decoders.BPEDecoder(),
     "replace": decoders.Replace(MARK, " "),
     "regex": decoders.Replace(Regex("e+"), "E")}
-# What stands together in files, in this order; others read the text of their own tokens.
+# Chains of decoders that stand together in files, in this order.
 DECODER_CHAINS = [["regex", "bytes"], ["words", "regex", "replace"], ["words_plain", "replace"],
                   ["suffix", "replace", "regex"], ["regex", "fallback", "marks", "fuse"],
                   ["fallback", "never"], ["replace", "fallback", "fuse", "strip"]]
@@ -62,7 +62,7 @@ def draw(rng):
 
 
 def chosen(names, of, sequence):
-    """None, the one part, or a sequence."""
+    """Returns None, the only part, or a sequence of the parts."""
     parts = [of[name] or normalizers.Precompiled(charsmap()) for name in names]
     return parts[0] if len(parts) == 1 else sequence(parts) if parts else None
 
@@ -79,7 +79,7 @@ def processor(name):
 
 
 def train(case, texts):
-    """The model of the case with a vocabulary of what its parts make of the texts."""
+    """Trains the model of the case. Its vocabulary comes from what the parts make of the texts."""
     model = case["model"]
     special = ["<unk>", "<s>", "</s>"]
     if model["options"].get("byte_fallback"):
@@ -138,7 +138,8 @@ def check(case, path, run):
     assert len(results) == len(texts)
     for text, (ids, _) in zip(texts, results):
         assert ids == tokenizer.encode(text, add_special_tokens=case["special"]).ids, repr(text)
-    # docs/data.md: what is matched in normalized text decodes as the file writes it.
+    # docs/data.md says that a token which is matched in normalized text is decoded as the file
+    # writes it.
     other = {i for i, token in tokenizer.get_added_tokens_decoder().items()
              if tokenizer.id_to_token(i) != token.content}
     alike = [(t, r) for t, r in zip(texts, results) if not other & set(r[0])]

@@ -28,7 +28,7 @@ def check(case, path, run):
 
 @pytest.fixture
 def soak(tmp_path, monkeypatch, request):
-    """A soak of one kind whose check is the given line."""
+    """Returns a function that makes a soak of one kind, whose check is the given line."""
     name = "made_up_" + re.sub(r"\W", "_", request.node.name)
 
     def make(line, limit=30, work="work"):
@@ -84,7 +84,7 @@ def test_a_case_that_hangs_ends_at_its_limit_with_all_that_it_started(soak, caps
 
 
 def test_a_stopped_soak_still_says_what_it_found(soak, capsys):
-    # The case sends what `timeout` or a batch system would.
+    # The case sends SIGTERM, as `timeout` or a batch system would.
     kind, ours = soak("if case['number'] % 4 == 0: os.kill(os.getppid(), 15); time.sleep(9)")
     ours.until(time.monotonic() + 60, None, 1)
     ours.report()

@@ -55,7 +55,8 @@ class Waits {
 };
 Waits waits;
 
-/// Above 0 inside of a kernel that the CPU stands in for, whose own copies are no waits.
+/// This is above 0 inside of a kernel that the CPU computes in the device's place. Copies
+/// in it count as no waits.
 thread_local int inside = 0;
 
 /// An allocator that counts the bytes that are alive.

@@ -123,7 +123,8 @@ void check_reduce_scatter(Communicator& c) {
   }
 }
 
-/// Expects that the data show the order: another order of addition gives other bits.
+/// Expects that the data of these checks show the order of addition: another order gives
+/// other bits.
 void check_order_matters(Communicator& c) {
   if (c.size() < 3) return;  // two numbers have the same sum in either order
   std::vector<int> reversed = in_order(c.size());

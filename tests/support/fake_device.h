@@ -47,7 +47,7 @@ class FakeDevice : public DeviceApi {
   explicit FakeDevice(std::shared_ptr<FakeMeeting> meeting)
       : meeting_(std::move(meeting)) {}
 
-  // Set by a test.
+  // A test sets the members below.
   int polls_in_progress = 0;  ///< after each call async_error is in progress this often
   int fails_with = kSuccess;  ///< what async_error says afterwards
   bool stalls = false;        ///< no operation ever ends
@@ -56,7 +56,7 @@ class FakeDevice : public DeviceApi {
   bool computes_here = false;
   double abort_seconds = 0.0;
   bool knows_ids = true;
-  // Read by a test.
+  // A test reads the members below.
   std::atomic<int> aborted = 0;  ///< aborted communicators; another thread counts
   int sent_alone = 0;            ///< transfers outside of a group
   std::vector<std::string> log;

@@ -22,7 +22,8 @@ class MadeUpRun {
   int64_t now = begin;
   bool supervised = false;
 
-  /// Returns what the ledger has to say, had it seen everything.
+  /// Returns the microseconds of each class that the ledger would report if it had seen
+  /// everything.
   std::array<int64_t, kTimeClasses> truth() const {
     std::array<int64_t, kTimeClasses> sums{};
     for (const Piece& piece : pieces_) {
@@ -120,7 +121,8 @@ class MadeUpRun {
   }
 
   void end() { event("end", {{"step", step_}, {"attempt", attempt_}, {"signal", 15}}); }
-  /// Kills the run without a word: what it did since its last line nobody knows.
+  /// Kills the run, which leaves no event. Nobody knows what it did after its last line,
+  /// so that time counts for the restart.
   void die() {
     if (pieces_.back().kind == TimeClass::Other) pieces_.back().kind = TimeClass::Restart;
   }

@@ -11,13 +11,13 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/data/places/input_objects.h"
 #include "longhaul/objects/local_copy.h"
+#include "longhaul/objects/object_store.h"
 
 namespace longhaul::data {
 
 /// Objects in memory. A test sees what was asked for, and may make a read fail.
-class MemoryObjects final : public InputObjects {
+class MemoryObjects final : public objects::ObjectStore {
  public:
   struct Request {
     std::string key;
@@ -47,7 +47,8 @@ class MemoryObjects final : public InputObjects {
     if (address.bucket != "bucket" || found == objects_.end()) return std::nullopt;
     return info(found->first);
   }
-  std::vector<objects::ObjectInfo> list(const objects::Address& prefix) override {
+  std::vector<objects::ObjectInfo> list(const objects::Address& prefix,
+                                        bool versions) override {
     if (before_list) before_list();
     const std::lock_guard lock(mutex_);
     const std::string start = prefix.key.empty() ? "" : prefix.key + "/";
@@ -55,7 +56,7 @@ class MemoryObjects final : public InputObjects {
     for (const auto& [key, object] : objects_) {
       if (prefix.bucket != "bucket" || !key.starts_with(start)) continue;
       found.push_back(info(key));
-      found.back().version.clear();
+      if (!versions) found.back().version.clear();
     }
     return found;
   }
@@ -86,18 +87,21 @@ class MemoryObjects final : public InputObjects {
     doubted.push_back(object.address.key + " " + digest);
     return false;
   }
-  std::optional<std::string> read_text(const objects::Address& address) override {
+  std::optional<std::string> read_text(const objects::Address& address,
+                                       uint64_t /*limit*/) override {
     const std::lock_guard lock(mutex_);
     const auto found = objects_.find(address.key);
     if (found == objects_.end()) return std::nullopt;
     return found->second.content;
   }
 
-  /// Returns what copies of these objects ask for.
+  /// Returns the functions by which local copies of these objects ask the store.
   objects::CopyRequests copy_requests() {
     objects::CopyRequests requests;
     requests.look = [this](const objects::Address& address) { return look(address); };
-    requests.list = [this](const objects::Address& prefix) { return versions(prefix); };
+    requests.list = [this](const objects::Address& prefix) {
+      return list(prefix, /*versions=*/true);
+    };
     requests.fetch = [this](const objects::ObjectInfo& object, const fs::path& to) {
       prove_unchanged(object);
       std::string content(object.size, '\0');
@@ -108,12 +112,6 @@ class MemoryObjects final : public InputObjects {
       return combine_hashes(hasher.finish());
     };
     return requests;
-  }
-  /// Returns the objects below a prefix with their versions.
-  std::vector<objects::ObjectInfo> versions(const objects::Address& prefix) {
-    std::vector<objects::ObjectInfo> found = list(prefix);
-    for (objects::ObjectInfo& object : found) object = look(object.address).value();
-    return found;
   }
 
   /// Called before each read, by the thread that reads.

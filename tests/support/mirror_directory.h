@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -22,7 +23,7 @@ namespace longhaul::testing {
 inline constexpr int kMirrorRanks = 2;
 inline const std::string kMirrorRun(32, 'a');
 
-/// A store whose objects are files of a directory. What comes back may be planted.
+/// A store whose objects are files of a directory. A test may plant what a read returns.
 class DirectoryStore : public checkpoint::MirrorStore {
  public:
   std::string place() const override { return "s3://bucket/run"; }
@@ -143,9 +144,21 @@ inline fs::path mirrored(DirectoryStore& store, const fs::path& dir, int64_t ste
   return path;
 }
 
+/// Returns the whole checkpoints of a mirror, the newest first. `skipped` is used as in
+/// MirrorListing::read.
+inline std::vector<checkpoint::MirrorStep> list_mirror(
+    checkpoint::MirrorStore& store, std::vector<std::string>* skipped = nullptr) {
+  const checkpoint::MirrorListing listing(store);
+  std::vector<checkpoint::MirrorStep> found;
+  for (const int64_t step : listing.steps()) {
+    if (auto whole = listing.read(step, skipped)) found.push_back(*std::move(whole));
+  }
+  return found;
+}
+
 inline std::vector<int64_t> steps_of(DirectoryStore& store) {
   std::vector<int64_t> steps;
-  for (const auto& found : checkpoint::list_mirror(store)) steps.push_back(found.step);
+  for (const auto& found : list_mirror(store)) steps.push_back(found.step);
   return steps;
 }
 

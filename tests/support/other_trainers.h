@@ -8,8 +8,8 @@ namespace longhaul {
 struct NameOfOthers {
   std::string_view section;  ///< where a person would write the names in a run file
   std::string_view names;    ///< with spaces between them
-  /// 's': the key means the same and takes the value; 'r': the keys say it in another
-  /// form; 'n': there is no key.
+  /// 's': the key means the same and takes the value; 'r': the keys express the value in
+  /// another form; 'n': there is no key.
   char kind;
   std::string_view keys;  ///< the only keys that the answer may name, with spaces
   std::string_view why;   ///< words of the answer
@@ -130,7 +130,7 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
     {"data", "split", 'n', "", "--holdout"},
     {"data", "mock_data", 'r', "data.train", "random tokens"},
 
-    // Layouts.
+    // These names set the parallel layout.
     {"parallel", "tensor_model_parallel_size tensor_parallel_degree tp_size", 's',
      "parallel.tp", ""},
     {"parallel", "pipeline_model_parallel_size pipeline_parallel_degree pp_size", 's',
@@ -172,7 +172,7 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
      'r', "memory.recompute", "selective or full"},
     {"memory", "recompute_num_layers", 'r', "memory.recompute_layers", ""},
 
-    // Mixtures of experts.
+    // These names set mixtures of experts.
     {"experts", "router_aux_loss_coef moe_aux_loss_coef", 's', "experts.balance_weight",
      ""},
     {"experts",
@@ -193,7 +193,7 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
     {"experts", "moe_grouped_gemm moe_permute_fusion", 'n', "", "run.fused"},
     {"experts", "router_jitter_noise moe_input_jitter_eps", 'n', "", "no noise"},
 
-    // Checkpoints, logs, validation.
+    // These names set checkpoints, logs and validation.
     {"checkpoint", "save_steps save_interval checkpoint_interval ckpt_interval", 's',
      "checkpoint.every", ""},
     {"checkpoint", "interval", 'r', "checkpoint.every checkpoint.every_minutes", ""},

@@ -42,7 +42,7 @@ inline void backward(const at::Tensor& y, const at::Tensor& dy) {
 
 using NormParam = std::tuple<at::ScalarType, bool, RmsForm>;
 
-/// A norm's form, in a dtype, fused and composite.
+/// The base of tests that run for a norm's form, a dtype, and fused or composite.
 class NormTest : public ::testing::TestWithParam<NormParam> {
  protected:
   void SetUp() override { at::manual_seed(1); }

@@ -8,8 +8,8 @@
 
 namespace longhaul::testing {
 
-/// Moves the matrices of bound parameters, in forward order, into one memory as buckets
-/// have them, the first last; without gaps. Gradients start as zeros.
+/// Moves the matrices of bound parameters into one piece of memory, as in a bucket:
+/// without gaps, and in the reverse of their forward order. Gradients start as zeros.
 inline void lay_side_by_side(const std::vector<tensor::ParameterPtr>& parameters) {
   std::vector<tensor::ParameterPtr> matrices;
   int64_t elements = 0;

@@ -22,7 +22,7 @@
 
 namespace longhaul::cluster {
 
-/// A fleet of nodes that are there and healthy, or sick.
+/// A fleet of made-up nodes, which are healthy or sick.
 class MadeUpFleet : public Fleet {
  public:
   void wait(double seconds) override {

@@ -69,14 +69,14 @@ class Toy : public models::Model {
 };
 
 }  // namespace
-const std::vector<const Family*>& families::all_families() {
-  static const Family toy{"toy", "a test's", "ToyForCausalLM", "width depth",
-                          "",    read_toy,   describe_toy};
-  static const std::vector<const Family*> all = {&toy};
+const std::vector<Family>& families::all_families() {
+  static const std::vector<Family> all = {{"toy", "a test's", "ToyForCausalLM",
+                                           "width depth", "", read_toy, "",
+                                           describe_toy}};
   return all;
 }
 const families::Family* families::find_family(std::string_view model_type) {
-  return model_type == "toy" ? all_families().front() : nullptr;
+  return model_type == "toy" ? &all_families().front() : nullptr;
 }
 std::unique_ptr<models::Model> models::make_model(const ModelConfig& config,
                                                   const StageSpec& stage,

@@ -15,7 +15,7 @@ MODEL_FIELDS = {
 }
 COMMON_MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
                 "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
-# What no case is about. A run without saves in between, of as little as there is to do.
+# Settings that are the same in all cases: a run without saves that does as little as possible.
 COMMON = {
     "run": ['dir = "run"', "steps = 1", 'device = "cpu"', "threads = 1"],
     "model": ['config = "model"'],
@@ -50,7 +50,7 @@ def toml_of(case):
 
 
 def write_case(case, path):
-    """The files in a directory of their own, to be read from there."""
+    """Writes a case as files to a directory of its own, in which the program is started."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "model").mkdir(exist_ok=True)
     model = {MODEL_FIELDS[name]: value for name, value in case["model"].items()}
@@ -59,7 +59,7 @@ def write_case(case, path):
 
 
 def verdict_of(result):
-    """[0], or [exit code, the words of the error]: those of the lowest rank that had any."""
+    """[0], or [exit code, the words of the error] of the lowest rank that printed any."""
     if result.returncode == 0:
         return [0]
     said = [(int(rank or 0), words) for rank, words in ERROR.findall(result.stderr)]

@@ -5,7 +5,7 @@ import random
 
 
 class Draws:
-    """Numbers from a seed; the same in every version of Python."""
+    """Random numbers from a seed, which are the same in every version of Python."""
 
     def __init__(self, seed):
         self.random = random.Random(seed).random
@@ -66,7 +66,7 @@ def draw_partition(draws, layers, stages):
 
 
 def draw_pipeline(draws, axes):
-    """Settings of the pipeline, and the stages of each rank."""
+    """Draws the settings of the pipeline. Returns them, and the stages of each rank."""
     if axes["pp"] == 1:
         return ({"pipeline": draws.pick(["gpipe", "1f1b", "zb-h1"])} if draws.chance(0.15)
                 else {}), 1
@@ -81,7 +81,8 @@ def draw_pipeline(draws, axes):
 
 
 def fitting_blocks(axes):
-    """Ranks of a machine where every data group has as many on each, side by side."""
+    """The numbers of ranks on a machine with which every data group has as many ranks on each of
+    its machines, side by side."""
     ranks, stage = math.prod(axes.values()), axes["dp"] * axes["cp"] * axes["tp"]
     return [n for n in divisors(ranks)
             if n % axes["tp"] == 0 and (stage % n == 0 or n % stage == 0)]
@@ -102,7 +103,7 @@ def draw_sharding(draws, axes, case):
 
 
 def draw_lengths(draws, axes, parallel, case):
-    """seq_len, the batch and the model's positions."""
+    """Draws seq_len, the batch, and the model's positions."""
     cp, tp = axes["cp"], axes["tp"]
     unit = 2 * cp if cp > 1 else 1
     if tp > 1 and parallel.get("sequence", True):
@@ -139,7 +140,7 @@ def draw_precision(draws):
 
 
 def draw_case(draws):
-    """A case that fits, and the ranks of its axes."""
+    """Draws a case that fits; returns it, and the ranks of its axes."""
     ranks = draws.pick(RANKS)
     axes = draw_axes(draws, ranks)
     case = {"ranks": ranks}

@@ -14,7 +14,7 @@ SHAPES = {
                        "vocab": 128256, "positions": 131072, "tied": False},
 }
 FEWEST, MOST, VAST = 9, 4096, 100_000
-# Those of MISTAKES that the number of ranks or the size of the model has to do with.
+# Those of MISTAKES that depend on the number of ranks or on the size of the model.
 LARGE_MISTAKES = [
     "seq_len against cp", "seq_len against tp", "ranks against degrees", "global_size against dp",
     "seq_len against positions", "shard_group against dp x cp", "layers against stages",
@@ -65,7 +65,8 @@ def large_case(draws, most):
 
 
 def spelt_out():
-    """What `longhaul config --ranks` is known to have accepted."""
+    """Layouts that are written out here; `longhaul config --ranks` is known to have accepted
+    them."""
     common = {"data.seq_len": 8192, "batch.micro_size": 1}
     shape = {"shape": "Llama 3 70B", "model": SHAPES["Llama 3 70B"]}
     return [

@@ -1,8 +1,9 @@
-"""What makes a case that fits wrong. A mistake changes the case, or says False: not this one."""
+"""Mistakes that make a case wrong. A mistake changes a case that fits, or returns False where it is
+not possible in this case."""
 
 import math
 
-# Values that no layout can have, and keys that are none.
+# Values that no layout can have, and keys that do not exist.
 BAD_VALUES = [
     ("parallel.tp", 0), ("parallel.pp", 0), ("parallel.cp", 0), ("parallel.zero", 4),
     ("parallel.zero", -1), ("parallel.tp", 1000001), ("parallel.virtual_stages", 0),
@@ -71,7 +72,7 @@ def length_against_sequence(draws, case, axes):
     settings = case["settings"]
     if axes["tp"] == 1 or not settings.get("parallel.sequence", True):
         return False
-    # With cp the length has to pass that rule.
+    # With cp the length has to pass the rule of cp, too.
     step = 2 * axes["cp"] if axes["cp"] > 1 else 1
     settings["data.seq_len"] += step
     case["model"]["positions"] += step
@@ -212,7 +213,8 @@ def interleaved_with_odd_micro_batches(draws, case, axes):
     settings["batch.global_size"] += step * draws.between(1, axes["pp"] - 1)
 
 
-# Those that the reader of a file refuses come last, for the others expect a readable case.
+# Mistakes that the reader of a file refuses come last, since the others expect a case that can be
+# read.
 MISTAKES = {
     "global_size against micro_size": micro_batches_that_do_not_divide,
     "virtual_stages without interleaved": virtual_stages_alone,

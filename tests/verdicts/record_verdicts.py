@@ -34,7 +34,8 @@ TRIES = 3  # of a refusal that was cut off before rank 0 could say its own words
 
 
 def draw_small(seed, number):
-    """Every second case is made wrong, some in two ways, each mistake in its turn."""
+    """Draws a case. Every second case is made wrong, some in two ways, and each mistake gets its
+    turn."""
     names = list(MISTAKES)
     aims = {names[number // 2 % len(names)]} if number % 2 else set()
     chosen = Draws(f"{seed} {number}")
@@ -59,7 +60,7 @@ def train_verdict(case, path):
     for _ in range(TRIES):
         shutil.rmtree(path, ignore_errors=True)
         write_case(case, path)
-        # mpirun ends its ranks when it is asked to, not when it is killed.
+        # mpirun ends its ranks on SIGTERM, but not when it is killed.
         result = subprocess.run(["timeout", str(LIMIT), *command], capture_output=True,
                                 text=True, cwd=path, env=environment)
         if "error: rank " not in result.stderr or "error: rank 0 " in result.stderr:
@@ -75,7 +76,7 @@ def print_counts(cases):
 
 
 def known_verdicts():
-    """Of the record that is there, by what was drawn."""
+    """The verdicts of an existing record, by what was drawn."""
     known = {}
     for case in read_cases(RECORD):
         verdict, by = case.pop("verdict"), case.pop("by")

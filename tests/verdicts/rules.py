@@ -77,7 +77,7 @@ def quoted(words):
 
 
 class Rules:
-    """The rules over one case; `check` raises Refused."""
+    """Checks the rules on one case; `check` raises Refused."""
 
     def __init__(self, case):
         self.case, self.ranks = case, case["ranks"]
@@ -100,10 +100,10 @@ class Rules:
         self.check_micro_batches()
 
     def refuse(self, rule, name, words):
-        """A setting is wrong; one that is not given has the place of the file."""
+        """Refuses a setting. A setting that is not in the file has the place of the file."""
         raise Refused(rule, f"[config] {self.places.get(name, 'run.toml:1:1')}: {words}")
 
-    # What the reader of the file refuses.
+    # The rules below are those of the reader of the file.
 
     def check_value(self, name, value):
         if name in UNKNOWN:
@@ -173,7 +173,7 @@ class Rules:
             self.refuse("a required key not given", f"[{section}]",
                         f"required and not given: {words}")
 
-    # Rules between settings.
+    # The rules below are those between settings.
 
     def check_between(self):
         whole, micro = self.of["batch.global_size"], self.of["batch.micro_size"]
@@ -242,7 +242,7 @@ class Rules:
         largest = max(m for m in range(1, min(micro, each) + 1) if each % m == 0)
         return f"set batch.micro_size = {largest}, which trains the same steps; or "
 
-    # The model.
+    # The rules below are those of the model.
 
     def check_model(self):
         model = dict(self.case["model"])
@@ -279,7 +279,7 @@ class Rules:
     def refuse_model(self, rule, name, words):
         raise Refused(rule, f"[model] model/config.json: {MODEL_FIELDS[name]} {words}")
 
-    # What the layout of the ranks refuses.
+    # The rules below are those of the layout of the ranks.
 
     def check_shards(self):
         group, size = self.dp * self.cp, self.of["parallel.shard_group"]
@@ -295,7 +295,8 @@ class Rules:
                           'ranks of dp x cp; choose one of their divisors, or "world"')
 
     def check_machines(self):
-        """Each data group by itself: where two of them differ, a run fails in its first step."""
+        """Each data group is checked by itself. Where two groups differ, a run fails in its first
+        step."""
         machines = self.case.get("machines", "a" * self.ranks)
         stage = self.dp * self.cp * self.tp
         for rank in range(self.ranks):

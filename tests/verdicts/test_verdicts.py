@@ -19,7 +19,7 @@ from rules import ruling
 
 HERE = pathlib.Path(__file__).parent
 FEWEST = 3  # cases of each rule
-# Mistakes that other rules refuse, or none.
+# Mistakes that have no rule of their own: another rule refuses them, or none does.
 NO_RULE = {"a partition with zeros", "shard_group past 32 bits"}
 
 
@@ -29,7 +29,7 @@ def cases():
 
 
 def known_differences():
-    """case -> why `config` says something else"""
+    """case -> the reason why `config` says something else than `train`."""
     known = {}
     for line in (HERE / "known_differences.txt").read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -61,7 +61,8 @@ def test_config_refuses_what_train_refuses_in_the_same_words(binary, cases, tmp_
 
 
 def test_the_rules_said_a_second_time_give_every_recorded_verdict(cases):
-    """What the verdicts on more ranks than were started rest on."""
+    """The verdicts on more ranks than were started rely on rules.py, so its rules must give every
+    recorded verdict."""
     wrong = [(case["id"], case["verdict"], ruling(case)[0])
              for case in cases if ruling(case)[0] != case["verdict"]]
     assert not wrong, wrong

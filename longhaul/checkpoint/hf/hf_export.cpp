@@ -163,7 +163,7 @@ void write_shards(const WeightsSource& source, const fs::path& dir,
     if (options.progress) options.progress(done, total);
     return !failed;  // another thread's error is the one to be reported
   };
-  const int threads = options.threads > 0 ? options.threads : system::usable_cpus();
+  const int threads = system::threads_of(options.threads);
   system::share_among_threads(std::ssize(mine), threads, [&](int64_t place) {
     const size_t number = mine[static_cast<size_t>(place)];
     try {

@@ -210,16 +210,6 @@ std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& obj
   return std::nullopt;
 }
 
-std::vector<MirrorStep> list_mirror(MirrorStore& store,
-                                    std::vector<std::string>* skipped) {
-  const MirrorListing listing(store);
-  std::vector<MirrorStep> found;
-  for (const int64_t step : listing.steps()) {
-    if (auto whole = listing.read(step, skipped)) found.push_back(*std::move(whole));
-  }
-  return found;
-}
-
 std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store) {
   const auto text = store.read_text(run::kCheckpointsOwnerFile);
   if (!text) return std::nullopt;

@@ -92,11 +92,6 @@ class MirrorListing {
 std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& objects,
                                       const Manifest& manifest);
 
-/// Returns the whole checkpoints of a mirror, the newest first. `skipped` is used as in
-/// MirrorListing::read.
-std::vector<MirrorStep> list_mirror(MirrorStore& store,
-                                    std::vector<std::string>* skipped = nullptr);
-
 /// Returns who writes the mirror, which of_run.json says; nothing where none has begun
 /// to.
 std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store);

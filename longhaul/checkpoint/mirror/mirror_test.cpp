@@ -17,6 +17,7 @@ using testing::DirectoryStore;
 using testing::in_step;
 using testing::kMirrorRanks;
 using testing::kMirrorRun;
+using testing::list_mirror;
 using testing::message_of;
 using testing::mirrored;
 using testing::saved;

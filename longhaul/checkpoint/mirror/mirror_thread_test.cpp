@@ -18,6 +18,7 @@ namespace {
 using testing::DirectoryStore;
 using testing::kMirrorRanks;
 using testing::kMirrorRun;
+using testing::list_mirror;
 using testing::mirrored;
 using testing::saved;
 using testing::steps_of;

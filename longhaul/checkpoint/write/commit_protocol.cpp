@@ -222,11 +222,11 @@ void abandon_step(const SaveTarget& target) noexcept {
     // The manifest may have got its name before the sync failed. Then the checkpoint is
     // whole, though perhaps not durable.
     if (manifest_is_of(target)) return;
+    for (const fs::path& path : paths_in(target.dir)) {
+      if (path.filename().string().starts_with(target.prefix)) try_remove_all(path);
+    }
   } catch (const std::exception&) {
-    return;  // nothing tells whose manifest stands there
-  }
-  for (const fs::path& path : paths_in(target.dir)) {
-    if (path.filename().string().starts_with(target.prefix)) try_remove_all(path);
+    return;  // nothing tells whose manifest stands there, or what else does
   }
   try_remove(target.dir);  // stays when it is not empty
 }

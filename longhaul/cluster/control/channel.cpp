@@ -204,6 +204,5 @@ void Channel::close(double timeout_seconds) {
 }
 
 int Channel::fd() const { return state_->socket.get(); }
-const std::string& Channel::peer() const { return state_->peer; }
 
 }  // namespace longhaul::cluster

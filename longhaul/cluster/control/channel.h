@@ -39,8 +39,6 @@ class Channel {
   /// Returns a descriptor that is readable when bytes have come; -1 once closed or lost.
   int fd() const;
   bool is_open() const { return fd() >= 0; }
-  /// Returns the other side's address: "10.77.0.1:41234".
-  const std::string& peer() const;
 
  private:
   struct State;

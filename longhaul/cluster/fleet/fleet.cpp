@@ -19,9 +19,7 @@ void make_own(const fs::path& dir) {
     throw to_error(fs::filesystem_error("cannot create directory", dir,
                                         std::error_code(errno, std::generic_category())));
   }
-  struct stat info{};
-  if (::lstat(dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
-      info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
+  if (!run::is_own_directory(dir, 077)) {
     fail_input("cluster",
                "{}: is no directory of this user alone; remove it, because workers' "
                "files would go there",

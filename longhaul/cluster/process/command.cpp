@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/refused.h"
+#include "longhaul/base/text.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -183,19 +183,11 @@ CommandResult run_command(const std::vector<std::string>& words,
 
 bool has_program(const std::string& name) {
   const char* path = std::getenv("PATH");
-  std::string_view rest = path == nullptr ? "/usr/bin:/bin" : path;
-  while (true) {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    const std::string dir(rest.substr(0, end));
-    const std::string program = (dir.empty() ? "." : dir) + "/" + name;
-    struct stat info{};
-    if (::stat(program.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-        ::access(program.c_str(), X_OK) == 0) {
-      return true;
-    }
-    if (end == rest.size()) return false;
-    rest.remove_prefix(end + 1);
-  }
+  const auto is_in = [&](std::string_view dir) {
+    const fs::path program = fs::path(dir.empty() ? "." : dir) / name;
+    return is_seen_file(program) && ::access(program.c_str(), X_OK) == 0;
+  };
+  return std::ranges::any_of(split(path == nullptr ? "/usr/bin:/bin" : path, ':'), is_in);
 }
 
 void require_program(const std::string& name, const std::string& area,

@@ -20,21 +20,21 @@ constexpr int kMostInVain = 20;
 constexpr int kAtOnce = 2;
 constexpr double kFirstWait = 30.0;
 constexpr double kLongestWait = 1800.0;
-/// The most requeues for reasons that another place in the queue hardly mends.
+/// The most requeues for reasons that a later start of the job will hardly remove.
 constexpr int kMostUnmended = 5;
 constexpr double kFirstUnmendedWait = 60.0;
 
 constexpr NamesOf<RequeueReason, 7> kReasonNames{
     {"nodes", "signal", "host", "done", "storage", "crash", "unknown"}};
 
-/// Returns whether another place in the queue probably mends the reason.
+/// Returns whether the reason will probably be gone when the job starts again.
 bool queue_mends(RequeueReason reason) { return reason < RequeueReason::Storage; }
 
 struct RequeueRecord {
   std::string job;
   int64_t checkpoint = -1;
-  int in_vain = 0;   ///< requeues in a row without a newer checkpoint
-  int unmended = 0;  ///< requeues among these for a reason that the queue hardly mends
+  int in_vain = 0;        ///< requeues in a row without a newer checkpoint
+  int unmended = 0;       ///< requeues among these for a reason that hardly goes away
   std::string note = {};  ///< the supervisor's reason for the next requeue
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RequeueRecord, job, checkpoint, in_vain,

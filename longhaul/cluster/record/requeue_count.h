@@ -8,8 +8,8 @@
 
 namespace longhaul::cluster {
 
-/// Why a job goes back to the queue. From Storage on, another place in the queue hardly
-/// mends the reason.
+/// Why a job goes back to the queue. Storage and the reasons after it will hardly go away
+/// because the job starts again later, perhaps on other nodes.
 enum class RequeueReason {
   Nodes,    ///< this job has too few nodes left
   Signal,   ///< the time limit is near, or the run was asked to stop; it has saved if it
@@ -49,10 +49,10 @@ void note_requeue_reason(const fs::path& run_dir, const std::string& job,
 /// Counts a requeue in the run's record, whoever asks for it: the supervisor, a
 /// supervisor that stands in, an agent, the batch script. Without `told` the reason is
 /// the supervisor's note. Requeues of one job in a row without a newer checkpoint wait
-/// longer and longer, and after twenty of them none is allowed. For reasons that the
-/// queue hardly mends (storage, a crash, unknown) already the first one waits, and five
-/// are allowed. Where they cannot be counted, Slurm's own count stands for them. Another
-/// job counts from the beginning, because a person has submitted it.
+/// longer and longer, and after twenty of them none is allowed. For reasons that a later
+/// start will hardly remove (storage, a crash, unknown) already the first one waits, and
+/// five are allowed. Where they cannot be counted, Slurm's own count stands for them.
+/// Another job counts from the beginning, because a person has submitted it.
 RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
                               int64_t newest_checkpoint,
                               std::optional<RequeueReason> told = std::nullopt);

@@ -16,7 +16,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// The most nodes that are asked. A run that so many nodes do not show is probably gone.
+/// The most nodes that are asked. A run of which so many nodes see nothing is probably
+/// gone.
 constexpr size_t kMostAsked = 8;
 /// The exit code for a supervisor of whose end nothing is known. A batch script then
 /// starts another supervisor, a few times.

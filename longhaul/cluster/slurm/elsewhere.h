@@ -9,12 +9,13 @@
 
 namespace longhaul::cluster {
 
-/// Has another node of the job do the work of this one, which does not show the run.
-/// Starts the supervisor's command line `words` on one node after the other, at most
-/// eight, until one does not end with kExitNotHere. `raised` returns the signal that this
-/// process got, or 0; it is handed on as SIGUSR1, but for SIGTERM, which Slurm sends to
-/// all steps itself. Returns that supervisor's exit code, or 128 where its step was lost;
-/// nothing where no node shows the run.
+/// Has another node of the job do the work of this one, on which the run's directory is
+/// missing, cannot be written, or does not hold the run. Starts the supervisor's command
+/// line `words` on one node after the other, at most eight, until one does not end with
+/// kExitNotHere. `raised` returns the signal that this process got, or 0; it is handed on
+/// as SIGUSR1, but for SIGTERM, which Slurm sends to all steps itself. Returns that
+/// supervisor's exit code, or 128 where its step was lost; nothing where every node that
+/// was asked ended with kExitNotHere.
 std::optional<int> run_elsewhere(const SlurmClient& slurm, const SlurmJob& job,
                                  const std::vector<std::string>& words,
                                  const std::function<int()>& raised);

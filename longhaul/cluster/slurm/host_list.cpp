@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/control/socket.h"
 
@@ -24,9 +24,7 @@ bool is_name_character(char c) {
 }
 
 uint64_t number_of(std::string_view digits) {
-  uint64_t value = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  return value;
+  return whole_number<uint64_t>(digits).value_or(0);
 }
 
 std::string padded(uint64_t value, size_t width) {

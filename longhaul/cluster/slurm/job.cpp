@@ -24,16 +24,6 @@ constexpr std::string_view kMarks = "*~#!%$@^-+";
 constexpr size_t kMostWords = 300;
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const size_t end = text.find(separator);
-    parts.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
-
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines = split(text, '\n');
   std::erase(lines, std::string_view());

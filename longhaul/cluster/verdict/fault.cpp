@@ -94,26 +94,23 @@ std::optional<Fault> fault_without_record(const RankList& ranks,
   for (const auto& [rank, exit] : launcher.exits) {
     if (std::ranges::find(ranks, rank, &ObservedRank::rank) != ranks.end()) continue;
     if (was_asked(exit.code) && was_asked(launcher.exit_code)) continue;
-    Fault fault;
-    fault.kind = exit.code == kExitSettings ? FaultKind::Settings : FaultKind::Error;
-    fault.temporary = exit.code == kExitTemporary;
-    fault.rank = rank;
-    fault.node = exit.node;
-    fault.text = fmt::format("rank {} on {} ended with exit code {} before it began",
-                             rank, exit.node, exit.code);
-    return fault;
+    return Fault{
+        .kind = exit.code == kExitSettings ? FaultKind::Settings : FaultKind::Error,
+        .rank = rank,
+        .node = exit.node,
+        .temporary = exit.code == kExitTemporary,
+        .text = fmt::format("rank {} on {} ended with exit code {} before it began", rank,
+                            exit.node, exit.code)};
   }
   for (const auto& [rank, number] : launcher.signals) {
     // SIGKILL and SIGTERM may come from the launcher when it ends the ranks that are
     // left.
     if (!ranks.empty() || number == SIGKILL || number == SIGTERM) continue;
-    Fault fault;
-    fault.kind = FaultKind::Killed;
-    fault.rank = rank;
-    fault.text =
-        fmt::format("{} killed by signal {} before it began",
-                    rank < 0 ? "a rank was" : fmt::format("rank {}", rank), number);
-    return fault;
+    const std::string who = rank < 0 ? "a rank was" : fmt::format("rank {}", rank);
+    return Fault{
+        .kind = FaultKind::Killed,
+        .rank = rank,
+        .text = fmt::format("{} killed by signal {} before it began", who, number)};
   }
   return std::nullopt;
 }

@@ -127,7 +127,7 @@ bool aligned(const P*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// Returns whether all of these are multiples of the elements in 16 bytes.
+/// Returns whether all sizes are multiples of the number of elements in 16 bytes.
 template <typename T, typename... Sizes>
 bool in_wide_steps(Sizes... sizes) {
   return ((sizes % kWide<T> == 0) && ...);
@@ -148,8 +148,8 @@ inline int64_t blocks_of(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }
 
-/// Defines run() and scratch_floats() of a kernel by functions of the file that includes
-/// this: enqueue(a, stream), or enqueue(a, stream, scratch) with room for scratch_of(a)
+/// Defines run() and scratch_floats() of a kernel by functions of the file that uses the
+/// macro: enqueue(a, stream), or enqueue(a, stream, scratch) with room for scratch_of(a)
 /// floats.
 #define LH_CUDA_RUN(Kernel) LH_CUDA_RUN_WITH(Kernel, 0, enqueue(a, stream))
 #define LH_CUDA_RUN_WITH_SCRATCH(Kernel) \

@@ -19,7 +19,7 @@ __device__ int64_t end_of_row(const int64_t* rows, int64_t begin, int64_t end) {
 
 /// Adds gradients of tokens to the rows of the table, with `across` blocks for a token
 /// and N features for a thread. The blocks of the first token of a row add all tokens of
-/// the row; the others do nothing.
+/// the row; the other blocks do nothing.
 template <typename T, int N>
 __global__ void embedding_gradient_kernel(EmbeddingGradient<T> a, int64_t across) {
   const int64_t begin = blockIdx.x / across;

@@ -24,7 +24,7 @@ std::string_view built_images();
 bool image_serves(std::string_view image, int major, int minor);
 
 /// Throws ConfigError if the driver is older than the CUDA of the program, or if code for
-/// none of `images`, names between spaces, runs on this GPU.
+/// none of `images`, names separated by spaces, runs on this GPU.
 void check_gpu(const Gpu& gpu, std::string_view images);
 
 }  // namespace longhaul::kernels::cuda

@@ -18,8 +18,8 @@ struct TileOf<Bf16> {
   static constexpr int kTile = 128, kRows = 32, kPitch = 136;
 };
 
-/// Calls act(constant) for the numbers below kCount. Elements of an array that such
-/// constants choose stay in registers.
+/// Calls act(constant) for the numbers below kCount. An array that is indexed by such
+/// constants alone stays in registers.
 template <int kCount, typename Act>
 __device__ void for_numbers(const Act& act) {
   [&]<int... kNumbers>(std::integer_sequence<int, kNumbers...>) {
@@ -27,7 +27,7 @@ __device__ void for_numbers(const Act& act) {
   }(std::make_integer_sequence<int, kCount>());
 }
 
-/// Some rows of dy and x: the columns of a tile.
+/// Some rows of dy and x in shared memory, cut to the columns of a tile.
 template <typename T>
 struct alignas(16) Stage {
   T dy[TileOf<T>::kRows * TileOf<T>::kPitch];
@@ -135,7 +135,8 @@ class Sums<Bf16> {
 
   template <typename Act>
   __device__ void for_each(const Act& act) const {
-    // Elements side by side are those of four threads, so that they go through memory.
+    // Sums that are side by side belong to four threads, so that they go through shared
+    // memory.
     struct alignas(16) Square {
       float of[kSide * kSquarePitch];
     };
@@ -213,8 +214,8 @@ __global__ void __launch_bounds__(kBlock, N == 1 ? 1 : 2)
   fetch(begin);
   int now = 0;
   for (int row = begin; row < end; row += Tile::kRows) {
-    // Nobody reads this stage any more: all threads have passed the barrier of the last
-    // turn, behind which they read the other stage.
+    // No thread reads stages[now] any more. All threads have passed the barrier of the
+    // loop's previous turn, after which they read the other stage.
     dy.put(stages[now].dy);
     x.put(stages[now].x);
     __syncthreads();

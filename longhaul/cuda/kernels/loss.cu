@@ -62,7 +62,7 @@ __device__ void row_of_zeros(T* row, int64_t vocabulary) {
   }
 }
 
-/// Computes the loss of one row in a block, and the gradient in place.
+/// Computes the loss of one row in a block. The gradient replaces the row's logits.
 template <typename T, int N>
 __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
   T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;
@@ -84,7 +84,7 @@ __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
                   static_cast<float>(a.z_loss));
 }
 
-/// Computes one row in a block.
+/// Computes the statistics of one row in a block.
 template <typename T, int N>
 __global__ void statistics_kernel(CrossEntropyStatistics<T> a) {
   const T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;
@@ -97,7 +97,7 @@ __global__ void statistics_kernel(CrossEntropyStatistics<T> a) {
   a.picked[blockIdx.x] = here ? to_float(row[target]) : 0.0F;
 }
 
-/// Computes one row in a block.
+/// Replaces the logits of one row by their gradient, in a block.
 template <typename T, int N>
 __global__ void gradient_kernel(CrossEntropyGradient<T> a) {
   T* row = a.logits + static_cast<int64_t>(blockIdx.x) * a.vocabulary;

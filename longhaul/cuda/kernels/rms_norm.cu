@@ -9,7 +9,7 @@ __device__ int64_t start_of_row(const Norm& a, int64_t row, int64_t token_stride
   return row / a.heads * token_stride + row % a.heads * a.features;
 }
 
-// The forms of the norm are types, so that no form costs another anything. A form says
+// The forms of the norm are types, so that no form makes another one slower. A form says
 // whether the normed element is rounded first (kRounds), gives the factor of a normed
 // element (factor()), and multiplies a gradient by this factor (times()).
 
@@ -209,8 +209,8 @@ RowShape shape_of(int64_t features, int n) {
   return {kBlock, packs};
 }
 
-/// Returns the number of blocks of a backward; the limit keeps the partial sums few
-/// beside the rows.
+/// Returns the number of blocks of a backward; the limit keeps the partial sums few in
+/// comparison to the rows.
 int64_t blocks_of_rows(int64_t rows, const RowShape& shape) {
   const int64_t most = int64_t{512} * (kBlock / shape.threads);
   return rows < most ? rows : most;
@@ -268,12 +268,13 @@ void enqueue(const RmsNormForward<T>& a, Stream stream) {
   });
 }
 
-/// Returns the room for the weight's gradient over parts of the rows, whose number
+/// Returns the number of floats for the blocks' parts of the weight's gradient, which
 /// depends on the sizes alone.
 template <typename T>
 int64_t scratch_of(const RmsNormBackward<T>& a) {
   if (a.dweight == nullptr) return 0;
-  // If elements are taken one by one there are more threads in a block and fewer blocks.
+  // This is the number for 16 bytes at a time. If elements are taken one by one, there
+  // are more threads in a block and fewer blocks.
   return blocks_of_rows(a.tokens * a.heads, shape_of(a.features, kWide<T>)) * a.features;
 }
 

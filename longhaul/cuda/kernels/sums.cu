@@ -121,8 +121,8 @@ struct LambMoments {
   }
 };
 
-/// Adds up the sums of `series` series that lie side by side, with one thread for a
-/// series. The block fetches kBlock sums at a time.
+/// Adds the sums of each of `series` series, which lie side by side in `partial`, to
+/// `into`, with one thread for a series. The block fetches kBlock sums at a time.
 __device__ void add_totals(const double* partial, int64_t count, int series,
                            double* into) {
   __shared__ double fetched[kBlock];

@@ -16,12 +16,12 @@ namespace longhaul::optim::cuda {
 
 using kernels::cuda::Stream;
 
-/// Enqueues an update of AdamW; `update` is for stochastic rounding.
+/// Enqueues an update of AdamW. Stochastic rounding draws by the number `update`.
 void enqueue_adamw(const AdamWRange& range, const AdamWScalars& s, int64_t update,
                    Stream stream);
 
-/// Enqueues the first pass of LAMB, which writes the two sums of each block of kNormBlock
-/// elements side by side to `partial`.
+/// Enqueues the first pass of LAMB. It writes two sums for each block of kNormBlock
+/// elements side by side to `partial`: the squares of masters and those of directions.
 void enqueue_lamb_moments(const AdamWRange& range, const AdamWScalars& s, float decay,
                           int64_t update, double* partial, Stream stream);
 

@@ -15,6 +15,7 @@
 #include "longhaul/data/order/permutation.h"
 #include "longhaul/data/store/resumable_build.h"
 #include "longhaul/data/store/store.h"
+#include "longhaul/system/cpus.h"
 #include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {
@@ -249,8 +250,8 @@ int ExamplesBuilder::threads_for(const SpoolCounts& counts, int64_t shards) cons
                human_bytes(budget),
                static_cast<int64_t>(each * static_cast<double>(shards) / budget) + 1);
   }
-  return static_cast<int>(
-      std::clamp<double>(budget / std::max(each, 1.0), 1.0, threads_of(options_)));
+  return static_cast<int>(std::clamp<double>(budget / std::max(each, 1.0), 1.0,
+                                             system::threads_of(options_.threads)));
 }
 
 std::string ExamplesBuilder::shard_name(int64_t shard, int64_t shards) const {

@@ -184,10 +184,6 @@ class Collector {
 
 }  // namespace
 
-int threads_of(const ReadDocumentsOptions& options) {
-  return options.threads > 0 ? options.threads : system::usable_cpus();
-}
-
 ReadDocumentsReport read_documents(
     const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
     const std::vector<uint8_t>& special_ids, const ReadDocumentsOptions& options,
@@ -197,7 +193,7 @@ ReadDocumentsReport read_documents(
   const SentenceEncoder encoder(inputs, tokenizer, special_ids, options.sentences,
                                 longest_sentence);
   Collector collector(inputs, options, out);
-  const int threads = threads_of(options);
+  const int threads = system::threads_of(options.threads);
   system::WorkerPool pool(threads);
   // The budget sets no limit, since the number of pieces limits the memory.
   MemoryBudget memory(UINT64_MAX / 2);

@@ -17,7 +17,6 @@ struct ReadDocumentsOptions {
   int64_t max_bad_records = 1000;  ///< with BadRecords::Drop: above this the build ends
   int threads = 0;                 ///< 0: all cores
 };
-int threads_of(const ReadDocumentsOptions& options);
 
 /// Counts of what was read, for the record of a build.
 struct ReadDocumentsReport {

@@ -36,19 +36,6 @@ bool is_text(const arrow::DataType& type) {
   }
 }
 
-bool is_integer_list(const arrow::DataType& type, bool is_mask = false) {
-  switch (type.id()) {
-    case arrow::Type::LIST:
-    case arrow::Type::LARGE_LIST:
-    case arrow::Type::FIXED_SIZE_LIST: {
-      const auto value = static_cast<const arrow::BaseListType&>(type).value_type()->id();
-      return arrow::is_integer(value) || (is_mask && value == arrow::Type::BOOL);
-    }
-    default:
-      return false;
-  }
-}
-
 /// Returns a type with bytes in place of text. UTF-8 is checked row by row, so that one
 /// bad text does not make a whole file unreadable.
 std::shared_ptr<arrow::DataType> type_as_bytes(
@@ -97,27 +84,11 @@ std::optional<std::string_view> find_text(const arrow::Array& array, int64_t row
   return find_text(*encoded.dictionary(), encoded.GetValueIndex(row));
 }
 
-struct ListRow {
-  const arrow::Array* values = nullptr;
-  int64_t begin = 0;
-  int64_t length = 0;
-};
-
 template <typename List>
 ListRow list_row(const arrow::Array& array, int64_t row) {
   const auto& list = static_cast<const List&>(array);
-  return {list.values().get(), list.value_offset(row), list.value_length(row)};
-}
-
-ListRow find_list(const arrow::Array& array, int64_t row) {
-  switch (array.type_id()) {
-    case arrow::Type::LIST:
-      return list_row<arrow::ListArray>(array, row);
-    case arrow::Type::LARGE_LIST:
-      return list_row<arrow::LargeListArray>(array, row);
-    default:
-      return list_row<arrow::FixedSizeListArray>(array, row);
-  }
+  const int64_t begin = list.value_offset(row);
+  return {list.values().get(), begin, list.value_offset(row + 1) - begin};
 }
 
 /// Returns the first unsigned integer that does not fit into int64, with its position, as
@@ -232,8 +203,32 @@ int find_list_column(const arrow::Schema& schema, const std::string& name,
 
 }  // namespace
 
-std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes) {
-  return std::make_shared<ReaderMemory>(bytes);
+std::shared_ptr<LimitedPool> make_reader_memory(uint64_t bytes) {
+  return std::make_shared<LimitedPool>(bytes);
+}
+
+bool is_integer_list(const arrow::DataType& type, bool is_mask) {
+  switch (type.id()) {
+    case arrow::Type::LIST:
+    case arrow::Type::LARGE_LIST:
+    case arrow::Type::FIXED_SIZE_LIST: {
+      const auto value = static_cast<const arrow::BaseListType&>(type).value_type()->id();
+      return arrow::is_integer(value) || (is_mask && value == arrow::Type::BOOL);
+    }
+    default:
+      return false;
+  }
+}
+
+ListRow find_list(const arrow::Array& lists, int64_t row) {
+  switch (lists.type_id()) {
+    case arrow::Type::LIST:
+      return list_row<arrow::ListArray>(lists, row);
+    case arrow::Type::LARGE_LIST:
+      return list_row<arrow::LargeListArray>(lists, row);
+    default:
+      return list_row<arrow::FixedSizeListArray>(lists, row);
+  }
 }
 
 void require(const arrow::Status& status, const fs::path& file, std::string_view where,
@@ -247,7 +242,7 @@ void require(const arrow::Status& status, const fs::path& file, std::string_view
             : fmt::format(
                   ", or more than {} together with what other threads read (use fewer "
                   "threads, or more memory)",
-                  human_bytes(static_cast<double>(options.reader_memory->bytes())));
+                  human_bytes(static_cast<double>(options.reader_memory->limit())));
     fail_input("data",
                "{}: {} needs more than {} of memory at once{}; write the file again with "
                "smaller row groups, pages or record batches",

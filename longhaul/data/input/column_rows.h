@@ -24,33 +24,22 @@ class LimitedPool {
  public:
   explicit LimitedPool(uint64_t limit,
                        arrow::MemoryPool* from = arrow::system_memory_pool())
-      : counted_(from), capped_(&counted_, static_cast<int64_t>(limit)) {}
+      : limit_(limit), counted_(from), capped_(&counted_, static_cast<int64_t>(limit)) {}
   /// Makes the pool of one reader. Its limit is options.max_batch_bytes, and its memory
   /// comes from options.reader_memory, where there is one, which limits all readers
   /// together.
-  explicit LimitedPool(const InputOptions& options);
+  explicit LimitedPool(const InputOptions& options)
+      : LimitedPool(options.max_batch_bytes, options.reader_memory
+                                                 ? options.reader_memory->get()
+                                                 : arrow::system_memory_pool()) {}
   arrow::MemoryPool* get() { return &capped_; }
+  uint64_t limit() const { return limit_; }
 
  private:
+  uint64_t limit_;
   arrow::ProxyMemoryPool counted_;
   arrow::CappedMemoryPool capped_;
 };
-
-class ReaderMemory {
- public:
-  explicit ReaderMemory(uint64_t bytes) : pool_(bytes), bytes_(bytes) {}
-  arrow::MemoryPool* get() { return pool_.get(); }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  LimitedPool pool_;
-  uint64_t bytes_;
-};
-
-inline LimitedPool::LimitedPool(const InputOptions& options)
-    : LimitedPool(options.max_batch_bytes, options.reader_memory
-                                               ? options.reader_memory->get()
-                                               : arrow::system_memory_pool()) {}
 
 /// Throws InputError that names the file, unless `status` is ok. For OutOfMemory the
 /// message says what the user can do.
@@ -62,6 +51,18 @@ Value require(arrow::Result<Value> result, const fs::path& file, std::string_vie
   require(result.status(), file, where, options);
   return std::move(result).ValueUnsafe();
 }
+
+/// Returns whether a type is that of lists of integers; of lists of true and false too
+/// where `is_mask`.
+bool is_integer_list(const arrow::DataType& type, bool is_mask = false);
+
+/// The values of one row of an array of lists.
+struct ListRow {
+  const arrow::Array* values = nullptr;
+  int64_t begin = 0;
+  int64_t length = 0;
+};
+ListRow find_list(const arrow::Array& lists, int64_t row);
 
 /// Calls use(pointer) for an array of integers. The pointer has the type of the array's
 /// values and points to the value at `place`.

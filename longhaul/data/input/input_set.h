@@ -9,7 +9,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/input/record.h"
-#include "longhaul/data/places/input_objects.h"
+#include "longhaul/data/places/stored_object.h"
 
 namespace longhaul::data {
 
@@ -21,11 +21,11 @@ InputFormat parse_format(std::string_view name);
 
 enum class Compression : uint8_t { None, Gzip, Zstd };
 
-/// The memory that all open readers of Parquet and Arrow files may hold together.
-class ReaderMemory;
+/// Memory that the open readers of Parquet and Arrow files may hold.
+class LimitedPool;
 /// Makes the shared memory of several readers, limited to `bytes`. Returns null in a
 /// build without Arrow.
-std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes);
+std::shared_ptr<LimitedPool> make_reader_memory(uint64_t bytes);
 
 struct InputOptions {
   /// Files, shell patterns (* ? [] and ** for any directories), and directories. A
@@ -52,10 +52,10 @@ struct InputOptions {
   uint64_t max_batch_bytes = uint64_t{1} << 30;
   /// The memory that the readers of one build share; null: no limit for all readers
   /// together.
-  std::shared_ptr<ReaderMemory> reader_memory;
+  std::shared_ptr<LimitedPool> reader_memory;
   /// The object store from which addresses are read; may be null where no argument is an
   /// address.
-  std::shared_ptr<InputObjects> objects;
+  std::shared_ptr<objects::ObjectStore> objects;
 };
 
 struct InputFile {

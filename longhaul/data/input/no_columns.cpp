@@ -23,7 +23,7 @@ std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange&
                                         const InputOptions&) {
   refuse(file);
 }
-std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t) { return nullptr; }
+std::shared_ptr<LimitedPool> make_reader_memory(uint64_t) { return nullptr; }
 std::vector<uint64_t> parquet_group_bytes(const InputFile& file, const InputOptions&) {
   refuse(file);
 }

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -43,17 +44,10 @@ int64_t last_step_of_phase(const LoaderOptions& options, int64_t step) {
 /// sequences of a source have been read.
 int64_t step_of_excess(const PhaseStream& stream, const LoaderOptions& options,
                        size_t source, int64_t consumed, int64_t steps, double limit) {
-  int64_t low = 1;
-  int64_t high = steps;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (stream.had(consumed + middle * options.global_size)[source] > limit) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
+  const auto within = [&](int64_t step) {
+    return stream.had(consumed + step * options.global_size)[source] <= limit;
+  };
+  return *std::ranges::partition_point(std::views::iota(int64_t{1}, steps), within);
 }
 
 [[noreturn]] void fail_excess(const WeightedSource& source, double epochs, int64_t step,

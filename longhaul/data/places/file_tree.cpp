@@ -56,7 +56,7 @@ const FileTree& local_tree() {
   return tree;
 }
 
-ListedTree::ListedTree(std::shared_ptr<InputObjects> store,
+ListedTree::ListedTree(std::shared_ptr<objects::ObjectStore> store,
                        const objects::Address& pattern)
     : store_(std::move(store)), bucket_("s3://" + pattern.bucket) {
   const objects::Address place = fixed_part(pattern);
@@ -66,7 +66,8 @@ ListedTree::ListedTree(std::shared_ptr<InputObjects> store,
       return;
     }
   }
-  for (objects::ObjectInfo& object : store_->list(place)) add(std::move(object));
+  for (objects::ObjectInfo& object : store_->list(place, /*versions=*/false))
+    add(std::move(object));
 }
 
 void ListedTree::add(objects::ObjectInfo object) {

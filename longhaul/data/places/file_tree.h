@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/data/places/input_objects.h"
+#include "longhaul/objects/object_store.h"
 
 namespace longhaul::data {
 
@@ -48,7 +48,8 @@ class ListedTree final : public FileTree {
  public:
   /// Asks the store for all that a pattern may match. For a plain address that is the
   /// object of this name, and only where there is none what lies below it.
-  ListedTree(std::shared_ptr<InputObjects> store, const objects::Address& pattern);
+  ListedTree(std::shared_ptr<objects::ObjectStore> store,
+             const objects::Address& pattern);
 
   std::vector<Entry> entries(const fs::path& directory) const override;
   bool is_there(const fs::path& path) const override;
@@ -59,7 +60,7 @@ class ListedTree final : public FileTree {
 
   /// Returns the object of a path; null where there is none.
   const objects::ObjectInfo* object(const fs::path& path) const;
-  const std::shared_ptr<InputObjects>& store() const { return store_; }
+  const std::shared_ptr<objects::ObjectStore>& store() const { return store_; }
   /// Returns the objects whose keys are no paths, since a part of the key is empty, "."
   /// or "..".
   const std::vector<fs::path>& unnameable() const { return unnameable_; }
@@ -69,7 +70,7 @@ class ListedTree final : public FileTree {
   /// Returns the key of a path, without slashes at its end.
   std::string key_of(const fs::path& path) const;
 
-  std::shared_ptr<InputObjects> store_;
+  std::shared_ptr<objects::ObjectStore> store_;
   std::string bucket_;
   std::map<std::string, objects::ObjectInfo> objects_;  ///< by key
   std::map<std::string, std::vector<Entry>> directories_;

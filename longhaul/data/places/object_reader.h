@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "longhaul/data/places/input_objects.h"
+#include "longhaul/data/places/stored_object.h"
 #include "longhaul/objects/etag.h"
 #include "longhaul/objects/shared_places.h"
 #include "longhaul/system/worker_pool.h"

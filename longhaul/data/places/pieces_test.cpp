@@ -35,7 +35,7 @@ class PiecesTest : public ::testing::Test {
                                                   most_bytes);
   }
   objects::Pieces pieces(std::shared_ptr<objects::LocalCopies> of) {
-    return {std::move(of), kPrefix, memory.versions(kPrefix),
+    return {std::move(of), kPrefix, memory.list(kPrefix, true),
             [](const std::string& object) { return object.starts_with("large"); }};
   }
   /// Returns how often an object was fetched.

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/data/places/input_objects.h"
 #include "longhaul/data/sources/token_source.h"
+#include "longhaul/objects/object_store.h"
 #include "longhaul/objects/pieces.h"
 
 namespace longhaul::data {
@@ -55,7 +55,7 @@ bool is_rows_file(std::string_view name);
 std::string outline_of_saved_dataset(const objects::Address& prefix,
                                      const std::vector<objects::ObjectInfo>& objects,
                                      const std::string& field, int64_t seq_len,
-                                     const std::shared_ptr<InputObjects>& store);
+                                     const std::shared_ptr<objects::ObjectStore>& store);
 
 /// Opens a save_to_disk directory as saved_dataset_source() does, with the same sequences
 /// and the same fingerprint. A read fetches the file of its row, waits for the file, and

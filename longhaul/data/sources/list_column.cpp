@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/column_rows.h"
 
 namespace longhaul::data {
 namespace {
@@ -25,44 +24,27 @@ ListColumn::ListColumn(const std::shared_ptr<arrow::Array>& column,
     refuse_column(file, fmt::format("column '{}' has {} null rows; remove them", name,
                                     column->null_count()));
   }
-  switch (column->type_id()) {
-    case arrow::Type::LIST:
-      offsets32_ = static_cast<const arrow::ListArray&>(*column).raw_value_offsets();
-      values_ = static_cast<const arrow::ListArray&>(*column).values();
-      break;
-    case arrow::Type::LARGE_LIST:
-      offsets64_ = static_cast<const arrow::LargeListArray&>(*column).raw_value_offsets();
-      values_ = static_cast<const arrow::LargeListArray&>(*column).values();
-      break;
-    case arrow::Type::FIXED_SIZE_LIST: {
-      const auto& list = static_cast<const arrow::FixedSizeListArray&>(*column);
-      fixed_ = list.value_length();
-      first_ = list.value_offset(0);
-      values_ = list.values();
-      break;
-    }
-    default:
-      refuse_column(file, fmt::format("column '{}' is {}, not lists of integers", name,
-                                      column->type()->ToString()));
+  if (!is_integer_list(*column->type(), is_mask)) {
+    refuse_column(file, fmt::format("column '{}' is {}, not lists of integers", name,
+                                    column->type()->ToString()));
   }
-  const bool flags = is_mask && values_->type_id() == arrow::Type::BOOL;
-  if ((!flags && !arrow::is_integer(values_->type_id())) || values_->null_count() != 0) {
+  const int64_t nulls = find_list(*column, 0).values->null_count();
+  if (nulls != 0) {
     refuse_column(
         file, fmt::format("column '{}' is {} with {} null values, not lists of integers",
-                          name, column->type()->ToString(), values_->null_count()));
+                          name, column->type()->ToString(), nulls));
   }
 }
 
 bool ListColumn::row_is_inside(int64_t row) const {
-  const int64_t begin = row_begin(row);
-  const int64_t end = row_begin(row + 1);
-  return begin >= 0 && begin <= end && end <= values_->length();
+  const auto [values, begin, length] = find_list(*column_, row);
+  return begin >= 0 && length >= 0 && begin <= values->length() - length;
 }
 
 bool ListColumn::copy(int64_t row, int64_t from, std::span<int32_t> out, int64_t limit,
                       int64_t also) const {
-  return with_integers(*values_, row_begin(row), [&](const auto* values) {
-    values += from;
+  const ListRow found = find_list(*column_, row);
+  return with_integers(*found.values, found.begin + from, [&](const auto* values) {
     // One pass without branches, in the width of the values. A negative value becomes a
     // large value when it is converted to unsigned. A type that is unsigned in the file
     // has no negative values.
@@ -81,10 +63,9 @@ bool ListColumn::copy(int64_t row, int64_t from, std::span<int32_t> out, int64_t
 }
 
 int64_t ListColumn::leading_ones(int64_t row) const {
-  const int64_t length = row_length(row);
-  if (values_->type_id() == arrow::Type::BOOL) {
-    const auto& bits = static_cast<const arrow::BooleanArray&>(*values_);
-    const int64_t begin = row_begin(row);
+  const auto [list, begin, length] = find_list(*column_, row);
+  if (list->type_id() == arrow::Type::BOOL) {
+    const auto& bits = static_cast<const arrow::BooleanArray&>(*list);
     int64_t in_front = 0;
     while (in_front < length && bits.Value(begin + in_front)) ++in_front;
     for (int64_t i = in_front; i < length; ++i) {
@@ -92,7 +73,7 @@ int64_t ListColumn::leading_ones(int64_t row) const {
     }
     return in_front;
   }
-  return with_integers(*values_, row_begin(row), [&](const auto* values) {
+  return with_integers(*list, begin, [&](const auto* values) {
     int64_t ones = 0;
     int64_t zeros = 0;
     for (int64_t i = 0; i < length; ++i) {
@@ -110,8 +91,8 @@ int64_t ListColumn::leading_ones(int64_t row) const {
 }
 
 std::string ListColumn::first_outside(int64_t row, int64_t limit, int64_t also) const {
-  const int64_t length = row_length(row);
-  return with_integers(*values_, row_begin(row), [&](const auto* values) {
+  const auto [list, begin, length] = find_list(*column_, row);
+  return with_integers(*list, begin, [&](const auto* values) {
     for (int64_t i = 0; i < length; ++i) {
       const auto value = values[i];
       const bool ignored = std::is_signed_v<std::remove_cvref_t<decltype(*values)>> &&

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "longhaul/base/file.h"
+#include "longhaul/data/input/column_rows.h"
 
 namespace longhaul::data {
 
@@ -19,14 +20,14 @@ class ListColumn {
   ListColumn() = default;
   /// With `is_mask` the column may also hold true and false, and then only leading_ones()
   /// may read its values. Throws InputError when the column is no list of integers or
-  /// says that it holds nulls. Only the first and the last offset are checked;
-  /// SavedDataset::batch_of validates the other offsets.
+  /// says that it holds nulls. It has a row. Only the first and the last offset are
+  /// checked; SavedDataset::batch_of validates the other offsets.
   ListColumn(const std::shared_ptr<arrow::Array>& column, const std::string& name,
              const fs::path& file, bool is_mask = false);
 
   bool present() const { return column_ != nullptr; }
   const arrow::Array& array() const { return *column_; }
-  int64_t row_length(int64_t row) const { return row_begin(row + 1) - row_begin(row); }
+  int64_t row_length(int64_t row) const { return find_list(*column_, row).length; }
   /// Returns true when the row lies inside the values.
   bool row_is_inside(int64_t row) const;
 
@@ -41,18 +42,7 @@ class ListColumn {
   std::string first_outside(int64_t row, int64_t limit, int64_t also) const;
 
  private:
-  int64_t row_begin(int64_t row) const {
-    if (offsets32_ != nullptr) return offsets32_[row];
-    if (offsets64_ != nullptr) return offsets64_[row];
-    return first_ + row * fixed_;
-  }
-
   std::shared_ptr<arrow::Array> column_;
-  std::shared_ptr<arrow::Array> values_;
-  const int32_t* offsets32_ = nullptr;
-  const int64_t* offsets64_ = nullptr;
-  int64_t fixed_ = 0;
-  int64_t first_ = 0;
 };
 
 }  // namespace longhaul::data

@@ -19,7 +19,7 @@ bool is_rows_file(std::string_view) { return false; }
 std::string outline_of_saved_dataset(const objects::Address&,
                                      const std::vector<objects::ObjectInfo>&,
                                      const std::string&, int64_t,
-                                     const std::shared_ptr<InputObjects>&) {
+                                     const std::shared_ptr<objects::ObjectStore>&) {
   return {};
 }
 

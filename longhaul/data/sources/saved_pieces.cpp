@@ -127,7 +127,7 @@ bool is_rows_file(std::string_view name) { return name.ends_with(".arrow"); }
 std::string outline_of_saved_dataset(const objects::Address& prefix,
                                      const std::vector<objects::ObjectInfo>& objects,
                                      const std::string& field, int64_t seq_len,
-                                     const std::shared_ptr<InputObjects>& store) {
+                                     const std::shared_ptr<objects::ObjectStore>& store) {
   const fs::path dir = prefix.text();
   const SavedFiles files = read_saved_files(dir, ListedTree(store, prefix));
   std::vector<std::optional<EvenRows>> rows(files.paths.size());

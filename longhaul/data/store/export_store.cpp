@@ -100,7 +100,7 @@ class Exporter {
   }
 
   StoreExportReport run(const fs::path& dir) {
-    const int threads = options_.threads > 0 ? options_.threads : system::usable_cpus();
+    const int threads = system::threads_of(options_.threads);
     system::share_among_threads(report_.files, threads,
                                 [&](int64_t file) { write_file(dir, file); });
     write_descriptions(dir);

@@ -55,8 +55,7 @@ void check_place(const fs::path& place, const BuildKind& kind, bool replace) {
 bool put_in_place(const fs::path& from, const fs::path& to, const fs::path& aside) {
   const bool replaces = !aside.empty() && fs::exists(to);
   if (replaces) {
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);
+    try_remove_all(aside);
     fs::rename(to, aside);
   }
   fs::rename(from, to);
@@ -65,15 +64,12 @@ bool put_in_place(const fs::path& from, const fs::path& to, const fs::path& asid
 }
 
 void remove_unfinished_files(const fs::path& dir, bool all) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : paths_in(dir)) {
+    const std::string name = path.filename().string();
     const bool temporary = name.ends_with(".tmp") ||
                            name.find(".tmp.") != std::string::npos ||
                            name.find(kTemporary) != std::string::npos;
-    if (temporary && (all || is_of_ended_process(name))) {
-      fs::remove(entry.path(), ignored);
-    }
+    if (temporary && (all || is_of_ended_process(name))) try_remove(path);
   }
 }
 
@@ -102,8 +98,7 @@ Json ResumableBuild::agree_on_plan(const Json& plan) const {
     const bool first = rename_to_new(own, file);
     sync_directory(work_);
     if (first) return plan;
-    std::error_code ignored;
-    fs::remove(own, ignored);
+    try_remove(own);
   }
   return read_json(file);
 }
@@ -150,9 +145,7 @@ NewDirectory::NewDirectory(const fs::path& out, const std::string& record, bool 
 }
 
 NewDirectory::~NewDirectory() {
-  if (committed_) return;
-  std::error_code ignored;
-  fs::remove_all(temporary_, ignored);
+  if (!committed_) try_remove_all(temporary_);
 }
 
 void NewDirectory::commit() {

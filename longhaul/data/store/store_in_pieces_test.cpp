@@ -50,7 +50,7 @@ class StoreInPieces : public BuildTest {
     return std::make_shared<const objects::Pieces>(
         std::make_shared<objects::LocalCopies>(memory.copy_requests(), dir / "cache",
                                                most_bytes),
-        kStore, memory.versions(kStore), is_shard_file);
+        kStore, memory.list(kStore, true), is_shard_file);
   }
   std::unique_ptr<TokenSource> source(uint64_t most_bytes = 0, bool mask = true) {
     const auto of = pieces(most_bytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -199,17 +200,10 @@ int64_t TokenStore::document_of(int64_t token) const {
   const Shard& shard = shard_of(token, &Shard::first_token);
   const auto files = files_of(shard);
   const int64_t inside = token - shard.first_token;
-  int64_t low = 0;
-  int64_t high = shard.documents - 1;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (end_in_shard(shard, *files, middle) > inside) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return shard.first_document + low;
+  const auto document = std::ranges::partition_point(
+      std::views::iota(int64_t{0}, shard.documents - 1),
+      [&](int64_t i) { return end_in_shard(shard, *files, i) <= inside; });
+  return shard.first_document + *document;
 }
 
 uint64_t TokenStore::text_bytes(int64_t document) const {

@@ -52,7 +52,7 @@ bool has_next_sentence(const ConfigFields& fields) {
 BertSettings read_bert_settings(const ConfigFields& fields) {
   BertSettings s;
   read_outline_of_even_heads(fields, s);
-  // Examples have two.
+  // A token type says which of the two texts of an example a token belongs to.
   s.type_vocab_size = fields.integer("type_vocab_size", 2, kMaxVocab).value_or(2);
   s.layer_norm_eps = fields.eps("layer_norm_eps", 1e-12);
   s.initializer_range = fields.initializer_range();
@@ -114,7 +114,8 @@ Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t position
                          {".LayerNorm.beta", ".LayerNorm.bias"}};
   network.buffers = {"bert.embeddings.position_ids", "cls.predictions.decoder.bias"};
   if (s.next_sentence) return network;
-  // Published files have both heads, and a config.json that names one.
+  // Published files hold the parameters of both heads, beside a config.json that names
+  // only the head of masked tokens.
   for (const std::string layer : {"bert.pooler.dense", "cls.seq_relationship"}) {
     network.buffers.push_back(layer + ".weight");
     network.buffers.push_back(layer + ".bias");
@@ -126,7 +127,7 @@ void read_bert(const ConfigFields& fields, ModelConfig& config) {
   check_bert_neutral(fields);
   BertSettings settings = read_bert_settings(fields);
   settings.padding_row = read_padding_row(fields, config, 0);
-  // Positions are rows of a parameter, so that a parameter's limit applies.
+  // Learned positions are the rows of a table, so that the limit of a vocabulary applies.
   const int64_t positions =
       fields.required_integer("max_position_embeddings", 1, kMaxVocab);
   config.network = bert_network(settings, config.vocab_size, positions);
@@ -134,23 +135,21 @@ void read_bert(const ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family& bert_family() {
-  static const Family family{
-      "bert",
-      "BERT",
-      "BertForPreTraining BertForMaskedLM",
-      "add_cross_attention attention_probs_dropout_prob hidden_act "
-      "hidden_dropout_prob hidden_size initializer_range intermediate_size "
-      "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
-      "num_hidden_layers pad_token_id position_embedding_type "
-      "tie_word_embeddings type_vocab_size "
-      // Fields of other heads, and of how a result is computed.
-      "chunk_size_feed_forward classifier_dropout",
-      "classifier_dropout pad_token_id position_embedding_type",
-      read_bert,
-      describe,
-      "BertTokenizer"};
-  return family;
+Family bert_family() {
+  return {"bert",
+          "BERT",
+          "BertForPreTraining BertForMaskedLM",
+          "add_cross_attention attention_probs_dropout_prob hidden_act "
+          "hidden_dropout_prob hidden_size initializer_range intermediate_size "
+          "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
+          "num_hidden_layers pad_token_id position_embedding_type "
+          "tie_word_embeddings type_vocab_size "
+          // These two fields are read by other heads, or choose how a result is
+          // computed.
+          "chunk_size_feed_forward classifier_dropout",
+          "classifier_dropout pad_token_id position_embedding_type",
+          read_bert,
+          "BertTokenizer"};
 }
 
 }  // namespace longhaul::families

@@ -9,7 +9,7 @@
 namespace longhaul {
 namespace {
 
-// The published config.json.
+// The published config.json of BERT-base.
 constexpr std::string_view kBase = R"({
   "architectures": ["BertForPreTraining"], "attention_probs_dropout_prob": 0.1,
   "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768,
@@ -109,7 +109,7 @@ TEST(Bert, ThePaddingRowIsThatOfTheClassWhereTheFileHasNone) {
               check_trainable(parse_bert({{"pad_token_id", 30522}}));
             }).find("pad_token_id = 30522 names no row"),
             std::string::npos);
-  // BERT's tokens see all others, whatever the field says.
+  // In BERT each token sees all others, also where is_causal is true.
   EXPECT_NO_THROW(parse_bert({{"is_causal", false}}));
 }
 

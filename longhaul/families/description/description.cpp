@@ -72,12 +72,14 @@ bool is_split(const ParameterDescription& parameter) {
   return parameter.split && parameter.split->unit != format::ShardUnit::None;
 }
 
-/// Checks what a family that makes its units by hand could forget.
+/// Checks facts of a forward pass that a family could forget if it makes its units
+/// without UnitMaker.
 void check_forward(const UnitDescription& unit, size_t number) {
   const UnitForward& forward = unit.forward;
   const bool keeps = std::ranges::any_of(
       forward.tensors, [](const KeptTensor& t) { return !t.when.empty(); });
-  // The input of an embedding is the batch's tokens.
+  // An embedding keeps nothing and is handed nothing, since its input is the batch's
+  // tokens.
   LH_ASSERT(unit.kind == UnitKind::Embedding || keeps,
             "unit {} says nothing of what it keeps for its backward", number);
   LH_ASSERT(unit.kind == UnitKind::Embedding || forward.inputs > 0,
@@ -182,7 +184,7 @@ int64_t ModelDescription::num_parameters() const {
 int64_t ModelDescription::num_parameters_without_embedding() const {
   int64_t rest = num_parameters();
   for (const ParameterDescription& p : units.front().parameters) {
-    const bool is_table = p.shape.size() == 2;  // others are those of a norm
+    const bool is_table = p.shape.size() == 2;  // a norm's have one dim
     if (is_table) rest -= p.num_elements();
   }
   return rest;

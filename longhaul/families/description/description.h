@@ -19,7 +19,7 @@ namespace longhaul {
 // costs, from config.json alone. Everything that counts, places, loads, checks or cuts a
 // model reads the description.
 
-/// How a parameter gets its first value.
+/// How the elements of a parameter are initialised.
 struct Init {
   enum class Kind { Normal, Ones, Zeros };
   Kind kind = Kind::Normal;
@@ -48,7 +48,7 @@ struct StoredForm {
   bool operator==(const StoredForm&) const = default;
 };
 
-/// The expert that a parameter belongs to, and the number of experts beside it.
+/// The expert that a parameter belongs to, and the number of experts of its layer.
 struct ExpertNumber {
   int64_t index = 0;
   int64_t of = 0;
@@ -60,7 +60,8 @@ struct ParameterDescription {
   std::vector<int64_t> shape;
   Init init;
   /// How the parameter splits over the ranks of tensor parallelism. The split is absent
-  /// if each rank holds the whole parameter and uses it where features are whole.
+  /// if each rank holds the whole parameter and uses it outside of the regions in which
+  /// features are split over ranks.
   std::optional<format::ShardSplit> split;
   std::optional<StoredForm> stored = {};
   bool decays = true;  ///< false for norms and biases, which get no weight decay
@@ -69,7 +70,7 @@ struct ParameterDescription {
   /// The matrix has the same input as the matrix before it: where possible both lie side
   /// by side in memory, for one product.
   bool joint = false;
-  /// The row of an embedding's table whose look-ups have no gradient and whose first
+  /// The row of an embedding's table whose look-ups have no gradient and whose initial
   /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
   /// table trains the row.
   std::optional<int64_t> padding_row = {};
@@ -122,8 +123,8 @@ struct TiedHead {
   std::string head;       ///< name under which files may hold the matrix a second time
 };
 
-/// The part of a model that a pipeline stage holds. The trivial stage holds the whole
-/// model.
+/// The part of a model that a pipeline stage holds. Without a pipeline, one stage holds
+/// the whole model.
 struct StageSpec {
   int64_t first_layer = 0;
   int64_t end_layer = 0;
@@ -133,10 +134,10 @@ struct StageSpec {
 
 bool is_in_stage(const UnitDescription& unit, const StageSpec& spec);
 
-/// Floating point operations of training per token, forward and backward: each
-/// multiplication of the forward has an addition, and both twice more in the backward.
-/// `full` counts every position of the sequence as seen, or those of a window; `causal`
-/// counts only the positions up to the token.
+/// Floating point operations of training per token. Each multiplication of the forward
+/// pass comes with an addition, and the backward pass does both twice. `full` counts as
+/// if a token saw the whole sequence, or a whole window; `causal` counts only the
+/// positions up to the token.
 struct FlopsPerToken {
   double full = 0.0;
   double causal = 0.0;
@@ -209,8 +210,10 @@ struct ModelDescription {
   FlopsPerToken flops_per_token(int64_t seq_len) const;
 };
 
-/// Returns the positions that a token sees on average over a sequence: half of them
-/// without those beyond its window, or all if attention is not causal.
+/// Returns how many positions a token sees, as the average over a sequence. Without
+/// causal attention a token sees all. With it a token sees those up to its own that lie
+/// in its window, which are half of all on average if the window is as long as the
+/// sequence.
 double seen_on_average(const UnitWork& work, int64_t seq_len);
 
 /// Returns the multiplications and lookups of a unit's forward pass per token, with

@@ -79,7 +79,9 @@ TEST(Description, StagesShareNothingButATiedEmbedding) {
 TEST(Description, AStagesCostIsItsProductsAndHalfOfTheAttention) {
   const ModelDescription model = make_llama(small(), 20, 64).description;
   EXPECT_EQ(forward_cost(model.units[0], 64), 8.0);
-  // Queries and outputs 64 each, keys and values 32 each, three of 96; 8 features, twice.
+  // The matrices of a layer have 64 elements each (query, output), 32 each (key, value)
+  // and 96 each (the three of the feed-forward). A token sees 32 positions on average,
+  // with products of 8 features each for the scores and for the values.
   EXPECT_EQ(forward_cost(model.units[1], 64), 2 * 64 + 2 * 32 + 3 * 96 + 2 * 8 * 32);
   EXPECT_EQ(forward_cost(model.units.back(), 64), 160.0);
 }

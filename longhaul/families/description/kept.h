@@ -14,7 +14,7 @@ namespace longhaul {
 // unit's parameters. The list follows the operations of ops/, and a test compares the
 // list with what a run allocates.
 
-/// What a tensor is for that a forward pass keeps. Reports sum the bytes of each kind.
+/// The purpose of a tensor that a forward pass keeps. Reports sum the bytes of each kind.
 enum class KeptKind {
   Input,        ///< the activation that the unit before handed on
   Norms,        ///< statistics, normed values and results
@@ -60,8 +60,8 @@ enum class KeptRows {
   Sequences,  ///< the first tokens of sequences
 };
 
-/// The share of masked tokens that is assumed before data is read: 20 of 128 and 80 of
-/// 512, the most that BERT's examples have in the recipes of their source.
+/// The share of masked tokens that is assumed before data is read. BERT's published
+/// recipes mask at most 20 tokens of 128, and at most 80 of 512.
 inline constexpr double kMaskedShare = 20.0 / 128.0;
 
 /// Tokens of a micro batch that a rank works on, inside and outside of the regions where
@@ -121,8 +121,8 @@ struct UnitForward {
   /// Activations that linear layers take on entering a region. Where tokens are split
   /// outside of regions, these activations are not kept but gathered again.
   int taken = 0;
-  /// Numbers, among `tensors`, of what attention keeps of positions for the queries of
-  /// other positions (ops::KeptPositions).
+  /// Indices in `tensors` of the keys and values of attention, which are kept for the
+  /// queries of other positions (ops::KeptPositions).
   std::vector<size_t> kept_positions = {};
   int64_t routed = 0;  ///< experts that each token is sent to; 0: the unit has none
   int64_t routes = 0;  ///< experts among which the unit's router chooses
@@ -143,9 +143,9 @@ struct UnitForward {
 /// The most logits that exist at once on a CPU. Only a chunk of kFewestLogitsRows rows
 /// may have more.
 inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
-/// The most bytes of logits that exist at once on another device, with the same
-/// exception. There a product should have thousands of rows, and the head's fp32 gradient
-/// should be read and written seldom.
+/// The most bytes of logits that exist at once on a device other than a CPU. Only a chunk
+/// of kFewestLogitsRows rows may have more. On such a device a product should have
+/// thousands of rows, and the head's fp32 gradient should be read and written seldom.
 inline constexpr int64_t kDeviceLogitsBytes = int64_t{1} << 30;
 /// The fewest rows of a chunk, however large the vocabulary is. The head's weights and
 /// their gradient pass through memory once a chunk, which took as long as the products of
@@ -154,8 +154,9 @@ inline constexpr int64_t kFewestLogitsRows = 512;
 /// Larger chunks have a multiple of this many rows: whole tiles of a GPU's products.
 inline constexpr int64_t kLogitsRowsMultiple = 256;
 /// Returns how many rows of logits exist at once: as many as `elements` allows, but not
-/// fewer than `fewest`. `vocabulary` is a rank's columns. If the vocabulary is split, it
-/// is the whole size divided by the ranks, rounded down, plus one, so that ranks agree.
+/// fewer than `fewest`. `vocabulary` is the number of columns of a rank. If the
+/// vocabulary is split, it is the whole size divided by the ranks, rounded down, plus
+/// one, so that ranks agree.
 int64_t logits_rows(int64_t tokens, int64_t vocabulary,
                     int64_t elements = kLogitsElements,
                     int64_t fewest = kFewestLogitsRows);

@@ -10,9 +10,9 @@ RopeConfig read_full_rotation(const ConfigFields& fields) {
   return read_rope_of_kind(fields, "full_attention", "rope_theta", 1e6, true);
 }
 
-/// Returns of how many layers the last one sees all positions where layer_types is
-/// absent. transformers 5 writes the number under another name too, and never reads it
-/// there.
+/// Returns the number n for which every n-th layer sees all positions if layer_types is
+/// absent. transformers 5 also writes the number as _sliding_window_pattern, but never
+/// reads that field.
 int64_t read_period(const ConfigFields& fields) {
   constexpr const char *kRead = "sliding_window_pattern",
                        *kWritten = "_sliding_window_pattern";
@@ -42,9 +42,9 @@ double read_cap(const ConfigFields& fields, const char* key, double absent) {
   return cap.value_or(0.0);
 }
 
-/// Makes what both versions have: norms before and behind each branch that multiply with
-/// one plus their weight, GEGLU, a scaled embedding, and one layer of `period` that sees
-/// all positions.
+/// Gives the network what Gemma 2 and Gemma 3 have in common. Each branch has norms
+/// before and behind it, which multiply with one plus their weight. There is GEGLU, a
+/// scaled embedding, and one layer of `period` that sees all positions.
 void change_gemma(const ConfigFields& fields, int64_t period, Network& network) {
   read_kinds_of_layers(
       fields, 4096, [&](int64_t layer) { return (layer + 1) % period == 0; }, network);
@@ -88,7 +88,7 @@ void change_gemma3(const ConfigFields& fields, Network& network) {
   }
 }
 
-/// Returns what the fields of both versions have in common.
+/// Returns the fields that Gemma 2 and Gemma 3 have in common.
 DecoderFields gemma_fields() {
   return {.more =
               "attention_bias attn_logit_softcapping final_logit_softcapping "
@@ -111,24 +111,19 @@ DecoderFields gemma_fields() {
 
 /// Returns Gemma 2 (Gemma Team 2024, arXiv 2408.00118). It has a window in every second
 /// layer, and bounds of scores and of logits.
-const Family& gemma2_family() {
-  static const Family family =
-      decoder_family("gemma2", "Gemma 2", "Gemma2ForCausalLM", gemma_fields());
-  return family;
+Family gemma2_family() {
+  return decoder_family("gemma2", "Gemma 2", "Gemma2ForCausalLM", gemma_fields());
 }
 
 /// Returns Gemma 3 for text (Gemma Team 2025, arXiv 2503.19786). It has norms of each
 /// head, and a window and another rotation in five of six layers.
-const Family& gemma3_family() {
-  static const Family family = [] {
-    DecoderFields fields = gemma_fields();
-    fields.more += " rope_local_base_freq sliding_window_pattern _sliding_window_pattern";
-    fields.nullable += " rope_local_base_freq _sliding_window_pattern";
-    fields.rotation = read_full_rotation;
-    fields.change = change_gemma3;
-    return decoder_family("gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM", fields);
-  }();
-  return family;
+Family gemma3_family() {
+  DecoderFields fields = gemma_fields();
+  fields.more += " rope_local_base_freq sliding_window_pattern _sliding_window_pattern";
+  fields.nullable += " rope_local_base_freq _sliding_window_pattern";
+  fields.rotation = read_full_rotation;
+  fields.change = change_gemma3;
+  return decoder_family("gemma3_text", "Gemma 3 for text", "Gemma3ForCausalLM", fields);
 }
 
 }  // namespace longhaul::families

@@ -22,7 +22,7 @@ constexpr std::string_view kGemma2 = R"({
 
 const OrderedJson kNothing = OrderedJson::object();
 
-/// Returns the model with changed fields; `removed` stands nowhere.
+/// Returns the model with changed fields and without the field `removed`.
 ModelConfig parse_gemma2(const OrderedJson& changes, const std::string& removed = "") {
   OrderedJson json = OrderedJson::parse(kGemma2);
   json.update(changes);

@@ -67,7 +67,7 @@ TEST(Gemma3, FiveOfSixLayersHaveAWindowAndARotationOfTheirOwn) {
   EXPECT_EQ(attention_of(now, 4).rotation->rope.theta, 3e4);
 }
 
-/// transformers 5 writes the field, and reads the other one.
+/// transformers 5 writes _sliding_window_pattern, but reads sliding_window_pattern.
 TEST(Gemma3, ThePatternUnderItsHiddenNameIsKnownAndNeverAnotherOne) {
   const OrderedJson own = {{"_sliding_window_pattern", 6}};
   EXPECT_EQ(parse_gemma3(own).ignored_fields, parse_gemma3().ignored_fields);
@@ -78,8 +78,9 @@ TEST(Gemma3, ThePatternUnderItsHiddenNameIsKnownAndNeverAnotherOne) {
             "same number");
 }
 
-/// transformers 5 puts rope_scaling into the object of full attention, where it finds
-/// rope_type, and never reads original_max_position_embeddings outside of it.
+/// transformers 5 adds rope_scaling to the object of full attention. There it reads
+/// rope_type, but not its older name type, and it never reads
+/// original_max_position_embeddings outside of that object.
 TEST(Gemma3, OldSpellingsThatTransformers5ReadsOtherwiseAreRefused) {
   const auto refused = [](const OrderedJson& changes) {
     return message_of<InputError>([&] { parse_gemma3(changes); });

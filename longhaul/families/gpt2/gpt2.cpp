@@ -91,7 +91,8 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
   const auto norm = [&](const char* end) {
     return Norm{Norm::Kind::Layer, name + end, s.layer_norm_epsilon};
   };
-  // Radford et al. 2019, section 2.3, divide by the square root of the residual layers.
+  // Radford et al. 2019, section 2.3, divide the initial weights of residual layers by
+  // the square root of the number of these layers, which is two for each block.
   const auto residual = [&](Linear projection) {
     projection.stddev =
         s.initializer_range / std::sqrt(2.0 * static_cast<double>(s.n_layer));
@@ -146,7 +147,7 @@ Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t position
 void read_gpt2(const ConfigFields& fields, ModelConfig& config) {
   check_gpt2_neutral(fields);
   const Gpt2Settings settings = read_gpt2_settings(fields);
-  // Positions are rows of a parameter, so that a parameter's limit applies.
+  // Learned positions are the rows of a table, so that the limit of a vocabulary applies.
   const int64_t positions =
       gpt2_size(fields, "n_positions", "max_position_embeddings", kMaxVocab);
   config.network = gpt2_network(settings, config.vocab_size, positions);
@@ -154,26 +155,23 @@ void read_gpt2(const ConfigFields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family& gpt2_family() {
-  static const Family family{
-      "gpt2",
-      "GPT-2",
-      "GPT2LMHeadModel",
-      "activation_function add_cross_attention attn_pdrop embd_pdrop "
-      "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
-      "n_positions reorder_and_upcast_attn resid_pdrop "
-      "scale_attn_by_inverse_layer_idx scale_attn_weights "
-      // The usual names of four of these.
-      "hidden_size max_position_embeddings num_attention_heads "
-      "num_hidden_layers "
-      // These fields belong to other heads than that of a language model.
-      "summary_activation summary_first_dropout summary_proj_to_labels "
-      "summary_type summary_use_proj tie_word_embeddings",
-      "n_ctx n_inner summary_activation",
-      read_gpt2,
-      describe,
-      "GPT2Tokenizer"};
-  return family;
+Family gpt2_family() {
+  return {"gpt2",
+          "GPT-2",
+          "GPT2LMHeadModel",
+          "activation_function add_cross_attention attn_pdrop embd_pdrop "
+          "initializer_range layer_norm_epsilon n_ctx n_embd n_head n_inner n_layer "
+          "n_positions reorder_and_upcast_attn resid_pdrop "
+          "scale_attn_by_inverse_layer_idx scale_attn_weights "
+          // Other families use these names for n_embd, n_positions, n_head and n_layer.
+          "hidden_size max_position_embeddings num_attention_heads "
+          "num_hidden_layers "
+          // These fields belong to other heads than that of a language model.
+          "summary_activation summary_first_dropout summary_proj_to_labels "
+          "summary_type summary_use_proj tie_word_embeddings",
+          "n_ctx n_inner summary_activation",
+          read_gpt2,
+          "GPT2Tokenizer"};
 }
 
 }  // namespace longhaul::families

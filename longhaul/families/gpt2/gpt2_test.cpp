@@ -106,7 +106,7 @@ TEST(Gpt2, RefusesWhatIsNotComputed) {
             "[model] c.json: n_embd = 768 does not divide by n_head = 7");
 }
 
-/// transformers treats both names as one field.
+/// transformers treats GPT-2's own name of a size and the usual name as one field.
 TEST(Gpt2, SizesMayHaveTheNamesOfOtherFamilies) {
   for (const auto& [own, usual] : {std::pair("n_embd", "hidden_size"),
                                    {"n_head", "num_attention_heads"},

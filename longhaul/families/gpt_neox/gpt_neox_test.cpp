@@ -135,7 +135,8 @@ TEST(GptNeox, RefusesWhatIsNotComputed) {
             "7");
 }
 
-/// Outside of an object transformers reads the old names only.
+/// Outside of rope_scaling and rope_parameters transformers reads only the old names of a
+/// rotation, rotary_emb_base and rotary_pct.
 TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
   OrderedJson changes = {{"rotary_emb_base", nullptr}, {"rope_theta", 5e4}};
   EXPECT_EQ(
@@ -150,7 +151,7 @@ TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
   EXPECT_EQ(refused_neox({{"rope_theta", 5e4}}),
             "[model] c.json: rope_theta = 50000 disagrees with rotary_emb_base = 10000, "
             "the value that transformers takes; keep one of them");
-  // transformers reads only the first of two objects.
+  // transformers reads only rope_scaling if rope_parameters is there, too.
   const OrderedJson linear = {{"rope_type", "linear"}, {"factor", 2.0}};
   changes = {{"rotary_emb_base", nullptr},
              {"rope_scaling", linear},

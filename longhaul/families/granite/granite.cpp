@@ -31,15 +31,14 @@ void change_granite(const ConfigFields& fields, Network& network) {
 
 /// Returns Granite 3 (IBM 2024, "Granite 3.0 Language Models"), which is Llama's form
 /// with factors of embedding, scores and branches, and a divisor of the logits.
-const Family& granite_family() {
-  static const Family family = decoder_family(
+Family granite_family() {
+  return decoder_family(
       "granite", "Granite 3", "GraniteForCausalLM",
       {.more = "attention_bias attention_multiplier embedding_multiplier logits_scaling "
                "mlp_bias residual_multiplier",
        .nullable = "num_key_value_heads",
        .tokenizer = kReadsTokenizerFile,
        .change = change_granite});
-  return family;
 }
 
 }  // namespace longhaul::families

@@ -6,8 +6,8 @@
 
 namespace longhaul {
 
-/// What a model fixes of the scores of an attention, which are the products of queries
-/// and keys before the softmax.
+/// The properties that a model gives to the scores of an attention, which are the
+/// products of queries and keys before the softmax.
 struct AttentionScores {
   /// The factor of the scores, finite and above 0; absent: one over the square root of
   /// the head dim.

@@ -17,8 +17,8 @@ struct FeedForward {
 
 /// Adds the feed-forward of x to the unit's description.
 Feature add_layer(UnitMaker& unit, const FeedForward& layer, const Feature& x);
-/// Does the same inside of a region with split features, where the result is one rank's
-/// part of a sum.
+/// Adds the feed-forward of x inside of a region with split features, where the result is
+/// one rank's part of a sum.
 Feature add_inside(UnitMaker& unit, const FeedForward& layer, const Feature& x);
 
 }  // namespace longhaul::families

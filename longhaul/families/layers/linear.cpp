@@ -26,7 +26,8 @@ Feature add_linear(UnitMaker& unit, const Linear& layer, const Feature& x,
       unit.matrix(layer.name + ".weight", layer.out, x, split, layer.stddev);
   stored_as(".weight", layer.stored && layer.stored->transposed);
   if (!layer.bias) return y;
-  // A bias behind a sum over the ranks is added where features are whole.
+  // A weight that is split by columns has a result that is summed over the ranks. Its
+  // bias is added behind the sum, so that the bias is not split.
   unit.bias(layer.name + ".bias", layer.out,
             split.dim == 0 ? std::optional(split) : std::nullopt);
   stored_as(".bias", false);

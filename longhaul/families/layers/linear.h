@@ -17,7 +17,7 @@ struct Linear {
   /// How files hold the weight and the bias, without the ends of the names; a bias is not
   /// transposed. Absent if files hold both under these names and in this form.
   std::optional<StoredForm> stored = {};
-  /// Standard deviation of the first values, if it differs from Network::stddev.
+  /// Standard deviation of the initial values, if it differs from Network::stddev.
   std::optional<double> stddev = {};
   bool operator==(const Linear&) const = default;
 };

@@ -8,7 +8,7 @@ namespace longhaul {
 enum class RmsForm {
   WeightAfterCast,   ///< cast(x_normed) * w: Llama, Mistral and Qwen
   WeightBeforeCast,  ///< cast(x_normed * w): OLMo 2 and 3
-  OnePlusWeight,     ///< cast(x_normed * (1 + w)), first values of w zero: Gemma 3
+  OnePlusWeight,     ///< cast(x_normed * (1 + w)), w begins as zero: Gemma 3
 };
 
 }  // namespace longhaul

@@ -11,7 +11,8 @@ namespace {
 constexpr KeptIn kAlways = {.fused = true, .composite_16 = true, .composite_32 = true};
 constexpr KeptIn kFused = {.fused = true};
 constexpr KeptIn kComposite = {.composite_16 = true, .composite_32 = true};
-/// Kept if fused, or if fp32 activations serve as their own copies.
+/// The input of an operation is kept by the fused form. The composite form keeps a copy
+/// in fp32 instead, but needs none if activations are fp32.
 constexpr KeptIn kOwnCopy = {.fused = true, .composite_32 = true};
 constexpr KeptIn kCopied = {.composite_16 = true};
 
@@ -99,7 +100,7 @@ UnitDescription UnitMaker::take() {
   return std::move(unit_);
 }
 
-/// Adds an RMS norm of `rows` equal parts of each token.
+/// Adds an RMS norm that norms `rows` equal parts of each token by themselves.
 Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
                            std::optional<format::ShardSplit> split, RmsForm form) {
   const bool adds_one = form == RmsForm::OnePlusWeight;
@@ -112,7 +113,7 @@ Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t ro
   KeptTensor same = at(x);
   same.kind = KeptKind::Norms;
   same.fp32 = form != RmsForm::WeightAfterCast;
-  same.when = {kComposite};  // before it is scaled
+  same.when = {kComposite};  // before w multiplies it
   make(same);
   same.fp32 = false;
   same.when.clear();
@@ -182,8 +183,9 @@ Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k
   unit_.forward.routed = top_k;
   unit_.forward.routes = logits.width;
   keep_rows(KeptKind::FeedForward, logits, logits.width, kAlways);  // probabilities
-  // For each choice the number of its expert, its token, its row and its place among all
-  // choices, in 64 bits, and its weight; before they are normalised, weights and a sum.
+  // Each of the top_k choices of a token keeps four int64 numbers (its expert, its token,
+  // its row, and its place among all choices) and an fp32 weight. Normalising also keeps
+  // the weights before it, and their sum.
   keep_rows(KeptKind::FeedForward, logits, 9 * top_k + (normalised ? top_k + 1 : 0),
             kAlways);
   return make({.kind = KeptKind::FeedForward, .width = x.width, .each = top_k});
@@ -199,8 +201,9 @@ std::vector<Feature> UnitMaker::expert_matrices(
   const auto elements = static_cast<double>(out * x.width);
   const auto top_k = static_cast<double>(at(x).each);
   bool first = true;
-  // One bucket has the matrices of all experts, for one grouped product. A bucket begins
-  // with what comes last, so that experts ascend in its memory.
+  // One bucket has the matrices of all experts, for one grouped product. In the memory of
+  // a bucket the last parameter comes first, so that the loop goes from the last expert
+  // to the first.
   for (int64_t i = experts * each; i-- > 0;) {
     const auto of = std::lldiv(i, each);
     add(names[static_cast<size_t>(of.quot)][static_cast<size_t>(of.rem)], {out, x.width},
@@ -309,7 +312,7 @@ Feature UnitMaker::rows_of(const Feature& x, KeptRows rows) {
 }
 
 Feature UnitMaker::masked_rows(const Feature& x) {
-  // The int64 numbers of the rows.
+  // Each masked row keeps its int64 number, which takes the memory of two fp32 elements.
   make({.kind = KeptKind::Batch,
         .width = 2,
         .fp32 = true,

@@ -23,7 +23,7 @@ struct Feature {
 /// with parameters is the order of the parameters.
 class UnitMaker {
  public:
-  /// `stddev` is the standard deviation of the first values of matrices and tables.
+  /// `stddev` is the standard deviation of the initial values of matrices and tables.
   UnitMaker(UnitKind kind, int64_t layer, double stddev) : stddev_(stddev) {
     unit_.kind = kind;
     unit_.layer = layer;
@@ -46,7 +46,7 @@ class UnitMaker {
   /// Adds an operation on x, element by element, that keeps nothing.
   Feature elementwise(const Feature& x);
   /// Adds an RMS norm over the width of x, whose features are whole (ops/rms_norm.h). The
-  /// weight's first values are 1, or 0 if the form adds 1.
+  /// weight's initial values are 1, or 0 if the form adds 1.
   Feature norm(const std::string& name, const Feature& x,
                RmsForm form = RmsForm::WeightAfterCast);
   /// Adds an RMS norm over each head of x, which is split by heads.
@@ -71,8 +71,8 @@ class UnitMaker {
     return x;
   }
 
-  /// Adds y = x W^T with W [out, width of x] (ops/linear/linear.h). `stddev` is that of
-  /// the first values, if it differs from the unit's.
+  /// Adds y = x W^T with W [out, width of x] (ops/linear/linear.h). `stddev` is the
+  /// standard deviation of the initial values, if it differs from the unit's.
   Feature matrix(const std::string& name, int64_t out, const Feature& x,
                  format::ShardSplit split, std::optional<double> stddev = {});
   /// Returns the rows of x, inside of a split region, once for each of the `top_k`
@@ -86,7 +86,8 @@ class UnitMaker {
   std::vector<Feature> expert_matrices(const std::vector<std::vector<std::string>>& names,
                                        const std::string& fused, int64_t out,
                                        const Feature& x, format::ShardSplit split);
-  /// Adds the sum of each token's rows of x, which no longer is `routed`.
+  /// Adds the sum of each token's rows of x, the rows that `routed` made. The result has
+  /// one row per token.
   Feature gathered(const Feature& x);
   void bias(const std::string& name, int64_t width,
             std::optional<format::ShardSplit> split);
@@ -125,7 +126,8 @@ class UnitMaker {
   void loss_head(const std::string& name, int64_t vocabulary, const Feature& x);
   /// Adds an output projection with the matrix of the embedding, and its loss.
   void tied_loss_head(int64_t vocabulary, const Feature& x);
-  /// Says that the loss is that of the bounded logits, which takes them a second time.
+  /// Says that the logits are bounded before the loss, so that a chunk has both logits
+  /// and bounded logits in memory.
   void caps_logits() { unit_.forward.logits_copies = 2; }
   /// Adds the loss of logits that were computed before (ops::cross_entropy).
   void cross_entropy(const Feature& logits);

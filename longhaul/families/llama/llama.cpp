@@ -25,15 +25,14 @@ void check_llama(const ConfigFields& fields, Network& /*network*/) {
 
 /// Returns Llama 1 to 3.1 (Touvron et al. 2023; Grattafiori et al. 2024). The first
 /// converted Llamas spelt the name with a capital A.
-const Family& llama_family() {
-  static const Family family = decoder_family(
+Family llama_family() {
+  return decoder_family(
       "llama", "Llama 1, 2, 3, 3.1 and models of the same form",
       "LlamaForCausalLM LLaMAForCausalLM",
       {.more = "attention_bias mlp_bias pretraining_tp sliding_window",
        .nullable = "attention_dropout head_dim num_key_value_heads pretraining_tp "
                    "sliding_window",
        .change = check_llama});
-  return family;
 }
 
 }  // namespace longhaul::families

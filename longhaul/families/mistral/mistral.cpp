@@ -24,14 +24,13 @@ void change_mistral(const ConfigFields& fields, Network& network) {
 
 /// Returns Mistral 7B (Jiang et al. 2023, arXiv 2310.06825), with attention within a
 /// window.
-const Family& mistral_family() {
-  static const Family family = decoder_family(
-      "mistral", "Mistral 7B and models of the same form", "MistralForCausalLM",
-      {.more = "sliding_window",
-       .nullable = "head_dim sliding_window",
-       .tokenizer = kReadsTokenizerFile,
-       .change = change_mistral});
-  return family;
+Family mistral_family() {
+  return decoder_family("mistral", "Mistral 7B and models of the same form",
+                        "MistralForCausalLM",
+                        {.more = "sliding_window",
+                         .nullable = "head_dim sliding_window",
+                         .tokenizer = kReadsTokenizerFile,
+                         .change = change_mistral});
 }
 
 }  // namespace longhaul::families

@@ -24,7 +24,8 @@ void change_mixtral(const ConfigFields& fields, Network& network) {
     experts.intermediate_size = layer.feed_forward.up.out;
     put_experts(experts, layer);
   }
-  // Files with fused experts have the names of transformers 5.
+  // Files that hold all experts together were written by transformers 5, which calls the
+  // router mlp.gate.
   network.old_endings = {{".mlp.gate.weight", ".block_sparse_moe.gate.weight"}};
 }
 
@@ -32,15 +33,14 @@ void change_mixtral(const ConfigFields& fields, Network& network) {
 
 /// Returns Mixtral (Jiang et al. 2024, arXiv 2401.04088), which is Mistral's form with a
 /// mixture of experts in each layer.
-const Family& mixtral_family() {
-  static const Family family = decoder_family(
+Family mixtral_family() {
+  return decoder_family(
       "mixtral", "Mixtral 8x7B, 8x22B", "MixtralForCausalLM",
       {.more = fmt::format("{} router_jitter_noise sliding_window", kExpertFields),
        .nullable = "head_dim sliding_window",
        .absent = {.num_key_value_heads = 8, .rope_theta = 1e6},
        .tokenizer = kReadsTokenizerFile,
        .change = change_mixtral});
-  return family;
 }
 
 }  // namespace longhaul::families

@@ -83,28 +83,25 @@ void change_olmo3(const ConfigFields& fields, Network& network) {
 
 /// Returns OLMo 2 (OLMo et al. 2024, arXiv 2501.00656), which has norms behind each
 /// branch only, and norms of queries and keys over all heads.
-const Family& olmo2_family() {
-  static const Family family = decoder_family("olmo2", "OLMo 2", "Olmo2ForCausalLM",
-                                              {.more = "attention_bias",
-                                               .nullable = "num_key_value_heads",
-                                               .absent = {.pad_token_id = 1},
-                                               .tokenizer = kReadsTokenizerFile,
-                                               .change = change_olmo2});
-  return family;
+Family olmo2_family() {
+  return decoder_family("olmo2", "OLMo 2", "Olmo2ForCausalLM",
+                        {.more = "attention_bias",
+                         .nullable = "num_key_value_heads",
+                         .absent = {.pad_token_id = 1},
+                         .tokenizer = kReadsTokenizerFile,
+                         .change = change_olmo2});
 }
 
 /// Returns OLMo 3, which has a window in three of four layers.
-const Family& olmo3_family() {
-  static const Family family =
-      decoder_family("olmo3", "OLMo 3", "Olmo3ForCausalLM",
-                     {.more = "attention_bias sliding_window",
-                      .nullable = "num_key_value_heads sliding_window",
-                      .absent = {.pad_token_id = 1},
-                      .tokenizer = kReadsTokenizerFile,
-                      .kinds_of_layers = true,
-                      .rotation = read_full_olmo3,
-                      .change = change_olmo3});
-  return family;
+Family olmo3_family() {
+  return decoder_family("olmo3", "OLMo 3", "Olmo3ForCausalLM",
+                        {.more = "attention_bias sliding_window",
+                         .nullable = "num_key_value_heads sliding_window",
+                         .absent = {.pad_token_id = 1},
+                         .tokenizer = kReadsTokenizerFile,
+                         .kinds_of_layers = true,
+                         .rotation = read_full_olmo3,
+                         .change = change_olmo3});
 }
 
 }  // namespace longhaul::families

@@ -88,7 +88,7 @@ TEST(Olmo, VersionThreeRefusesABaseThatNotAllLayersWouldGet) {
       "all layers. Write the base of each, for example rope_parameters = "
       "{\"full_attention\": {\"rope_theta\": 10000}, \"sliding_attention\": "
       "{\"rope_theta\": 10000}}");
-  // As the message says, beside rope_scaling.
+  // The model is accepted once each kind of layer has a base, as the message asks.
   json["rope_parameters"] = {{"full_attention", {{"rope_theta", 10000}}},
                              {"sliding_attention", {{"rope_theta", 10000}}}};
   for (const size_t layer : {2, 3}) {
@@ -98,7 +98,7 @@ TEST(Olmo, VersionThreeRefusesABaseThatNotAllLayersWouldGet) {
   }
   json["rope_parameters"]["sliding_attention"] = nullptr;
   EXPECT_NE(refused().find("and \"sliding_attention\" none"), std::string::npos);
-  // All layers get the outer one.
+  // With full attention in all layers, each layer gets the outer rope_theta.
   json["layer_types"] = std::vector<std::string>(32, "full_attention");
   EXPECT_NO_THROW(parse_olmo(json));
   json = olmo3();

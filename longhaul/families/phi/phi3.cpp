@@ -40,8 +40,8 @@ void change_phi3(const ConfigFields& fields, Network& network) {
 
 /// Returns Phi-3 and Phi-4 (Abdin et al. 2024, arXiv 2404.14219 and 2412.08905), whose
 /// files hold queries, keys and values in one tensor, and gate and up in another.
-const Family& phi3_family() {
-  static const Family family = decoder_family(
+Family phi3_family() {
+  return decoder_family(
       "phi3", "Phi-3, Phi-4", "Phi3ForCausalLM",
       {.more = "attention_bias embd_pdrop lm_head_bias mlp_bias resid_pdrop "
                "sliding_window",
@@ -51,7 +51,6 @@ const Family& phi3_family() {
        .tokenizer = kReadsTokenizerFile,
        .parts_of_heads = true,
        .change = change_phi3});
-  return family;
 }
 
 }  // namespace longhaul::families

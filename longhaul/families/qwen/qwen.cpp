@@ -42,16 +42,10 @@ Family qwen(int version) {
 
 /// Returns Qwen2 (Yang et al. 2024, arXiv 2407.10671), which has biases of queries, keys
 /// and values.
-const Family& qwen2_family() {
-  static const Family family = qwen(2);
-  return family;
-}
+Family qwen2_family() { return qwen(2); }
 
 /// Returns Qwen3 (Yang et al. 2025, arXiv 2505.09388), which has norms of each head of
 /// queries and keys.
-const Family& qwen3_family() {
-  static const Family family = qwen(3);
-  return family;
-}
+Family qwen3_family() { return qwen(3); }
 
 }  // namespace longhaul::families

@@ -49,8 +49,8 @@ void change_qwen3_moe(const ConfigFields& fields, Network& network) {
 
 /// Returns Qwen3-MoE (Yang et al. 2025, arXiv 2505.09388), which is Qwen3's form with
 /// mixtures of experts.
-const Family& qwen3_moe_family() {
-  static const Family family = decoder_family(
+Family qwen3_moe_family() {
+  return decoder_family(
       "qwen3_moe", "Qwen3 30B-A3B, 235B-A22B", "Qwen3MoeForCausalLM",
       {.more = fmt::format(
            "{} attention_bias decoder_sparse_step max_window_layers mlp_only_layers "
@@ -60,7 +60,6 @@ const Family& qwen3_moe_family() {
        .absent = {.num_key_value_heads = 4},
        .tokenizer = "Qwen2Tokenizer",
        .change = change_qwen3_moe});
-  return family;
 }
 
 }  // namespace longhaul::families

@@ -93,7 +93,8 @@ TEST(Qwen, WhatIsNotBuiltIsRefused) {
       "[model] c.json: num_experts = 128 changes the mathematics and is not available");
 }
 
-/// Every version of transformers has 32 and 128.
+/// In every version of transformers an absent num_key_value_heads is 32, and an absent
+/// head_dim is 128.
 TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
   const auto without = [](std::string_view text, const std::string& key,
                           const OrderedJson& changes = {}) {

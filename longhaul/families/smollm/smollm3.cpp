@@ -28,8 +28,8 @@ void change_smollm3(const ConfigFields& fields, Network& network) {
 /// Returns SmolLM3 (Hugging Face 2025), which is Llama's form with every fourth layer
 /// without a rotation (Yang et al. 2025, "RoPE to NoPE and Back Again", arXiv
 /// 2501.18795).
-const Family& smollm3_family() {
-  static const Family family = decoder_family(
+Family smollm3_family() {
+  return decoder_family(
       "smollm3", "SmolLM3", "SmolLM3ForCausalLM",
       {.more = "attention_bias max_window_layers mlp_bias no_rope_layer_interval "
                "no_rope_layers sliding_window use_sliding_window",
@@ -39,7 +39,6 @@ const Family& smollm3_family() {
                   .pad_token_id = 128004,
                   .rope_theta = 2e6},
        .change = change_smollm3});
-  return family;
 }
 
 }  // namespace longhaul::families

@@ -6,7 +6,8 @@
 namespace longhaul {
 namespace {
 
-/// Returns the published fields of SmolLM3-3B, without its lists of equal layers.
+/// Returns the published fields of SmolLM3-3B, without the lists that have one entry per
+/// layer.
 OrderedJson smollm3() {
   return {{"architectures", {"SmolLM3ForCausalLM"}},
           {"attention_bias", false},

@@ -47,7 +47,8 @@ std::optional<PipelineMessage> message_before(const PipelinePlan& plan, int rank
 
 namespace {
 
-/// Returns the slot of every action, by rank and number, when each action takes one slot.
+/// Returns the time slot of every action, by rank and number, if each action takes one
+/// slot.
 std::vector<std::vector<int64_t>> slots_of(const PipelinePlan& plan) {
   const auto ranks = static_cast<size_t>(plan.stages);
   std::vector<std::vector<int64_t>> slots(ranks);

@@ -59,7 +59,7 @@ struct MessageGroup {
 };
 
 /// The groups in which a rank posts its messages where transfers run one group after the
-/// other (Communicator::transfers_in_order). The plan is played through with one slot for
+/// other (Communicator::transfers_in_order). The plan is simulated with one time slot for
 /// each action. Messages that are produced in one slot form one group on both sides, and
 /// every rank posts its groups in the order of the slots. The earliest group that is not
 /// done therefore waits only for actions that later groups do not hold up, so that no

@@ -35,7 +35,8 @@ class Partition {
   }
 
  private:
-  /// The best cut of the first layers into the stages up to one.
+  /// The best cut of the first `end` layers into stages 0 to `stage`, as
+  /// cuts_[stage][end].
   struct Cut {
     double score = kInfinite;
     size_t begin = 0;  ///< first layer of the last of these stages
@@ -54,7 +55,7 @@ class Partition {
   void cut(double limit) {
     cuts_.assign(stages_, std::vector<Cut>(layers_ + 1));
     for (size_t stage = 0; stage < stages_; ++stage) {
-      const size_t behind = stages_ - stage - 1;  // each has at least one layer
+      const size_t behind = stages_ - stage - 1;  // later stages, with a layer each
       for (size_t end = behind == 0 ? layers_ : stage + 1; end + behind <= layers_;
            ++end) {
         choose(stage, end, limit);
@@ -65,7 +66,8 @@ class Partition {
   void choose(size_t stage, size_t end, double limit) {
     const bool largest = limit == kInfinite;
     Cut& best = cuts_[stage][end];
-    // A stage that begins earlier costs more.
+    // A stage that begins earlier costs more, so that the loop may end at a cost too
+    // high.
     for (size_t begin = stage == 0 ? 1 : end; begin-- > stage;) {
       const double own = cost(stage, begin, end);
       if (below(largest ? best.score : limit, own)) break;

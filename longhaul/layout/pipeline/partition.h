@@ -22,7 +22,7 @@ struct LayerCosts {
   double head = 0.0;
 };
 
-/// Cuts the layers into `stages` runs of at least one layer, so that the most expensive
+/// Cuts the layers into `stages` ranges of at least one layer, so that the most expensive
 /// stage costs as little as possible. Among such cuts, returns the cut with the most even
 /// costs. Among equally even cuts the first stage, then the last stage has the fewest
 /// layers, and of the others the later ones have more. There are at least as many layers

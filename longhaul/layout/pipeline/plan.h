@@ -28,10 +28,10 @@ struct PipelineAction {
 std::string to_string(const PipelineAction& action);
 
 /// The actions of every rank of a pipeline in a step. Every rank knows the whole plan: a
-/// receiver derives the order in which its peers send from the plan, and plan_units what
-/// a rank gathers, releases and reduces. Backwards and weight gradients of a chunk come
-/// in ascending micro batches, so that sums of gradients have the same bits under every
-/// schedule.
+/// receiver derives from the plan the order in which its peers send, and plan_units
+/// derives what a rank gathers, releases and reduces. Backwards and weight gradients of a
+/// chunk come in ascending micro batches, so that sums of gradients have the same bits
+/// under every schedule.
 struct PipelinePlan {
   int stages = 1;  ///< ranks
   int chunks = 1;  ///< stages per rank
@@ -49,15 +49,16 @@ struct PipelinePlan {
 };
 
 /// Returns the plan of a training step:
-///  GPipe all forwards, then all backwards (Huang et al., arXiv 1811.06965)
-///  OneFOneB stages - rank - 1 forwards first, then one forward, one backward
-///                (PipeDream-Flush: Narayanan et al., arXiv 2006.09503)
-///  Interleaved the same with several chunks a rank (Narayanan et al., arXiv
-///                2104.04473); the micro batches are a multiple of the stages
-///  ZeroBubbleH1 OneFOneB whose rank r does weight gradients r backwards late, which
-///                fills the gaps at the end (Qi et al., arXiv 2401.10241)
-/// In all kinds but ZeroBubbleH1, weight gradients follow their backward directly.
-/// The numbers fit together (layout/rules.h).
+/// - GPipe: all forwards, then all backwards (Huang et al., arXiv 1811.06965);
+/// - OneFOneB: stages - rank - 1 forwards first, then forwards and backwards in turn
+///   (PipeDream-Flush: Narayanan et al., arXiv 2006.09503);
+/// - Interleaved: OneFOneB with several chunks on each rank (Narayanan et al., arXiv
+///   2104.04473), where the micro batches are a multiple of the stages;
+/// - ZeroBubbleH1: OneFOneB whose rank r computes weight gradients r backwards late,
+///   which fills the gaps at the end (Qi et al., arXiv 2401.10241).
+///
+/// In all kinds but ZeroBubbleH1, weight gradients follow their backward directly. The
+/// arguments must break no rule of layout/rules.h.
 PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
                                 int64_t micro_batches);
 

@@ -72,7 +72,7 @@ void for_all(PipelineKind kind, const std::function<void(const Layout&)>& body) 
 }
 
 constexpr PipelineTimes kEqual{1.0, 1.0, 1.0, 0.0};
-/// The times of a backward that computes weight gradients in one piece with the rest.
+/// Times of actions where the backward also computes the weight gradients.
 constexpr PipelineTimes kWhole{1.0, 2.0, 0.0, 0.0};
 constexpr PipelineTimes kUneven{3.0, 5.0, 2.0, 0.0};
 
@@ -259,8 +259,9 @@ TEST(Simulate, OneFOneBWithWholeBackwardsHasTheBubbleOfTheFormula) {
   });
 }
 
-/// The gradient is sent before the weight gradients begin, which saves (p - 1) W against
-/// the formula.
+/// A rank sends the gradient of its input before it computes weight gradients. That saves
+/// (p - 1) W against the formula for whole backwards, where W is the time of weight
+/// gradients.
 TEST(Simulate, OneFOneBWithSplitBackwardsSavesAWeightGradientPerStage) {
   for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
     for (const PipelineTimes& times : {kEqual, kUneven}) {
@@ -288,7 +289,8 @@ TEST(Simulate, InterleavedWithWholeBackwardsHasTheBubbleOfTheFormula) {
   });
 }
 
-/// As Megatron-LM states: at most 1 + (p - 1) / (p v) times the memory of 1F1B.
+/// Megatron-LM states that an interleaved schedule takes at most 1 + (p - 1) / (p v)
+/// times the memory of 1F1B.
 TEST(Simulate, InterleavedHoldsItsWarmUpAndOne) {
   for_all(PipelineKind::Interleaved, [](const Layout& layout) {
     const auto result = simulate_pipeline(layout.plan(), kWhole);

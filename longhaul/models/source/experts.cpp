@@ -13,7 +13,8 @@ namespace {
 /// another number of experts for each token, they are `right`.
 at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
                           const at::Tensor& known, double roundoff) {
-  // A config.json that differs may send a token to another number of experts.
+  // The model that made the choice `known` may have a config.json that sends a token to
+  // another number of experts.
   if (!known.defined() || known.size(1) != right.size(1)) return right;
   const int64_t tokens = known.size(0);
   const int64_t sequences = right.size(0) / tokens;

@@ -17,7 +17,7 @@ struct KnownChoice {
 };
 
 /// Reads a model's files as plain fp32 tensors on the host. All functions are Collective:
-/// the ranks share the work, so that a large model costs no rank much.
+/// the ranks share the work, so that no rank reads and multiplies all of a large model.
 class SourceFiles {
  public:
   virtual ~SourceFiles() = default;

@@ -25,7 +25,8 @@ constexpr size_t kMostMapCells = 100'000;
 /// A layer with more experts is not believed: anybody may have written the event.
 constexpr size_t kMostExperts = 4096;
 
-/// Returns what all experts of a layer got; 0 where there is nothing to draw.
+/// Returns the number of choices of all experts of a layer; 0 where there is nothing to
+/// draw.
 double choices_of(const LayerLoads& loads) {
   if (loads.counts.size() > kMostExperts) return 0.0;
   double sum = 0.0;
@@ -65,7 +66,7 @@ struct LayerMap {
       mean = seen[column] > 1.0 ? mean + (share - mean) / seen[column] : share;
     }
   }
-  /// Fills a column without an event by the one before.
+  /// Fills a column without an event with the values of the column before.
   void hold(size_t column) {
     if (seen[column] > 0.0) return;
     for (size_t expert = 0; expert < map.rows; ++expert) {

@@ -9,7 +9,7 @@
 namespace longhaul::monitor {
 
 /// Returns the cards of a model with experts: the use of experts and the router's entropy
-/// by step, and what each expert of a layer got. Returns nothing for other models.
+/// by step, and the load of each expert of some layers. Returns nothing for other models.
 std::string expert_cards(const RunFiles& run, const std::vector<PlotMark>& marks);
 
 }  // namespace longhaul::monitor

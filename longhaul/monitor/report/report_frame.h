@@ -11,7 +11,7 @@ namespace longhaul::monitor {
 std::string report_frame(const std::string& title, const std::string& body,
                          const std::string& program, double now);
 
-/// Returns cards with plots over steps, and above them what the script acts on.
+/// Returns cards with plots over steps, and above them the controls of the page's script.
 std::string plots_section(const std::string& cards);
 
 /// Returns a time as "2026-11-21 08:15:30".

@@ -89,14 +89,14 @@ std::string ledger_bar(const Ledger& ledger) {
         Out(svg),
         "<rect class=\"{}\" x=\"{:.2f}\" y=\"0\" width=\"{:.2f}\" height=\"34\">"
         "<title>{}: {:.2f}%, {}</title></rect>",
-        time_class_key(kind), x, width, time_class_name(kind), 100.0 * ledger.share(kind),
+        text_of(kind).key, x, width, text_of(kind).name, 100.0 * ledger.share(kind),
         human_duration(ledger.seconds(kind)));
     x += width;
   }
   return svg + "</svg>";
 }
 
-/// Returns a round time that stands at most twelve times in the whole.
+/// Returns a round time in seconds that fits at most twelve times into `total`.
 double time_step(double total) {
   constexpr double kMinute = 60.0;
   constexpr double kHour = 3600.0;
@@ -109,7 +109,8 @@ double time_step(double total) {
   return total / 10.0;
 }
 
-/// Draws the shares in equal parts of the time, from the first start on.
+/// Draws the shares of the classes of time, for equal parts of the time from the first
+/// start on.
 std::string ledger_strip(const Ledger& ledger) {
   const auto parts = ledger_parts(ledger, kParts);
   const double width = 1000.0 / static_cast<double>(kParts);
@@ -126,7 +127,7 @@ std::string ledger_strip(const Ledger& ledger) {
       fmt::format_to(Out(svg),
                      "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "
                      "height=\"{:.2f}\"/>",
-                     time_class_key(static_cast<TimeClass>(i)),
+                     text_of(static_cast<TimeClass>(i)).key,
                      static_cast<double>(part) * width, y, width + 0.05, height);
     }
   }
@@ -165,11 +166,11 @@ std::string ledger_section(const Ledger& ledger) {
         {{fmt::format("<span class=\"name\"><svg class=\"swatch\" viewBox=\"0 0 12 12\">"
                       "<rect class=\"{}\" width=\"12\" height=\"12\" rx=\"3\"/></svg>"
                       "{}</span>",
-                      time_class_key(kind), time_class_name(kind))},
+                      text_of(kind).key, text_of(kind).name)},
          {figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"), "n"},
          {human_duration(ledger.seconds(kind)), "n"},
          {fmt::format("{:.1f}", ledger.seconds(kind)), "n more"},
-         {time_class_meaning(kind), "x"}});
+         {text_of(kind).meaning, "x"}});
   }
   rows += html_row("th", {{"all"},
                           {"100.00%", "n"},
@@ -210,7 +211,7 @@ std::string checkpoint_section(RunFiles& run, const RunView& view) {
   return table_card("Checkpoints", rows, from, "older");
 }
 
-/// Shows what the model put after the prompts of [log], the newest texts first.
+/// Shows the texts by which the model continued the prompts of [log], the newest first.
 std::string sample_section(const RunFiles& run) {
   std::vector<run::SampleEvent> samples;
   for (const Event& event : run.events()) {

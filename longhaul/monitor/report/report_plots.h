@@ -11,7 +11,8 @@ namespace longhaul::monitor {
 
 /// Returns a member of the steps that count, by step.
 std::vector<Point> series(const Records& records, double run::StepRecord::* member);
-/// Returns the same, and no point where no line has the member.
+/// Returns a member of the steps that count, by step, or no points if no step has the
+/// member.
 std::vector<Point> series_if_any(const Records& records,
                                  double run::StepRecord::* member);
 

@@ -23,7 +23,8 @@ constexpr size_t kMostRuns = 16;
 constexpr size_t kMostSetCards = 4;
 constexpr std::array<const char*, 8> kColours = {"a", "b", "c", "d", "e", "f", "g", "h"};
 
-/// Returns the class of a run's colour; from the ninth run on the lines are dashed.
+/// Returns the CSS classes of a run's lines: its colour and, from the ninth run on,
+/// dashes.
 std::string style_of(size_t run) {
   return std::string(kColours[run % kColours.size()]) +
          (run < kColours.size() ? "" : " old");
@@ -51,7 +52,8 @@ void name_runs(std::vector<ReportRun>& runs) {
   }
 }
 
-/// Holds a run against the first; `problem` says why where that cannot be.
+/// The comparison of a run with the first run. `problem` says why they cannot be
+/// compared.
 struct Difference {
   Json json;  ///< null: nothing could be compared
   std::string problem;
@@ -151,7 +153,7 @@ std::string card_of(const std::vector<ReportRun>& runs, const PlotOptions& optio
   return plot_card(options, curves, {});
 }
 
-/// Draws each validation set of the runs by itself, so that a colour is a run.
+/// Draws a plot for each validation set, so that a colour stands for a run.
 std::string validation_cards(const std::vector<ReportRun>& runs) {
   std::map<std::string, std::vector<Curve>> sets;
   for (size_t i = 0; i < runs.size(); ++i) {

@@ -23,7 +23,7 @@ struct ReportRun {
 std::vector<ReportRun> open_runs(const std::vector<std::string>& dirs, double now);
 
 /// Returns one HTML file with the curves of all runs over each other, and a table that
-/// holds each run against the first. See report_frame for `program`.
+/// compares each run with the first. See report_frame for `program`.
 std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& options,
                       const std::string& program);
 

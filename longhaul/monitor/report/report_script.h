@@ -336,7 +336,7 @@ reset.addEventListener("click", () => setZoom(null));
 )js";
 
 /// The script's SHA-256, by which the page's policy knows it and refuses every other one.
-/// A test says the value after a change.
+/// After a change of the script a test tells the new value.
 inline constexpr const char* kReportScriptHash =
     "sha256-Vzsyt188XGpQ6sbT0KTbK3PFLhohtG1BvJ+qirBoqzU=";
 

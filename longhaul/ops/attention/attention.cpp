@@ -89,13 +89,14 @@ const AttentionBackend& backend_of(const AttentionPart& part) {
 }
 
 std::string describe_attention(const AttentionScores& scores, int64_t head_dim,
-                               at::ScalarType type, at::Device device) {
-  // Only sizes, dtype and device of the tensor matter. Where cuDNN takes whole sequences,
-  // its words say what happens to others.
+                               double dropout, at::ScalarType type, at::Device device) {
+  // Only sizes, dtype and device of the tensor matter. The sequence is whole, and the
+  // name of cuDNN's backend also says what computes other sequences.
   const at::Tensor q = at::empty({1}, at::TensorOptions(type).device(device))
                            .expand({1, 256, 1, head_dim});
   AttentionPart part = all_keys(q, {q, q}, {scores}, true);
   part.problem.window.reset();
+  part.problem.dropout.probability = dropout;
   const AttentionBackend& backend = backend_of(part);
   const bool could = !device.is_cpu() && type != at::kFloat;
   const std::string why = &backend == &kComposite && could ? flash_obstacle(device) : "";

@@ -23,19 +23,19 @@ namespace longhaul::ops {
 at::Tensor attention(const at::Tensor& q, const KeptPositions& kept,
                      const AttentionProblem& problem, bool fused);
 
-/// Returns what computes attention of such scores on this device, for the log and the
-/// numerics fingerprint. Where the device lacks kernels that its dtype could have, the
-/// text says why.
+/// Returns what computes attention of these scores on this device, with dropout of this
+/// probability, for the log and the numerics fingerprint. Where kernels exist for the
+/// dtype but not for this device, the text says why.
 std::string describe_attention(const AttentionScores& scores, int64_t head_dim,
-                               at::ScalarType type, at::Device device);
+                               double dropout, at::ScalarType type, at::Device device);
 
-// ---- Keys that come in parts, because several ranks hold them (parallel/context). No
-// graph is made.
+// ---- Keys that come in parts, because several ranks hold them (parallel/context). These
+// functions make no autograd graph.
 
-/// Returns whether a library's kernels compute such parts. The `lse` of such parts may be
-/// some rows of a longer tensor. `out`, `lse` and `dq` may be undefined for a first part
-/// of which each query sees keys: the first part then makes these tensors. Otherwise the
-/// three tensors must be defined and contiguous.
+/// Returns whether a library's kernels compute parts like this one. The `lse` of such a
+/// part may be some rows of a longer tensor. `out`, `lse` and `dq` may be undefined for a
+/// first part of which each query sees keys: the first part then makes these tensors.
+/// Otherwise the three tensors must be defined and contiguous.
 bool attention_part_takes_rows(const AttentionPart& part);
 
 /// Merges the keys of the part into the softmax. `out` [B, S, Hq, V] and `lse` [B, Hq,
@@ -46,9 +46,9 @@ bool attention_part_takes_rows(const AttentionPart& part);
 /// lse counts dropped probabilities too.
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
 
-/// Adds the gradients through the part to dq [B, S, Hq, D] and to those of what the part
-/// has kept, all fp32. `out`, of the dtype of q, and `lse` are the results over all
-/// parts, so that exp(scores - lse) is the softmax over all keys.
+/// Adds the gradients through the part to dq [B, S, Hq, D] and to `gradients`, those of
+/// the tensors in part.kept, all fp32. `out`, of the dtype of q, and `lse` are the
+/// results over all parts, so that exp(scores - lse) is the softmax over all keys.
 void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                              const KeptPositions& gradients);

@@ -1,5 +1,5 @@
-// Attention that sees later keys, dropout of its probabilities and capped scores, against
-// the naive dense form in fp64 with the gradients of autograd.
+// The tests compare attention that sees later keys, with dropout of probabilities and
+// with capped scores, to the naive dense form in fp64 with the gradients of autograd.
 #include <cmath>
 #include <optional>
 
@@ -131,8 +131,9 @@ void expect_same(const MaskedResult& got, const MaskedResult& want, double toler
   expect_close(got.dv, want.dv, tolerance, "dv");
 }
 
-/// For both dtypes, both forms, causal and not, with dropout and without, and scores of
-/// another scale with each.
+/// Calls body(case) for both dtypes, for the fused and the composite form, and for causal
+/// attention and not. Each of these has several cases of dropout, scale and cap of the
+/// scores.
 template <typename Body>
 void for_all_masks(const Body& body) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -148,7 +149,8 @@ void for_all_masks(const Body& body) {
                                                   {0.1, {}, 0.0},
                                                   {0.6, 0.015625, 0.0},
                                                   {0.1, 0.31, 1.5}}) {
-          // No kernel caps scores: both forms are the same operations.
+          // No kernel caps scores, so both forms run the same operations, and one of them
+          // is enough.
           if (cap > 0.0 && fused != later) continue;
           SCOPED_TRACE(fmt::format(
               "{}, {}, {}, dropout {}, scale {}, cap {}",
@@ -185,7 +187,8 @@ TEST(MaskedAttention, DropsProbabilitiesFromTheResultAndNotFromItsNorm) {
   EXPECT_GT(error(), 0.1);
 }
 
-/// Queries in two runs, keys in five, of which few begin at a multiple of four.
+/// Returns the results of attention over two runs of queries, each with its keys in five
+/// parts, few of which begin at a multiple of four.
 MaskedResult masked_parts(const MaskedProblem& p, bool fused) {
   const auto fp32 = [](const at::Tensor& x) {
     return at::zeros_like(x, x.options().dtype(at::kFloat));
@@ -300,8 +303,10 @@ TEST(MaskedAttention, TakesValuesOfAnotherWidthThanKeys) {
 }
 
 TEST(MaskedAttention, OfACpuIsOurOwnUnlessItsScoresAreCapped) {
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, at::kCPU), "own");
-  EXPECT_EQ(describe_attention({.score_cap = 50.0}, 64, at::kBFloat16, at::kCPU),
+  for (const double dropout : {0.0, 0.1}) {
+    EXPECT_EQ(describe_attention({}, 64, dropout, at::kBFloat16, at::kCPU), "own");
+  }
+  EXPECT_EQ(describe_attention({.score_cap = 50.0}, 64, 0.0, at::kBFloat16, at::kCPU),
             "operations of LibTorch");
 }
 

@@ -1,4 +1,5 @@
-// Attention whose keys come in parts, against attention over all keys at once.
+// The tests compare attention whose keys come in parts to attention over all keys at
+// once.
 #include "longhaul/ops/attention/attention.h"
 
 #include "tests/support/parameters.h"
@@ -40,7 +41,8 @@ Result whole(const Problem& p) {
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
 
-/// Queries in two runs, keys in four of other lengths, by views with strides.
+/// Returns the results of attention over two runs of queries, each with its keys in four
+/// parts of different lengths. The parts are strided views.
 Result in_parts(const Problem& p, bool fused) {
   const auto fp32 = [](const at::Tensor& x) {
     return at::zeros_like(x, x.options().dtype(at::kFloat));

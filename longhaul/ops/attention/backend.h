@@ -18,8 +18,8 @@ struct Attended {
 /// dq, dk and dv.
 using AttentionGradients = std::vector<at::Tensor>;
 
-/// One way to compute attention. All that ops/attention/attention.h offers is computed by
-/// the first of these that takes the part.
+/// One way to compute attention. The functions of ops/attention/attention.h use the first
+/// backend that takes the part.
 struct AttentionBackend {
   const char* name;  ///< for the log and the numerics fingerprint
   /// Returns whether the backend computes this part.
@@ -28,8 +28,9 @@ struct AttentionBackend {
   Attended (*forward)(const AttentionPart& part);
   AttentionGradients (*backward)(const AttentionPart& part, const at::Tensor& dout,
                                  const Attended& forward);
-  // part_forward() and part_backward() compute all other parts, as attention.h says. Both
-  // are null in a backend that takes no such part.
+  // part_forward() and part_backward() compute parts that are not whole, as
+  // attention_part_forward() and attention_part_backward() say. Both are null in a
+  // backend that takes only whole parts.
   void (*part_forward)(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
   void (*part_backward)(const AttentionPart& part, const at::Tensor& dout,
                         const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,

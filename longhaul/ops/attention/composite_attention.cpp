@@ -47,7 +47,7 @@ struct Block {
   int64_t from, n, key, m;
   at::Tensor q, k, v;  ///< [B, Hkv, G or 1, n or m, D]
 
-  /// Returns the place among the keys of the first query behind the block.
+  /// Returns the index, among the keys of the part, of the first query behind the block.
   int64_t after() const { return part.query_begin - part.key_begin + from + n; }
 
   /// Returns the block's rows of x [B, S, Hq, D], as [B, Hkv, G, n, D].
@@ -68,10 +68,12 @@ struct Block {
     return scores.masked_fill_(hidden(), kMinusInfinity);
   }
 
-  /// Turns the gradient of capped scores into that of the scores, in place.
+  /// Turns the gradient of capped scores into that of the scores before the cap, in
+  /// place.
   void through_cap(const at::Tensor& capped, at::Tensor& gradient) const {
     const double cap = part.problem.score_cap;
-    // Hidden scores have no gradient. The clamp makes them finite.
+    // Hidden scores are minus infinity, and the clamp makes them finite. They have no
+    // gradient.
     if (cap > 0.0) gradient.mul_(1.0 - capped.clamp_min(-cap).div_(cap).square_());
   }
 

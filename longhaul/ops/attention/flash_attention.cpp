@@ -46,8 +46,9 @@ struct FlashCall {
   at::Tensor q, k, v;
   double scale;        ///< factor of the scores
   bool causal = true;  ///< the last query sees up to the last key
-  /// The number of keys that a query sees before the key at which causality ends, which
-  /// is counted backwards from the last query and the last key; absent: all.
+  /// The number of keys that a query sees before its diagonal key; absent: all. The
+  /// diagonal joins the last query with the last key, the queries and keys before them
+  /// likewise.
   std::optional<int64_t> left = {};
   DocumentBounds documents = {};
 
@@ -115,8 +116,8 @@ FlashCall whole_call(const AttentionPart& part) {
 }
 
 /// A run of the queries of a part and a run of the keys that these queries see. Each
-/// query sees at least one key, and which keys are hidden follows from the ends of both
-/// runs, as the kernels have it.
+/// query sees at least one key. The kernels align the last query with the last key, and
+/// derive from this alignment which keys are hidden.
 struct FlashRun {
   int64_t query, queries;
   int64_t key, keys;
@@ -133,20 +134,20 @@ std::vector<FlashRun> runs_of(const AttentionPart& part) {
     return std::clamp<int64_t>(query + offset + 1 - part.problem.reach(), 0, K);
   };
   std::vector<FlashRun> runs;
-  // The queries whose own key is among these keys.
+  // These are the queries whose own key is among the keys of the part.
   const int64_t from = std::clamp<int64_t>(-offset, 0, S);
   const int64_t beyond = std::clamp<int64_t>(K - offset, from, S);
   if (beyond > from) {
     const int64_t key = first_key(from), end = beyond + offset;
     runs.push_back({from, beyond - from, key, end - key, true, left_of(window)});
   }
-  // The queries behind all keys, as far as the window reaches back.
+  // These are the queries behind all keys of the part, as far as the window reaches back.
   const int64_t reach = window ? K + *window - 1 - offset : S;
   const int64_t end = std::clamp<int64_t>(reach, beyond, S);
   if (end > beyond) {
     const int64_t queries = end - beyond, key = first_key(beyond);
     std::optional<int64_t> left;
-    // Counted for the last query, end - 1, from the last key.
+    // `left` is counted for the last query, end - 1, backwards from the last key.
     if (window) left = K - 1 - (end - 1 + offset - *window + 1);
     runs.push_back({beyond, queries, key, K - key, false, left});
   }
@@ -162,7 +163,8 @@ FlashCall call_of(const AttentionPart& part, const FlashRun& run) {
           run.left};
 }
 
-/// Throws an internal Error unless a part that begins a result has all its queries.
+/// Throws an internal Error unless the run has all queries of the part, as the first part
+/// of a result must.
 void check_first(const AttentionPart& part, const FlashRun& run) {
   LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
             run.queries, part.q.size(1));
@@ -171,7 +173,8 @@ void check_first(const AttentionPart& part, const FlashRun& run) {
 /// Returns [B, Hq, n] in the shape that multiplies [B, n, Hq, D].
 at::Tensor over_rows(const at::Tensor& x) { return x.transpose(1, 2).unsqueeze(-1); }
 
-/// Merges `fresh` into `out` [B, n, Hq, D] and `lse` [B, Hq, n], fp32.
+/// Merges `fresh`, the result over other keys, into `out` [B, n, Hq, D] and `lse` [B, Hq,
+/// n], both fp32.
 void merge(const Attended& fresh, at::Tensor& out, at::Tensor& lse) {
   if (fused::supports(fresh.out, fused::op<kernels::MergeAttention>)) {
     return fused::op<kernels::MergeAttention>(fresh.out.contiguous(),

@@ -1,5 +1,5 @@
-// Norms of heads that are parts of one matrix: the numbers of a norm over their copies,
-// and gradients that are one matrix as well.
+// The tests check that norms of heads which are slices of one matrix equal norms of
+// copies of the heads, and that the gradients are slices of one matrix as well.
 #include "longhaul/ops/linear/side_by_side.h"
 #include "longhaul/ops/rms_norm.h"
 #include "tests/support/parameters.h"
@@ -76,7 +76,7 @@ TEST_P(HeadNorm, OverPartsOfOneMatrixHasTheBitsOfNormsOverCopies) {
     }
     EXPECT_TRUE(at::equal(out.v, x.parts[2]));
     EXPECT_TRUE(at::equal(dx[2], dy.parts[2]));
-    // The composite form of bf16 lets go of the matrix.
+    // The composite form of bf16 copies v, so that the result does not keep the matrix.
     EXPECT_EQ(out.v.is_alias_of(x.matrix), fused() || type() == at::kFloat);
     if (!fused()) continue;
     const auto rows = testing::as_rows(dx);

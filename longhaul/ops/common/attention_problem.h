@@ -11,17 +11,18 @@
 namespace longhaul::ops {
 
 /// Where documents begin among the tokens of all sequences, one sequence after another,
-/// for kernels that take documents in this form. Known only if the host knows the
-/// documents and if the start and the end of the problem show each query exactly its own
-/// document.
+/// for kernels that take documents in this form. The bounds are known only if the host
+/// knows the documents, and if document_start and document_end of the problem show each
+/// query exactly its own document.
 struct DocumentBounds {
   /// int32 [n + 1], ascending from 0 to the number of tokens; undefined: not known.
   at::Tensor bounds = {};
   int64_t longest = 0;  ///< tokens of the longest document
 };
 
-/// An attention: what the model fixes of it, and what a call brings besides queries and
-/// keys, whose shapes have the widths and the numbers of heads. Tensors are contiguous.
+/// What one attention computes: the settings that the model fixes (AttentionScores), and
+/// those of one call. The head dims and the numbers of heads are not here, since the
+/// shapes of queries and keys have them. Tensors are contiguous.
 struct AttentionProblem : AttentionScores {
   /// int32 [B, S]: the first key that each query sees; undefined: all 0.
   at::Tensor document_start = {};
@@ -65,8 +66,8 @@ struct AttentionPart {
   int64_t query_begin = 0;
   int64_t key_begin = 0;
   bool fused = true;
-  /// The queries see no other keys. Otherwise results are merged with those of other
-  /// parts.
+  /// True: the queries see no other keys. False: the results are merged with those of
+  /// other parts.
   bool whole = false;
 
   const at::Tensor& k() const { return kept[0]; }

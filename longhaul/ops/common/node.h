@@ -1,6 +1,7 @@
 #pragma once
 
-// Every autograd node of this folder needs these. No header includes this file.
+// Every autograd node of ops needs the headers and names below. No header includes this
+// file.
 
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>

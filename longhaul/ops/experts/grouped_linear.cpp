@@ -21,7 +21,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// The rows of each expert that has any, as the host knows them.
+/// The rows of one expert that has any, read from the offsets by the host.
 struct ExpertRows {
   size_t expert;
   int64_t first, count;
@@ -39,7 +39,7 @@ std::vector<ExpertRows> rows_of_experts(const at::Tensor& offsets) {
   return all;
 }
 
-/// Returns whether is(parameter) for every weight.
+/// Returns whether is(parameter) is true for every weight.
 template <typename Is>
 bool holds_for_all(const ExpertWeights& weights, const Is& is) {
   return std::ranges::all_of(weights, [&](const auto& expert) {
@@ -128,7 +128,8 @@ bool is_one_kernel(const std::string& name) {
   return architecture / 10 == 9 || architecture / 10 == 10;
 }
 
-/// Elements of bf16 in the 16 bytes of which LibTorch's grouped product wants multiples.
+/// The number of bf16 elements in 16 bytes. LibTorch's grouped product takes sizes that
+/// are multiples of 16 bytes.
 constexpr int64_t kAligned = 8;
 
 /// Returns whether LibTorch's grouped product takes this factor: each row or column
@@ -141,14 +142,14 @@ bool is_aligned(const at::Tensor& x) {
 }
 
 /// Returns whether LibTorch's grouped product takes the stack [E, n, K] in a forward and
-/// in a backward, whose factor dy has rows of n elements. A copy of dy has that stride
-/// too.
+/// in a backward. In the backward the other factor is dy, or a copy of dy, whose rows of
+/// n elements have to be aligned too.
 bool is_taken(const at::Tensor& stack) {
   return is_aligned(stack) && stack.size(1) % kAligned == 0;
 }
 
-/// Returns whether there is one product of all experts for rows x and the experts'
-/// stacks. LibTorch's own is used on GPUs alone: elsewhere it is a loop.
+/// Returns whether one operator multiplies the rows x of all experts with the experts'
+/// stacks. LibTorch's operator is used on GPUs alone: on other devices it is a loop.
 bool has_grouped_product(const at::Tensor& x, const std::vector<at::Tensor>& stacks) {
   if (stacks.empty()) return false;
   if (fused::supports(x, fused::grouped_product)) return true;
@@ -222,9 +223,10 @@ void accumulate_by_experts(const ExpertWeights& weights, const at::Tensor& offse
   }
 }
 
-// ---- Either
+// ---- Whichever of the two forms applies
 
-/// Returns the stacks of weights, or none where experts come one after another.
+/// Returns the stacks of weights, or none where the experts are computed one after
+/// another.
 std::vector<at::Tensor> weights_of(const GroupedSaved& s) {
   if (!s.fused) return {};
   return stacks_of(of_all(s.weights, [](const auto& w) { return w.weight(); }));
@@ -253,8 +255,8 @@ at::Tensor gradient_of_rows(const at::Tensor& dy, const GroupedSaved& s) {
   return sum;
 }
 
-/// Adds the gradients of the weights. LibTorch's grouped product would round them to bf16
-/// before they are added, so that a GPU takes a kernel of our own.
+/// Adds the gradients of the weights. LibTorch's grouped product would round the
+/// gradients to bf16 before they are added, so that a GPU takes Longhaul's own kernel.
 void accumulate(const ExpertWeights& weights, const at::Tensor& offsets, bool fused,
                 const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_grad;
@@ -345,7 +347,8 @@ std::string describe_offset_waits(at::ScalarType type, at::Device device,
   if (type != at::kBFloat16) {
     return "LibTorch's grouped product is in bf16 alone, which precision.compute chooses";
   }
-  // The columns of one projection are the rows of another: each size is a stride.
+  // Each size is the number of columns of some projection's matrix, and so the distance
+  // between its rows.
   const auto odd =
       std::ranges::find_if(sizes, [](int64_t size) { return size % kAligned != 0; });
   if (odd != sizes.end()) {

@@ -1,5 +1,5 @@
-// The products of experts that lie side by side in their bucket, with the results and
-// gradients of one product after another.
+// The tests check that products of experts whose weights lie side by side in a bucket
+// have the results and gradients of one product after another.
 #include "longhaul/ops/experts/grouped_linear.h"
 
 #include <c10/core/StorageImpl.h>
@@ -71,7 +71,7 @@ struct TestExperts {
   std::optional<tensor::FlatBuffers> buffers;
 };
 
-/// Results, the rows' gradient, and those of the weights.
+/// The results, the gradient of the rows, and the gradients of the weights.
 using Found = std::vector<at::Tensor>;
 
 Found run_once(const TestExperts& experts, const std::vector<int32_t>& offsets,
@@ -193,7 +193,7 @@ TEST_P(GroupedLinear, LeavesFrozenWeightsAsTheyAre) {
   }
 }
 
-/// Where some experts are trained, the rows of all are kept.
+/// Where some experts are trained, the rows of all experts are kept.
 TEST_P(GroupedLinear, KeepsItsRowsUnlessAllWeightsAreFrozen) {
   for (const size_t frozen : {size_t{0}, size_t{1}, size_t{5}}) {
     const TestExperts experts(5, {32, 32}, GetParam(), Lie::SideBySide);

@@ -18,7 +18,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// The rows, and whether a device's kernels move them where it has such.
+/// The routed rows, and whether kernels move the rows on a device that has such kernels.
 struct RowsMoved {
   RoutedRows rows;
   bool fused;

@@ -17,8 +17,8 @@ struct RoutedRows {
   at::Tensor offsets;  ///< int32 [E + 1]: the first row of each expert; the last is R
 };
 
-/// Sorts the choices `chosen`, int64 [T, k], by expert. The experts of a token ascend and
-/// differ. The host does not wait for a device.
+/// Sorts the choices `chosen`, int64 [T, k], by expert. The experts of a token must be
+/// different and in ascending order. The host does not wait for a device.
 RoutedRows route(const at::Tensor& chosen, int64_t experts);
 
 /// Returns the row of x [T, H] that each routed row stands for: [R, H]. The backward adds

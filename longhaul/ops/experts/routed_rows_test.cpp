@@ -24,7 +24,8 @@ TEST(Route, OfNoTokensGivesEveryExpertNoRows) {
   EXPECT_TRUE(at::equal(rows.offsets, at::zeros({4}, at::kInt)));
 }
 
-/// Returns what a token's rows become and the gradients of both steps.
+/// Returns the gathered rows, the sums of the scaled rows of each token, and the
+/// gradients of the rows and of the input.
 std::vector<at::Tensor> moved(const at::Tensor& values, const RoutedRows& rows,
                               const at::Tensor& dy, bool fused) {
   const at::Tensor x = leaf(values);

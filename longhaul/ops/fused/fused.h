@@ -19,7 +19,8 @@ namespace longhaul::ops::fused {
 
 // ---- Operators that any device may have kernels for.
 
-/// The type that an argument of a kernel's operator has here.
+/// The type of an operator's argument, where T is the type in the kernel's of(): a tensor
+/// for an array of the kernel, else T itself.
 template <typename T>
 using Handed = std::conditional_t<std::is_base_of_v<kernels::Array, T>, at::Tensor, T>;
 
@@ -50,7 +51,7 @@ inline constexpr decltype(declared_operator(&Kernel<float>::of)) op{};
 /// [R, N], and weights [E, K, N]. The last dim of x and y is contiguous, and matrices of
 /// weights have contiguous rows or columns. The rows of expert e are [offsets[e],
 /// offsets[e + 1]), where `offsets` is int32 [E + 1], and there may be none. A CPU alone
-/// has a kernel, that of grouped.h: CUDA has LibTorch's product.
+/// has a kernel, that of fused.cpp: CUDA has LibTorch's product.
 inline constexpr Operator<"grouped_product", In<"x">, In<"offsets">, In<"weights">,
                           Out<"y">>
     grouped_product{};
@@ -85,7 +86,8 @@ inline bool supports_dropout(const at::Tensor& x) {
 /// Writes x [T, H] with some elements dropped to y [T, H]. y may be x.
 void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y);
 
-/// Returns whether product() takes these factors and is faster here than a library.
+/// Returns whether product() takes these factors and is faster on this CPU than a
+/// library.
 bool supports_product(const at::Tensor& a, const at::Tensor& b);
 
 /// Computes y [M, N] = a [M, K] b [K, N] + bias [N], summed in fp32 and rounded once; the

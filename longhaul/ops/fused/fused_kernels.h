@@ -3,8 +3,9 @@
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/kernels/arguments.h"
 
-// The operators as kernels on raw pointers: the tensors become the arguments of a kernel,
-// alike for every device that runs the kernels in its own memory.
+// This header implements operators by kernels on raw pointers. An operator's tensors
+// become the arguments of a kernel, in the same way for every device that runs the
+// kernels in its own memory.
 
 namespace longhaul::ops::fused {
 
@@ -20,7 +21,7 @@ void with_type(const Tensor& x, const Run& run) {
   }
 }
 
-/// The memory of a tensor as the pointer that an argument of a kernel is; null for an
+/// The memory of a tensor, which converts to the pointer that a kernel takes; null for an
 /// undefined tensor.
 class Memory {
  public:

@@ -19,8 +19,8 @@ using LibraryArguments = std::vector<std::pair<std::string, c10::IValue>>;
 class LibraryOp {
  public:
   /// Names an operator, such as "aten::mm", and its overload, such as "dtype_out" or an
-  /// empty text. `arguments` lists the names of all arguments that call() gets, between
-  /// spaces.
+  /// empty text. `arguments` lists the names of all arguments that call() gets, separated
+  /// by spaces.
   LibraryOp(std::string name, std::string overload, const std::string& arguments);
 
   /// Returns whether there is a kernel for tensors on `device`, and the operator takes

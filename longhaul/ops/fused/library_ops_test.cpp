@@ -19,7 +19,7 @@ using reference::FlashCall, reference::Given;
 using testing::kDevice, testing::make_device, testing::waits;
 using torch::jit::Stack;
 
-/// On the host, fp32.
+/// Returns the argument of this name on the host, in fp32.
 at::Tensor wide(const Given& given, const std::string& name) {
   return testing::host_view(given[name].toTensor()).to(at::kFloat);
 }
@@ -70,7 +70,7 @@ void flash_backward(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, std::move(results));
 }
 
-/// While it lives, the device has such kernels.
+/// While an object lives, the fake device has flash kernels.
 struct FlashKernels {
   FlashKernels() {
     make_device();
@@ -90,7 +90,7 @@ struct Case {
   AttentionProblem mask = {};
 };
 
-/// Returns the result and the gradients, on the host in fp32.
+/// Returns the result and the gradients of attention, on the host.
 std::vector<at::Tensor> attended(const Case& c, bool fused) {
   at::manual_seed(11);
   const int64_t B = 2, D = 16;
@@ -181,14 +181,16 @@ TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
   for (const AttentionProblem& mask : {unknown, drops, capped})
     attended({"", 4, 4, 20, 20, mask}, true);
   EXPECT_EQ(forwards, 0);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
+  EXPECT_EQ(describe_attention({}, 64, 0.1, at::kBFloat16, kDevice),
+            "operations of LibTorch");
 }
 
 TEST(LibraryAttention, SaysWhyADeviceHasNone) {
   make_device();
   attended({"no kernel"}, true);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "operations of LibTorch (aten::_flash_attention_forward has no kernel on "
             "counted)");
 }
@@ -244,7 +246,7 @@ void cudnn_backward(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, std::move(results));
 }
 
-/// While it lives, the device has cuDNN's operators as well.
+/// While an object lives, the fake device has cuDNN's operators besides flash kernels.
 struct CudnnKernels : FlashKernels {
   CudnnKernels() {
     cudnn_calls = 0;
@@ -298,13 +300,14 @@ TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   }
   at::globalContext().setDeterministicAlgorithms(true, false);
   attended(causal, true);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
   at::globalContext().setDeterministicAlgorithms(false, false);
   EXPECT_EQ(cudnn_calls, 4);
-  EXPECT_EQ(describe_attention({}, 64, at::kBFloat16, kDevice),
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kBFloat16, kDevice),
             "cuDNN where causality alone hides keys, else LibTorch's flash kernels");
-  EXPECT_EQ(describe_attention({}, 64, at::kFloat, kDevice), "operations of LibTorch");
+  EXPECT_EQ(describe_attention({}, 64, 0.0, at::kFloat, kDevice),
+            "operations of LibTorch");
 }
 
 /// Expects that uneven parts of the keys, merged, give the result of all keys at once.
@@ -357,7 +360,9 @@ void expect_parts_merge(std::optional<int64_t> window, std::optional<double> sca
 TEST(LibraryAttention, PartsOfTheKeysMergeByTheirLogSumExp) {
   const FlashKernels kernels;
   expect_parts_merge({});
-  // Parts below the queries, around them twice, of which one has two runs.
+  // The kernels are called once for each of the two parts before the queries, and for the
+  // last part. They are called twice for the other two, in which some queries have their
+  // own key and later queries see all keys.
   EXPECT_EQ(forwards, 7);
   EXPECT_EQ(backwards, forwards);
   for (const int64_t window : {2, 3, 8, 15, 40}) expect_parts_merge(window);
@@ -483,8 +488,8 @@ void embedding_gradient_of_a_plugin(const at::Tensor& dy, const at::Tensor& rows
   }
 }
 
-/// Returns the gradient of rows [begin, end) of a table on a device, added to what was
-/// there.
+/// Returns the gradient of rows [begin, end) of a table on a device, added to an
+/// accumulator of ones.
 at::Tensor embedding_gradient_on(at::Device device, int64_t begin, int64_t end,
                                  at::ScalarType type,
                                  std::optional<int64_t> padding = {}) {
@@ -520,7 +525,7 @@ TEST(EmbeddingOnADevice, AddsARowsGradientsInTheOrderOfItsTokensWhereItHasTheKer
       const at::Tensor expected = embedding_gradient_on(at::kCPU, begin, end, type);
       EXPECT_TRUE(embedding_gradient_on(kDevice, begin, end, type).equal(expected));
       EXPECT_GT((expected - 1.0).abs().max().item<float>(), 3.0F);
-      // Row 40 is in two of the parts.
+      // Row 40 is in the ranges [0, 101) and [34, 68).
       const at::Tensor padded = embedding_gradient_on(at::kCPU, begin, end, type, 40);
       EXPECT_TRUE(embedding_gradient_on(kDevice, begin, end, type, 40).equal(padded));
       EXPECT_EQ(padded.equal(expected), begin > 40 || end <= 40);

@@ -95,7 +95,7 @@ struct WireOfNumbers {
   }
 };
 
-/// An argument of an operator. The operator writes to a tensor that is kWritten.
+/// An argument of an operator. With kWritten it is a tensor to which the operator writes.
 template <typename T, Text kName, bool kWritten = false>
 struct Argument {
   using Type = T;

@@ -9,7 +9,7 @@
 // of 32 x 32, so that one configuration of the registers serves: four registers hold
 // sums, two the left factor and two the right factor.
 //
-// The unit flushes denormal values to zero and rounds to nearest even, whatever the
+// The AMX unit flushes denormal values to zero and rounds to nearest even, whatever the
 // thread's modes are.
 
 namespace longhaul::kernels {
@@ -104,7 +104,6 @@ LH_INLINE void multiply_block(int64_t steps, const BlockFactor& left,
 }
 
 // ---- Attention's small products (tile.h)
-// ------------------------------------------------
 
 /// A pair of bf16 that AMX tiles multiply. The layouts are those of Pair, padded to whole
 /// blocks.

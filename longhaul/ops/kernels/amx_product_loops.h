@@ -21,7 +21,8 @@ constexpr int64_t kChunkDepth = 2048;  ///< summed elements of the block in L2
 /// With fewer rows in the block, strips would be needed faster than memory delivers them.
 constexpr int64_t kLeastRows = 128;
 constexpr int64_t kMostRows = 512;
-/// Strips whose sums wait in memory while the summed dim takes several chunks.
+/// The largest number of strips whose sums wait in memory, where the summed dim takes
+/// several chunks.
 constexpr int64_t kMostStrips = 64;
 
 constexpr int64_t kRegister = kRegisterRows * kRegisterWords;
@@ -262,8 +263,9 @@ class TileProduct {
            k / kTileBlock * kStepWords;
   }
 
-  /// Returns the rows of a block. There are as many blocks as threads, or more where the
-  /// caches need smaller blocks; all blocks have one size.
+  /// Returns the rows of a block. There are as many blocks as threads if each block then
+  /// has kLeastRows, and more where the caches need smaller blocks. All blocks have one
+  /// size.
   int64_t block_height(int64_t threads) const {
     const int64_t most =
         smaller(kMostRows, larger(kLeastRows, p_.cache_bytes / 2 / kElement / deepest_));
@@ -380,8 +382,9 @@ LH_INLINE bool is_turned(const Product& p) {
 
 /// Computes a product by tiles. Each sum is formed in ascending k, in registers within a
 /// panel, however many threads there are. A transposed left factor takes longer to pack
-/// than any other factor, and is therefore the packed factor where much is summed. With
-/// few sums the result takes longest: the right factor is packed, which makes rows of it.
+/// than any other factor, and is therefore the packed factor where much is summed. Where
+/// little is summed, writing the result takes longest. The right factor is packed then,
+/// so that the result is written by rows.
 inline void tile_product_loop(const Product& p) {
   const auto run = [](const auto& product) {
 #pragma omp parallel if (omp_in_parallel() == 0)

@@ -10,7 +10,7 @@
 // pointers and sizes; cpu.h and cuda.h run it. LH_OPERATOR in the struct declares the
 // operator that LibTorch's dispatcher has for the kernel, and makes the struct of the
 // operator's tensors. The schema, the call, the registration for each device and the
-// tables of loops follow from both and from the lists at the end.
+// tables of loops follow from the struct, from LH_OPERATOR and from the lists at the end.
 //
 // This header includes nothing that nvcc cannot compile. T is float or Bf16. Sums,
 // statistics and exponentials are fp32 inside. Matrices are row-major; a stride counts
@@ -53,27 +53,27 @@ struct Out : Array {
 };
 
 /// Declares the operator "longhaul::NAME" of a kernel, and begins the function of() that
-/// makes the kernel of the operator's arguments. These are In, Out, bool, double, int64_t
-/// or an enum. Their types and names are those of the operator's schema, so each has a
-/// name.
+/// makes the kernel of the operator's arguments. Each argument is an In, Out, bool,
+/// double, int64_t or an enum. The types and names of the arguments are those of the
+/// operator's schema, so each has a name.
 #define LH_OPERATOR(Kernel, name, ...)               \
   static constexpr char kName[] = #name;             \
   static constexpr char kArguments[] = #__VA_ARGS__; \
   static Kernel of(__VA_ARGS__)
 
 // ---- RMSNorm
-// ---------------------------------------------------------------------------
 
 /// Returns the heads of x [T, heads, H], or 1 for [T, H].
 inline int64_t heads_of(const Array& x) { return x.dims == 3 ? x.size(1) : 1; }
 
 /// Computes y = weight * round(x * inverse_rms) with inverse_rms = 1 / sqrt(mean(x^2) +
-/// eps); the other forms round once. The arrays x and y are [tokens, heads, features],
-/// and each head is a row of its own. The result y is contiguous; the heads of a token of
-/// x follow each other, as in a part of a wider matrix. The weight is [features],
-/// inverse_rms [tokens, heads]. With `delta`, x + delta is rounded, written to `sum` and
-/// normed; delta and sum are contiguous. The operator takes [T, H], or [T, heads, H] with
-/// the last two dims contiguous; delta and sum may be undefined.
+/// eps), the form WeightAfterCast; the other forms round once. The arrays x and y are
+/// [tokens, heads, features], and each head is a row of its own. The result y is
+/// contiguous; the heads of a token of x follow each other, as in a part of a wider
+/// matrix. The weight is [features], inverse_rms [tokens, heads]. With `delta`, x + delta
+/// is rounded, written to `sum` and normed; delta and sum are contiguous. The operator
+/// takes [T, H], or [T, heads, H] with the last two dims contiguous; delta and sum may be
+/// undefined.
 template <typename T>
 struct RmsNormForward {
   const T* x;
@@ -97,8 +97,8 @@ struct RmsNormForward {
 /// Computes dx, the gradient of the norm with respect to its input. The layout of dx is
 /// that of x, with a token stride of its own; dx may be dy itself. The gradient dy is
 /// contiguous. Adds the sum over rows to dweight [features], unless dweight is null.
-/// `dsum`, contiguous, is added before dx is rounded: the gradient that the input of the
-/// norm has from its other uses.
+/// `dsum`, contiguous, is the gradient that the input of the norm has from its other
+/// uses. It is added before dx is rounded.
 template <typename T>
 struct RmsNormBackward {
   const T *dy, *x;
@@ -120,7 +120,6 @@ struct RmsNormBackward {
 };
 
 // ---- Rotary positions
-// ------------------------------------------------------------------
 
 /// Rotates (x[d], x[d + D/2]) by the angle of the token's position: y1 = x1 cos - x2 sin,
 /// y2 = x2 cos + x1 sin. `inverse` rotates back, which is the backward. Both x and y are
@@ -199,7 +198,6 @@ struct GatedProductBackward {
 };
 
 // ---- Rows of tokens on their way to experts
-// ---------------------------------------------
 
 /// Computes y[r] = x[row[r]] for y [rows, features]. Both x and y are contiguous.
 template <typename T>
@@ -234,7 +232,7 @@ struct SumRows {
 /// rounded once, or to `wide` in fp32; the other one is null. With `add` they are added
 /// to the previous content. Otherwise experts without rows get 0. The operator takes dy
 /// and x with a contiguous last dim, and grad [E, M, N] with contiguous matrices, which
-/// is fp32 or has the dtype of x. A CPU has the kernel for Bf16 alone (fused/grouped.h).
+/// is fp32 or has the dtype of x. A CPU has the kernel for Bf16 alone (fused/fused.cpp).
 template <typename T>
 struct GroupedGradient {
   const T* dy;
@@ -267,7 +265,6 @@ struct GroupedGradient {
 };
 
 // ---- Dropout
-// ---------------------------------------------------------------------------
 
 /// An element is kept iff its draw is at least `threshold`, and then multiplied by
 /// `scale`. Draws are Philox4x32-10 of `key` at the counter (column / 4, index of the row
@@ -292,7 +289,6 @@ struct Dropout {
 };
 
 // ---- Attention
-// -------------------------------------------------------------------------
 
 /// Elements from a sequence, token or head to the next one; the head dim is contiguous.
 struct AttentionStrides {
@@ -333,7 +329,8 @@ struct AttentionShape {
   /// One past the last key of each query's document, [batch, queries]; null for causal
   /// attention. There must be no window then.
   const int32_t* document_end = nullptr;
-  /// Key 0 has index first_key of its sequence, query 0 has query_offset + first_key.
+  /// The draws count from the start of the sequence: key 0 has index first_key, and query
+  /// 0 has index query_offset + first_key.
   AttentionDropout dropout = {};
 };
 
@@ -388,7 +385,6 @@ struct AttentionBackward {
 };
 
 // ---- Loss head
-// -------------------------------------------------------------------------
 
 /// Computes statistics of a contiguous chunk of logits [rows, vocabulary]. Each of
 /// targets [rows] is an index below `vocabulary`, or a negative or larger value if the
@@ -425,11 +421,11 @@ struct CrossEntropyGradient {
   }
 };
 
-/// Does the work of the two kernels above for a whole vocabulary, row by row while a row
-/// is in cache. The results cross_entropy = lse - picked and squared_lse = lse^2, both
-/// [rows], are 0 if the target is negative. With `want_gradient` the logits become the
-/// gradient of scale * (cross_entropy + z_loss * squared_lse), 0 for rows without a
-/// target. Otherwise the logits stay as they are.
+/// Does the work of CrossEntropyStatistics and CrossEntropyGradient for a whole
+/// vocabulary, row by row while a row is in cache. The results cross_entropy = lse -
+/// picked and squared_lse = lse^2, both [rows], are 0 if the target is negative. With
+/// `want_gradient` the logits become the gradient of scale * (cross_entropy + z_loss *
+/// squared_lse), 0 for rows without a target. Otherwise the logits stay as they are.
 template <typename T>
 struct CrossEntropy {
   T* logits;
@@ -524,7 +520,7 @@ struct MergeAttention {
   }
 };
 
-// ---- The lists
+// ---- The lists of kernels
 
 template <template <typename> class... Kernels>
 struct KernelList {};

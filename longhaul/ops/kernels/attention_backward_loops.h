@@ -145,8 +145,8 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
     probability_gradients<false>(q, k, sizes.shape.scale, w);
   }
 
-  // dV and dK are sums over the queries that see this block of keys. Behind them dQ is
-  // formed, a sum over the keys of the block.
+  // dV and dK are sums over the queries that see this block of keys. Then dQ is formed, a
+  // sum over the keys of the block.
   const int64_t skip = k.lane / kPair;
   const int64_t depth = round_up(q.count, Element<E>::kSummed) / kPair - skip;
   small_product<Into::Add>(

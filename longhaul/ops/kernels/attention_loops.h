@@ -242,7 +242,6 @@ LH_INLINE auto* rows_of(const Pointer& x, int64_t batch, int64_t token, int64_t 
 }
 
 // ---- Forward
-// ---------------------------------------------------------------------------
 
 /// The buffers of one thread for a block of queries in the forward.
 template <typename E>
@@ -322,9 +321,9 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
   }
 }
 
-/// Sets the state before the first key. With GoOn, lanes that have seen keys in earlier
-/// parts begin with the state that gives their `out` and `lse`: the maximum is lse /
-/// scale, the total 1.
+/// Sets the running softmax (sum, maximum and total of each lane) before the first key.
+/// With GoOn, a lane that has seen keys in earlier parts begins with its `out` as the
+/// sum, lse / scale as the maximum, and 1 as the total.
 template <Results kResults, typename E, typename O>
 void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O* out,
                    int64_t out_stride, const float* lse, ForwardScratch<E>& w) {
@@ -343,8 +342,8 @@ void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O*
   }
 }
 
-/// Writes `out` and `lse` from the state: 0 and minus infinity for a query that has seen
-/// no key.
+/// Writes `out` and `lse` from the running softmax: 0 and minus infinity for a query that
+/// has seen no key.
 template <typename E, typename O>
 void end_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q,
                  const ForwardScratch<E>& w, O* out, int64_t out_stride, float* lse) {

@@ -64,10 +64,6 @@ void check_attention(const AttentionShape& s) {
            "a window of {} keys where queries see later keys", s.window);
 }
 
-void check_rope(int64_t head_dim) {
-  LH_CHECK(head_dim % 2 == 0, "rope", "head dim {} is odd", head_dim);
-}
-
 void no_such_kernel(system::Isa isa) {
   throw Error(ErrorKind::Internal, "kernels",
               fmt::format("no such kernel for {}", system::isa_name(isa)));
@@ -82,7 +78,7 @@ void convert(const Bf16* x, float* y, int64_t count, system::Isa isa) {
 }
 
 // The functions below look up CPUID once: CPUID is slow in a virtual machine, and every
-// product asks for this.
+// product calls these functions.
 
 system::Isa product_isa() {
   static const system::Isa kIsa =

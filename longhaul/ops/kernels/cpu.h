@@ -110,16 +110,14 @@ bool attention_supported(int64_t head_dim);
 
 /// Throws Error if the kernels cannot take the sizes.
 void check_attention(const AttentionShape& shape);
-void check_rope(int64_t head_dim);
 /// Throws Error, as the instruction set lacks the kernel.
 [[noreturn]] void no_such_kernel(system::Isa isa);
 
 /// Runs a kernel. Throws Error if the kernel cannot take the sizes or this CPU lacks the
-/// set.
+/// instruction set.
 template <IsOfCpu Kernel>
 void run(const Kernel& kernel, system::Isa isa = system::best_isa()) {
   if constexpr (requires { kernel.shape; }) check_attention(kernel.shape);
-  if constexpr (requires { kernel.position_ids; }) check_rope(kernel.head_dim);
   const Entry<Kernel>& entry = kernels_of(isa);
   if (entry.run == nullptr) no_such_kernel(isa);
   entry.run(kernel);
@@ -129,15 +127,15 @@ void run(const Kernel& kernel, system::Isa isa = system::best_isa()) {
 /// best one but for Intel's processors with AVX512_BF16, which multiply floats faster.
 system::Isa product_isa();
 
-/// Returns whether Product, on product_isa(), is faster here than the products of a
-/// library in bf16: with AMX, and where floats are multiplied.
+/// Returns whether Product, on product_isa(), is faster here than the bf16 products of a
+/// library. That is so with AMX, with AVX-512 where Product multiplies floats, and with
+/// AVX2 if the CPU lacks AVX-NE-CONVERT.
 bool product_available();
 /// Returns whether grouped products are faster here than one product of a library for
 /// each expert, or as fast.
 bool grouped_product_available();
 
 // ---- Buffers
-// ---------------------------------------------------------------------------
 
 /// Converts, rounding to nearest even; NaN stays a quiet NaN. Every instruction set gives
 /// the same bits.
@@ -147,7 +145,6 @@ void convert(const Bf16* x, float* y, int64_t count,
              system::Isa isa = system::best_isa());
 
 // ---- Weight gradients
-// ------------------------------------------------------------------
 
 /// Returns whether accumulate_weight_gradient() is faster here than the product of a
 /// library and an addition, and Product is not: with AVX512_BF16 and without AMX.

@@ -15,13 +15,13 @@ constexpr int64_t kUnit = 32;  ///< columns or rows of results that are not divi
 constexpr int64_t kMostExpertRows = 2048;
 /// Reading or writing an expert's matrix takes as long as a product with so many rows.
 constexpr int64_t kRowsOfMatrix = 64;
-/// Columns of results where an expert's gradient is divided.
+/// The number of columns in a block, where an expert's gradient is divided by columns.
 constexpr int64_t kGradientColumns = 512;
 
 /// Calls body(expert, block, begin, end) for the calling thread's share of the work.
 /// The work of an expert is a grid of blocks_of(rows) blocks by [0, size), of which the
 /// thread takes [begin, end). Experts lie one after another, and every thread has a run
-/// of this work that takes as long as those of others.
+/// of this work that takes as long as the run of any other thread.
 template <typename Blocks, typename Body>
 void for_share(const int32_t* offsets, int64_t experts, int64_t size,
                const Blocks& blocks_of, const Body& body) {

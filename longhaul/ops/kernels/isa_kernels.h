@@ -32,8 +32,8 @@ constexpr TypedKernels<T> typed_kernels() {
            {loop}}};
 }
 
-/// Returns all kernels; E is what the attention's products read of bf16, and kProduct is
-/// the instruction set's product.
+/// Returns all kernels. E is the type of element that the attention's products read for
+/// bf16 (tile.h), and kProduct is the instruction set's product.
 template <typename E, void (*kProduct)(const Product&)>
 constexpr KernelTable all_kernels(
     decltype(KernelTable::weight_gradient) weight_gradient = nullptr) {

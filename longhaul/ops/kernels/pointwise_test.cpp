@@ -184,7 +184,8 @@ TEST(GatedProduct, KeepsNaNAndSurvivesLargeGates) {
   });
 }
 
-/// A chunk of logits with targets in, out and past the chunk.
+/// A chunk of logits [rows, V] with a target for each row, which is -100 for rows without
+/// a target.
 template <typename T>
 struct Chunk {
   int64_t rows, V;

@@ -10,10 +10,10 @@
 
 // This loop computes the product a b of bf16, summed in fp32. Elements of type E are
 // floats or pairs of bf16 (tile.h); depths count elements. Both operands are packed into
-// panels, a block at a time, so that no operand exists twice; floats are widened there.
-// The blocking for the caches follows K. Goto and R. van de Geijn, Anatomy of
-// High-Performance Matrix Multiplication, ACM TOMS 34 (2008). Shapes: M rows, K summed, N
-// columns.
+// panels, a block at a time, so that no operand exists twice. Where E is float, packing
+// widens the bf16 values. The blocking for the caches follows K. Goto and R. van de
+// Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34 (2008). Shapes: M
+// rows, K summed, N columns.
 
 namespace longhaul::kernels {
 namespace {
@@ -76,8 +76,8 @@ void pack_panel(MatrixInput x, int64_t count, int64_t summed, E* out) {
   }
 }
 
-/// Packs a block of a, which has `rows` from there on, and returns the left operand of
-/// the block's first tile.
+/// Packs a block of a, where a has `rows` rows from the block's first row on. Returns the
+/// left operand of the block's first tile.
 template <typename E>
 Left<E> pack_left(MatrixInput a, int64_t rows, int64_t /*count*/, int64_t summed,
                   E* out) {
@@ -160,8 +160,8 @@ LH_INLINE void prefetch_panel(MatrixInput x, int64_t count, int64_t depth) {
   }
 }
 
-/// Packs a block of a, which has `count` of the `rows` from there on, and returns the
-/// left operand of the block's first tile.
+/// Packs a block of `count` rows of a, where a has `rows` rows from the block's first row
+/// on. Returns the left operand of the block's first tile.
 inline Left<float> pack_left(MatrixInput a, int64_t rows, int64_t count, int64_t summed,
                              float* out) {
   for (int64_t r = 0; r < count; r += kTileRows) {

@@ -3,7 +3,8 @@
 
 #include "tests/support/kernel_cases.h"
 
-// These tests run the kernels of all instruction sets of this CPU, whichever it prefers.
+// These tests run the kernels of all instruction sets that this CPU has, not only of the
+// best one.
 
 namespace longhaul::kernels::testing {
 namespace {
@@ -11,8 +12,8 @@ namespace {
 struct ProductSizes {
   int64_t M, K, N;
 };
-// The sizes are single elements, less than a panel, whole panels and blocks, and more
-// than one of each cut.
+// The sizes are single elements, less than a panel, whole panels and blocks, and, for
+// each dim, more than the loops take at once.
 constexpr ProductSizes kProductSizes[] = {{1, 1, 1},       {5, 3, 7},      {6, 8, 16},
                                           {7, 13, 70},     {97, 257, 17},  {100, 70, 530},
                                           {192, 512, 512}, {2310, 9, 33},  {13, 2100, 20},

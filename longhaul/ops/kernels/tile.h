@@ -10,7 +10,7 @@
 namespace longhaul::kernels {
 namespace {
 
-/// The state that a thread must hold while it multiplies, for elements that need none.
+/// The Element::Unit of elements for which a thread needs no state while it multiplies.
 struct NoUnit {};
 
 /// How products load and multiply elements of type E.

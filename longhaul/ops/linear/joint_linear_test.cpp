@@ -1,5 +1,5 @@
-// Linear layers whose weights lie side by side: one product instead of several, with the
-// results and gradients of the several.
+// The tests check that linear layers whose weights lie side by side are one product,
+// which has the results and gradients of one product for each layer.
 #include <algorithm>
 
 #include "longhaul/ops/attention/attention.h"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kIn = 64;
 
-/// Projections in the memory that a run gives them, or each in its own.
+/// Projections in the flat buffers of a run, or each in memory of its own.
 struct Layers {
   Layers(const std::vector<int64_t>& widths, bool with_bias, at::ScalarType type,
          bool flat, bool frozen = false) {
@@ -55,7 +55,7 @@ struct Layers {
   std::optional<tensor::FlatBuffers> buffers;
 };
 
-/// Results, the input's gradient, and those of weights and biases.
+/// The results, the gradient of the input, and the gradients of weights and biases.
 struct Results {
   std::vector<at::Tensor> y;
   at::Tensor dx;
@@ -119,7 +119,8 @@ TEST_P(JointLinear, OfFrozenWeightsGivesTheInputsGradientAlone) {
 }
 
 TEST_P(JointLinear, TakesOnlyWhatLiesSideBySideAsOneProduct) {
-  // A bucket begins with the last, and 24 rows of 64 do not end where another may begin.
+  // A bucket begins with the last weight. A weight of 24 rows of 64 elements is no
+  // multiple of kFlatAlign, so that a gap follows it.
   const std::vector<std::pair<std::vector<int64_t>, int>> cases = {
       {{64, 32, 32}, 1}, {{64, 24}, 2}, {{24, 64}, 1}, {{64, 24, 32}, 2}};
   for (const auto& [widths, products] : cases) {
@@ -129,7 +130,8 @@ TEST_P(JointLinear, TakesOnlyWhatLiesSideBySideAsOneProduct) {
     {
       const Counted counted;
       mine = run(flat, GetParam());
-      // Our own has one name forward and backward.
+      // Longhaul's own product has one name in the forward and in the backward, and so
+      // counts twice.
       const bool own = describe_products(GetParam(), at::kCPU).starts_with("own");
       EXPECT_EQ(counted.of(own ? "longhaul::product" : "aten::linear"),
                 own ? 2 * products : products)
@@ -275,7 +277,7 @@ struct Block {
     if (before != Before::Nothing) {
       RopeConfig config;
       config.theta = 10000.0;
-      // A part of the features stays.
+      // Only 24 of the 32 features of each head are rotated.
       heads = rope_in_place(heads, make_rope_table(config, 24, 70, at::kCPU),
                             at::arange(70, at::kInt));
     }
@@ -336,8 +338,9 @@ TEST_P(JointLinear, OfABlockIsOneProductWithoutCopiesInTheBackward) {
       const BlockRun joint = run_block(type, true, before, again);
       const BlockRun apart = run_block(type, false, before, again);
       expect_same(joint.results, apart.results, 2 * tolerance_of(type));
-      // The gradients of the two slices of y are copied in both; attention makes that of
-      // the values where those of queries and keys are, which are not the matrix then.
+      // Both runs copy the gradients of the two slices of y. With norms, attention takes
+      // queries and keys from tensors outside of the matrix of the joint product, so that
+      // the gradient of the values is copied into the gradient of this matrix.
       const int of_values = before == Before::NormsAndRotation ? 1 : 0;
       EXPECT_LE(joint.copies, apart.copies + of_values) << again;
       EXPECT_EQ(5 * joint.products, 2 * apart.products);

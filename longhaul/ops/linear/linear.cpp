@@ -16,7 +16,8 @@
 namespace longhaul::ops {
 namespace {
 
-/// Adds the gradients of biases of results side by side; dy [T, sum n] is read once.
+/// Adds the gradients of the biases of several projections. Their results lie side by
+/// side, so that dy [T, sum n] is read once.
 void add_bias_gradients(const std::vector<tensor::ParameterPtr>& biases,
                         const at::Tensor& dy) {
   const auto frozen = [](const tensor::ParameterPtr& bias) { return bias->frozen(); };

@@ -9,7 +9,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Returns [rows, columns] of the memory from where the first part begins.
+/// Returns the memory from the beginning of the first part on, as [rows, columns].
 at::Tensor from_first(const at::Tensor& first, int64_t rows, int64_t columns) {
   return first.as_strided({rows, columns}, {columns, 1}, first.storage_offset());
 }
@@ -41,7 +41,7 @@ int64_t columns_of(at::IntArrayRef sizes) {
                            : c10::multiply_integers(sizes.slice(sizes.size() - 2));
 }
 
-/// Returns such a tensor as [T, n].
+/// Returns a tensor [T, n], [T, heads, D] or [B, S, heads, D] as [T, n].
 at::Tensor as_rows(const at::Tensor& x) {
   return (x.dim() == 4 ? x.flatten(0, 1) : x).flatten(1);
 }
@@ -143,7 +143,7 @@ std::vector<at::Tensor> ColumnLayout::reuse(
   for (const Group& group : groups_) {
     std::vector<at::Tensor> of_group;
     for (const size_t i : group) of_group.push_back(as_rows(gradients[i]));
-    // A gradient that lies alone may be in use elsewhere.
+    // A gradient that shares no matrix may be in use elsewhere, so that it is not reused.
     if (group.size() > 1 && joined_columns(of_group).defined()) {
       for (const size_t i : group) out[i] = gradients[i];
     } else {

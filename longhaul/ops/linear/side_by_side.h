@@ -22,7 +22,8 @@ at::Tensor stacked(const std::vector<at::Tensor>& parts);
 /// Returns the matrix [T, sum n] whose columns are the slices [T, n_i], in this order, or
 /// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
-/// Returns the same matrix, contiguous, and makes a copy where the slices have no matrix.
+/// Returns the matrix [T, sum n] whose columns are the slices, contiguous. It is a copy
+/// where the slices are not all columns of one matrix.
 at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts);
 
 /// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which tensors make up
@@ -35,9 +36,9 @@ class ColumnLayout {
   /// Returns tensors of the parts' sizes that lie as the parts do and have any content. A
   /// part that shares no matrix is contiguous.
   std::vector<at::Tensor> empty(const at::TensorOptions& options) const;
-  /// Does the same, but returns `gradients` themselves where the gradients make up such a
-  /// matrix: the node that made the gradients has laid them out for that, and they may be
-  /// written.
+  /// Returns what empty() does, but `gradients` themselves where the gradients make up
+  /// the columns of one matrix, as the parts do. The node that made the gradients has
+  /// then laid them out for that, and they may be written.
   std::vector<at::Tensor> reuse(const std::vector<at::Tensor>& gradients) const;
   /// Gives the gradient of a part that was handed on unchanged to made[part], which
   /// empty() or reuse() has made: the gradient itself where the part lies alone, else a

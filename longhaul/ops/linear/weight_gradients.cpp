@@ -81,8 +81,9 @@ void call_addmm(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b
                {"out", grad}});
 }
 
-/// Returns whether addmm adds such a product to an fp32 matrix. Versions of LibTorch
-/// differ in this, so that a small product is tried once for each device and dtype.
+/// Returns whether addmm adds a product of tensors like x to a matrix like grad. Versions
+/// of LibTorch differ in this, so that a small product is tried once for each device and
+/// dtype.
 bool addmm_serves(const at::Tensor& grad, const at::Tensor& x) {
   if (!kAddmm.serves(x.device())) return false;
   static std::mutex mutex;

@@ -15,15 +15,15 @@ namespace longhaul::ops {
 /// to the bucket of the parameter. The schedule decides when the queue is drained: at
 /// once, after a collective has been launched, or later (zero-bubble). The queue runs the
 /// entries in their order, which is the order of micro batches. Entries keep x and dy
-/// alive, and nobody may write to x and dy until then. Not thread-safe.
+/// alive, and nobody may write to x and dy until the entry has run. Not thread-safe.
 class WeightGradients {
  public:
   /// Adds the weight gradients of inputs x and gradients dy to their accumulators.
   using Accumulate = std::function<void(const at::Tensor& x, const at::Tensor& dy)>;
   /// Enters the product dy^T x for weights [n_i, K] whose gradients are one matrix
   /// (joined_rows). Either all of the weights are frozen, and are left out, or none is.
-  /// `x` is [T, K], or says how to have x again when its turn comes. dy is [T, sum n], in
-  /// the order of the weights.
+  /// `x` is [T, K], or says how to have x again when the queue comes to this entry. dy is
+  /// [T, sum n], in the order of the weights.
   void push(std::vector<tensor::ParameterPtr> weights, LinearInput x, at::Tensor dy);
   /// Enters a call of accumulate(x, dy), for weights that several products share.
   void push(Accumulate accumulate, LinearInput x, at::Tensor dy);
@@ -53,8 +53,8 @@ using WeightGradientsPtr = std::shared_ptr<WeightGradients>;
 /// Adds dy^T x to grad now. x is [T, K], dy [T, N], and grad [N, K] is fp32 or bf16.
 void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy);
-/// Does the same for weights as in WeightGradients::push. Gradients that are unset
-/// (Parameter::unset_grad) are written instead of added to.
+/// Adds dy^T x to the gradients of weights as WeightGradients::push takes them. Gradients
+/// that are unset (Parameter::unset_grad) are written instead of added to.
 void accumulate_weight_gradient(const std::vector<tensor::ParameterPtr>& weights,
                                 const at::Tensor& x, const at::Tensor& dy);
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// Each function does to one element the part of an update, by the same IEEE operations in
-// the CPU's loops and in the CUDA kernels. `constexpr` lets nvcc compile a function for
-// the GPU too. No function has to be a constant expression. All functions have internal
-// linkage, since files of several instruction sets include this header.
+// Each function does its part of an update to one element. The CPU's loops and the CUDA
+// kernels use the same functions, so they do the same IEEE operations. `constexpr` lets
+// nvcc compile a function for the GPU too. No function has to be a constant expression.
+// All functions have internal linkage, since files of several instruction sets include
+// this header.
 
 #include <cstdint>
 
@@ -32,14 +33,15 @@ namespace {
   to = cut_off(bits, 0x7FFFU + ((bits >> 16) & 1U));
 }
 
-/// Mixes 32 bits by two rounds of multiplying and folding, which vector units can do.
+/// Mixes 32 bits by two rounds of multiplications and XORs with shifted bits, which
+/// vector units can do.
 [[gnu::always_inline]] constexpr uint32_t mixed(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x7FEB352DU;
   x = (x ^ (x >> 15)) * 0x846CA68BU;
   return x ^ (x >> 16);
 }
 
-/// Does what rounding_keys does, for code that cannot call that function.
+/// Does what rounding_keys does, for kernels on a GPU, which cannot call that function.
 constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   RoundingKeys keys = {};
   for (int of = 0; of < kRoundings; ++of) {
@@ -52,16 +54,17 @@ constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   return keys;
 }
 
-/// Returns the 16 random bits that are added below the bits that stay, for an element
-/// whose number in its tensor has these lower 32 bits.
+/// Returns the 16 random bits that are added to the lower half of an fp32 value before
+/// this half is cut off. The element's number in its tensor has the lower 32 bits
+/// `number`.
 template <RoundingOf kOf>
 [[gnu::always_inline]] constexpr uint32_t random_bits(uint32_t number,
                                                       const RoundingKeys& keys) {
   return mixed(mixed(number + keys.of[kOf][0]) ^ keys.of[kOf][1]) >> 16;
 }
 
-/// Rounds up or down at random, so that the mean is x: adds random bits below the 16 bits
-/// that stay before the rest is cut off.
+/// Rounds to bf16, up or down at random, so that the mean is x: adds random bits to the
+/// lower 16 bits, and then cuts these off.
 template <RoundingOf kOf>
 [[gnu::always_inline]] constexpr void assign_random(uint16_t& to, float x,
                                                     uint32_t number,
@@ -101,8 +104,9 @@ template <typename Scalars>
   return p - s.decay_after * p;
 }
 
-/// Returns the direction in which moments, as the second pass will read them, move a
-/// master in LAMB.
+/// Returns the direction in which LAMB moves a master. `first` and `second` are the
+/// moments as they are stored, already rounded, since the second pass reads the stored
+/// moments.
 template <typename Scalars>
 [[gnu::always_inline]] constexpr float lamb_direction(float master, float first,
                                                       float second, const Scalars& s,

@@ -21,19 +21,21 @@ struct LambSums {
 /// Returns ||p|| / ||u||, at most 1; 1 if either norm is 0.
 double trust_ratio(const LambSums& sums);
 
-/// Returns the scalars of the first pass. The convention of the step does not matter.
+/// Returns the scalars of the first pass. AdamWStep::convention has no effect on them.
 AdamWScalars lamb_moments_scalars(const AdamWStep& step);
 /// Returns the scalars of the second pass.
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
 /// Returns what at_rate of element.h needs besides the scalars.
 LambRate lamb_rate(const AdamWStep& step);
-/// Returns the result of at_rate of element.h.
+/// Returns the scalars `s` of the second pass with the lr multiplied by `rate`, as
+/// at_rate of element.h does.
 AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double rate);
 
-/// Makes the first pass: updates the moments of a checked range and returns the sums that
-/// the moments lead to, added over blocks of kNormBlock in their order. The bits depend
-/// neither on threads nor on the instruction set. The masters stay. Uses OpenMP threads.
+/// Makes the first pass: updates the moments of a checked range and returns the LambSums
+/// of the masters and of the directions that the new moments give. The sums are added
+/// over blocks of kNormBlock in their order. The bits depend neither on threads nor on
+/// the instruction set. The masters stay as they are. Uses OpenMP threads.
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
                            int64_t update, system::Isa isa = system::best_isa());
 /// Makes the second pass from updated moments: moves masters and writes the weights.

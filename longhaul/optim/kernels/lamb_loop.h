@@ -1,7 +1,8 @@
 #pragma once
 
 // The loops of LAMB, compiled once per instruction set. Everything here has internal
-// linkage for the reason that adamw_loop.h names.
+// linkage: an inline function shared with other files could be linked from this file's
+// AVX-512 form into all of them.
 
 #include "longhaul/optim/kernels/elements.h"
 #include "longhaul/optim/kernels/grad_norm.h"
@@ -26,8 +27,8 @@ void new_moments(int64_t begin, int64_t end, const G* __restrict grad,
   }
 }
 
-/// Forms the directions in which the moments, as the second pass will read them, move the
-/// masters.
+/// Forms the directions in which LAMB moves the masters, from the moments as they are
+/// stored, since the second pass reads the stored moments.
 template <typename P, typename M>
 void directions(int64_t begin, int64_t end, const P* __restrict master,
                 const M* __restrict exp_avg, const M* __restrict exp_avg_sq,

@@ -127,7 +127,7 @@ Result one_rank(const Case& c) {
   return run(problem_of(c), ops::attention, false);
 }
 
-/// Takes a rank's positions of a tensor.
+/// Returns the part of a tensor that holds a rank's positions.
 using Take =
     std::function<at::Tensor(const layout::ContextLayout&, const at::Tensor&, int rank)>;
 
@@ -298,7 +298,7 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
   });
 }
 
-// Planted faults, which the tolerances above must not let through.
+// The tests below plant a fault, which has to be larger than the tolerances of this file.
 
 TEST_P(Context, PlantedFaultOfContiguousChunksIsFarOff) {
   const Case c{2, 1, 240, 2, 1, 32, false};

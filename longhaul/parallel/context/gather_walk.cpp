@@ -10,7 +10,7 @@
 namespace longhaul::parallel {
 namespace {
 
-/// Returns the part of one rank in [N, B, S, ...].
+/// Returns the part of one rank, [B, S, ...], from tensors [N, B, S, ...] of all ranks.
 KeptPositions of_rank(const KeptPositions& all, int rank) {
   return each_of(all, [&](const at::Tensor& x) { return x.select(0, rank); });
 }

@@ -7,11 +7,12 @@
 
 namespace longhaul::parallel {
 
-/// What attention keeps of the positions of all ranks of a context-parallel group, called
-/// keys here, as it comes to one rank after the other, and the gradients of the keys on
-/// their way back. A walk does not know what the tensors are. A rank's own keys come
-/// first. One walk serves one forward, or one backward. Making a walk, next(), pass_on()
-/// and total() are Collective. The group must outlive the walk.
+/// The way of keys through a context-parallel group. Keys are here all tensors that
+/// attention keeps of a rank's positions, such as keys and values. The keys of one rank
+/// after the other come to this rank, and their gradients go back. A walk does not know
+/// what the tensors are. A rank's own keys come first. One walk serves one forward, or
+/// one backward. Making a walk, next(), pass_on() and total() are Collective. The group
+/// must outlive the walk.
 class KeyWalk {
  public:
   virtual ~KeyWalk() = default;
@@ -21,7 +22,7 @@ class KeyWalk {
   /// Goes on to the keys of the next rank. Returns false when the keys of all ranks have
   /// been here.
   virtual bool next() = 0;
-  /// Drives what is under way, without waiting.
+  /// Drives the transfers that are under way, without waiting.
   virtual void poll() {}
 
   /// Returns the fp32 tensors to which this rank adds its share of the gradients of the

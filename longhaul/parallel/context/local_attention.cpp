@@ -11,8 +11,8 @@
 
 namespace longhaul::parallel {
 
-/// A chunk of queries and a chunk of keys whose positions let some of the queries see
-/// some of the keys; or several joined chunks of either.
+/// A chunk of queries and a chunk of keys, where the positions let some of the queries
+/// see some of the keys. Queries and keys may also be several joined chunks.
 struct LocalAttention::Pair {
   int64_t number;  ///< number of the chunk of queries; 0 for joined chunks
   layout::ContextChunk queries, keys;
@@ -32,7 +32,7 @@ struct LocalAttention::Pair {
     ops::AttentionProblem of_pair = problem;
     of_pair.document_start = bound(problem.document_start);
     of_pair.document_end = bound(problem.document_end);
-    of_pair.documents = {};  // bounds of whole sequences do not fit a pair
+    of_pair.documents = {};  // holds bounds of whole sequences
     return {of_queries(q), of_keys(kept), std::move(of_pair),
             queries.begin, keys.begin,    fused};
   }

@@ -46,8 +46,9 @@ class LocalAttention {
   /// so that the caller can drive communication that is under way.
   void forward(int source, const KeptPositions& of_source, AttentionSums& sums,
                const std::function<void()>& between) const;
-  /// Adds to dq [B, S, Hq, D] and to the gradients of what `source` has kept, all fp32.
-  /// `out` (in the dtype of q) and `lse` are the results over the keys of all ranks.
+  /// Adds to dq [B, S, Hq, D] and to `gradients`, those of the keys of rank `source`, all
+  /// fp32. `out` (in the dtype of q) and `lse` are the results over the keys of all
+  /// ranks.
   void backward(int source, const KeptPositions& of_source, const at::Tensor& dout,
                 const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                 const KeptPositions& gradients,
@@ -56,7 +57,7 @@ class LocalAttention {
  private:
   struct Pair;
   std::vector<Pair> pairs(int source) const;
-  /// Returns all pairs with the keys of `source` as one.
+  /// Returns one pair, in which all pairs with keys of rank `source` are joined.
   Pair joined(int source) const;
   /// Returns the rows of `lse` that belong to the queries of `pair`, which is one chunk
   /// of queries with one chunk of keys.

@@ -10,9 +10,9 @@
 namespace longhaul::parallel {
 namespace {
 
-/// Keys, or their gradients, on their way to the next rank of the ring, while
-/// those of the rank before come. They stay alive and must stay unwritten until take().
-/// Collective: every rank of the group starts its shifts in the same order.
+/// Keys, or their gradients, on their way to the next rank of the ring, while those of
+/// the rank before arrive. The sent tensors stay alive and must stay unwritten until
+/// take(). Collective: every rank of the group starts its shifts in the same order.
 class RingShift {
  public:
   RingShift(comm::Communicator& group, const KeptPositions& sent)
@@ -32,14 +32,15 @@ class RingShift {
   RingShift& operator=(const RingShift&) = delete;
   ~RingShift() {
     if (!work_ || received_.empty()) return;
-    // Left by an exception: peers may still read and write this memory, so it is not
-    // given back; the rank is about to end.
+    // An exception has interrupted the walk. Peers may still read and write this memory,
+    // so that it is never freed; the rank is about to end.
     std::make_unique<KeptPositions>(std::move(sent_)).release();
     std::make_unique<KeptPositions>(std::move(received_)).release();
   }
 
   void poll() { work_->test(); }
-  /// Returns what came. On a device, later work in the current stream may use it.
+  /// Returns the tensors of the rank before. On a device, later work in the current
+  /// stream may use it.
   KeptPositions take() {
     work_->order();
     return std::exchange(received_, {});
@@ -79,8 +80,9 @@ class RingWalk : public KeyWalk {
     if (step_ == 0) own_ = zeros;
     return zeros;
   }
-  /// Adds the sum of the ranks before to the share and sends it on. This rank's own share
-  /// stays: what the others have added comes round to it.
+  /// Adds to the share the sums that came from the rank before, and sends the result on.
+  /// The share of this rank's own keys (step 0) stays here, since total() adds the sums
+  /// of all other ranks to it.
   void pass_on(const KeptPositions& share) override {
     if (step_ == 0) return;
     receive_gradients(share);

@@ -12,8 +12,9 @@
 namespace longhaul::parallel {
 namespace {
 
-/// Reductions of gradients that do not stay which may be under way while the next unit
-/// computes. Each holds the memory of a whole unit's gradients.
+/// The most reductions that may be under way while the next unit computes, of gradients
+/// that are freed after them. Each reduction holds the memory of a whole unit's
+/// gradients.
 constexpr size_t kReductionsAhead = 1;
 
 }  // namespace
@@ -84,8 +85,8 @@ void DataParallel::finish_weights() {
 void DataParallel::open_gradients(int unit) {
   for_unit(unit, [&](size_t /*index*/, tensor::Bucket& bucket) {
     if (bucket.grads_stay || bucket.frozen) return;
-    // Reductions of the micro batch before have had the time of a forward. They are ended
-    // now, so that this unit can use their memory.
+    // Reductions of the previous micro batch have had the time of a forward pass. Their
+    // end is awaited here, so that this unit can use their memory.
     const bool before = std::any_of(
         reductions_.begin(), reductions_.end(),
         [&](const Reduction& r) { return flat_.buckets()[r.bucket].unit <= unit; });
@@ -165,7 +166,7 @@ void DataParallel::sum_owned(comm::Communicator& group, tensor::Bucket& bucket) 
   if (!sent.is_same(bucket.owned_grads)) bucket.owned_grads.copy_(sent);
 }
 
-/// Gives the ranks that hold the bucket alike one gradient.
+/// Makes one gradient of those of the ranks that hold the same bucket.
 void DataParallel::make_one(tensor::Bucket& bucket) {
   comm::Communicator& group = *groups_.sums.at(static_cast<size_t>(bucket.sum_group - 1));
   if (bucket.sum_group != layout::kTensorFirst) {

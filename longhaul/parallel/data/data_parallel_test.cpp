@@ -39,7 +39,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Everything that one rank has: two units with a matrix and a vector each.
+/// The state of one rank: its groups, and two units with a matrix and a vector each.
 struct Rank {
   Rank(comm::Communicator& world, const Case& c)
       : shard(world.split(world.rank() / c.shards, world.rank(), "shard")),
@@ -108,7 +108,8 @@ TEST(DataParallel, TheFirstRanksGradientCountsWhereEachHasFormedTheWhole) {
     DataParallel data(flat, groups);
     tensor::Bucket& bucket = flat.buckets().at(0);
     bucket.settle_grads();
-    // More digits than the dtype of sums over ranks has.
+    // The value has more digits than bf16, the dtype of sums over ranks, so that a sum
+    // would round it.
     const float first = 1.00001F;
     bucket.grads.fill_(world->rank() == 0 ? first : 3.0F);
     data.finish_gradients();
@@ -201,7 +202,8 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
   const layout::UnitPlan plan = plan_of(c);
   if (units) runner.begin(plan);
   for (int micro = 0; micro < 2; ++micro) {
-    // No random numbers: ranks are threads here, and threads share the generator.
+    // The values come from no random generator, since ranks are threads here, which would
+    // share it.
     const at::Tensor values = (at::arange(8 * 64) * (micro + 1.7)).cos().view({8, 64});
     const at::Tensor x = ops::leaf(values * (world.rank() + 1));
     at::Tensor y = x;

@@ -37,9 +37,9 @@ class UnitRunner {
 
   // A unit's forward runs between enter() and leave(). The unit's weights are present
   // while its forward, its backward and its recomputation run. Its gradients are closed
-  // when the last one is computed, so that reductions overlap with the backward of the
-  // units before. The embedding uses no weights in its backward, and the caller closes
-  // its gradients. The runner must live until the backward ends.
+  // when the last of them is computed, so that reductions overlap with the backward of
+  // the units before. The embedding uses no weights in its backward, and the caller
+  // closes its gradients. The runner must live until the backward ends.
 
   /// Gathers the unit's weights. `x` is the unit's input, empty for the embedding.
   /// Returns x with a node in the graph that ends the unit's backward.

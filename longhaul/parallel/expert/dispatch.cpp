@@ -52,7 +52,7 @@ TokenWay& way_of(const nn::ExpertDispatch::WayPtr& way) {
 }
 
 /// Starts to send rows to the ranks, `sent[r]` to rank r, and to receive `received[r]`
-/// from rank r. Each tensor has one row for each row.
+/// from rank r. Each of `tensors` has an entry for each row along its first dim.
 RowExchange start_exchange(Communicator& ep, const std::vector<at::Tensor>& tensors,
                            const std::vector<int64_t>& sent,
                            const std::vector<int64_t>& received) {
@@ -85,7 +85,8 @@ RowExchange start_exchange(Communicator& ep, const std::vector<at::Tensor>& tens
   return exchange;
 }
 
-/// Exchanges the numbers of rows, and plans how rows arrive. Collective.
+/// Tells every rank how many rows come to it, and plans how arriving rows are sorted.
+/// Collective.
 void plan_way(TokenWay& way, const at::Tensor& offsets,
               const TokenDispatch::ToHost& to_host) {
   const int64_t ranks = way.ep->size();
@@ -161,7 +162,7 @@ struct ArriveNode : ops::Function<ArriveNode> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& way = *ops::saved<TokenWayPtr>(ctx);
     way.backward = start_exchange(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
-    return {grads[0], grads[1], Variable()};  // SendNode has the right ones
+    return {grads[0], grads[1], Variable()};  // SendNode returns the exchanged
   }
 };
 
@@ -203,7 +204,8 @@ nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
 }
 
 at::Tensor TokenDispatch::back(const WayPtr& way, at::Tensor rows) const {
-  // Each sum has one row, so it is a move. The source rows are freed before the exchange.
+  // Each sum has one row here, so that sum_rows only moves rows. The source rows are
+  // freed before the exchange.
   rows = ops::sum_rows(rows, way_of(way).sorted, true);
   return BackNode::apply(std::move(rows), std::static_pointer_cast<TokenWay>(way));
 }

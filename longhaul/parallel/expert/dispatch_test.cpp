@@ -101,7 +101,7 @@ struct Layer {
   at::Tensor dx;
 };
 
-/// Computes the layer by its formula, token by token, in fp64.
+/// Returns the result of the layer by its formula, token by token, in fp64.
 at::Tensor by_formula(const Layer& layer, const at::Tensor& x) {
   const auto weight = [&](const std::string& name) {
     for (const tensor::ParameterPtr& p : layer.all) {
@@ -154,7 +154,7 @@ TEST(Experts, HaveTheGradientsOfTheirResultAndOfTheTermsOfTheLoss) {
     return (y.to(at::kDouble) * dy).sum().item<double>() +
            sums[0] * at_place.losses.scales[0] + sums[1] * at_place.losses.scales[1];
   };
-  // The choice of experts stays, as for the gradient.
+  // A RouterPass keeps the choice of experts fixed, as the gradient assumes.
   layer.context.router.pass = std::make_shared<nn::RouterPass>();
   total(layer);
   for (const tensor::ParameterPtr& p : layer.all) {
@@ -244,7 +244,7 @@ TEST(Experts, BalanceEachSequenceByItsOwnTokens) {
   }
 }
 
-/// The sums over ranks stand for the work of a term.
+/// The test counts calls of sum_sequences, which happen only where terms are computed.
 TEST(Experts, ComputeTermsThatAreReadOrHaveAGradient) {
   Layer layer(/*shared=*/false, 1, 0);
   int sums = 0;
@@ -376,9 +376,10 @@ struct Layers {
   at::Tensor dx;
 };
 
-/// In bf16 a rank may choose others than one rank would, where two experts are nearly
-/// alike: the sums before a router are rounded otherwise. With the choices of one rank
-/// everything is within rounding. The test's record says how many tokens would differ.
+/// In bf16 two ranks may choose other experts than one rank where the logits of two
+/// experts are nearly equal, because the sums before a router are rounded otherwise. With
+/// the choices of one rank all results are within rounding. The test's record says how
+/// many tokens would differ.
 TEST(ExpertParallel, WithTheChoicesOfOneRankIsWithinTheRoundingOfBf16) {
   const at::Tensor x = random(1), dy = random(2);
   const double tolerance = 3 * ops::tolerance_of(at::kBFloat16);  // three layers
@@ -420,7 +421,7 @@ TEST(ExpertParallel, WithTheChoicesOfOneRankIsWithinTheRoundingOfBf16) {
       ops::expect_close(replayed.dx, part(one.dx), tolerance, "dx");
       for (size_t i = 0; i < one.all.size(); ++i) {
         EXPECT_TRUE(at::equal(replayed.chosen(i), part(one.chosen(i))));
-        // Both ranks of tp choose for all tokens.
+        // With tp both ranks choose for the same tokens, which count once.
         if (!tensor || rank == 0) {
           others += free.chosen(i).ne(part(one.chosen(i))).any(1).sum().item<int64_t>();
         }
@@ -469,7 +470,8 @@ TEST(ExpertParallel, WorksWhereOneExpertGetsAllTokensAndOthersNone) {
   });
 }
 
-/// The loss is then not a number, and the step is judged as any bad step.
+/// A token that is not a number makes its rank's loss no number, so that the trainer sees
+/// a bad step.
 TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
   at::Tensor x = random(1);
   Layer one(/*shared=*/false, 1, 0);
@@ -540,7 +542,7 @@ TEST(ExpertParallel, KeepsNoRowsThatHaveBeenSent) {
 }
 
 /// Runs the layer once more with the choice of the first run, and with other weights of
-/// the router, which would choose others.
+/// the router, which would choose other experts.
 TEST(Experts, KeepTheirChoiceWhenTheyRunAgain) {
   Layer layer(/*shared=*/false, 1, 0);
   layer.context.router.pass = std::make_shared<nn::RouterPass>();

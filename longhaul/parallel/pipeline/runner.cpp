@@ -124,7 +124,7 @@ class Exchange {
     return tensors;
   }
 
-  /// Frees the memory of messages that were received at the other end.
+  /// Frees the memory of messages that their receivers have got.
   void sweep() {
     if (slots_) {
       // A host that runs ahead of its device would keep all messages of a step. The
@@ -183,7 +183,8 @@ class Exchange {
     return buffers;
   }
 
-  /// Posts the groups that are due when `done` actions were run, the last with `output`.
+  /// Posts the groups that are due when `done` actions were run. `output` is the result
+  /// of the last of these actions.
   void post_slots(size_t done, const nn::Tensors& output) {
     for (const layout::MessageGroup& group : slots_->after(done)) {
       std::vector<comm::Transfer> transfers;

@@ -304,7 +304,7 @@ TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
   expect_as_plain_loop(plan);
 }
 
-/// Checks the plain loop itself: its split backward gives autograd's gradients.
+/// Checks plain_loop() itself: its backward, in two parts, gives autograd's gradients.
 TEST(Runner, GradientsAreThoseOfAutogradOverTheWholeModel) {
   constexpr int64_t kStages = 3;
   constexpr int64_t kMicroBatches = 4;

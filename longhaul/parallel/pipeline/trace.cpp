@@ -11,7 +11,7 @@
 namespace longhaul::parallel {
 namespace {
 
-/// In the order of Trace::Lane.
+/// The names of the lanes, in the order of Trace::Lane.
 constexpr std::array<const char*, 7> kLaneNames = {
     "actions", "messages", "parts", "blocks", "operations", "ranks", "device"};
 

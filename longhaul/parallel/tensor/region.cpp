@@ -26,7 +26,8 @@ void sum(Communicator& tp, const at::Tensor& x) {
   tp.all_reduce_order(tensor::buffer_of(x), comm::ReduceOp::Sum);
 }
 
-/// [t, ...] -> [T, ...]
+/// Returns the rows of all ranks [T, ...], gathered from this rank's rows [t, ...] and
+/// those of the others.
 at::Tensor gather_rows(Communicator& tp, const at::Tensor& part) {
   const at::Tensor mine = part.contiguous();
   auto shape = mine.sizes().vec();
@@ -36,7 +37,7 @@ at::Tensor gather_rows(Communicator& tp, const at::Tensor& part) {
   return all;
 }
 
-/// [T, H] -> rows [t, H] of the sum over the ranks
+/// Returns the rows [t, H] that this rank gets of the sum of [T, H] over the ranks.
 at::Tensor sum_and_scatter(Communicator& tp, const at::Tensor& partial) {
   const int64_t T = partial.size(0);
   LH_CHECK(T % tp.size() == 0, "tensor parallelism",
@@ -55,7 +56,8 @@ struct EnterNode : ops::Function<EnterNode> {
     return x.detach();
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    // Other nodes may hold this gradient, so that it is not changed in place.
+    // Other nodes of the graph may hold this gradient, so that it is not changed in
+    // place.
     at::Tensor dx = grads[0].clone(at::MemoryFormat::Contiguous);
     sum(*ops::saved<Communicator*>(ctx), dx);
     return {dx, Variable()};
@@ -131,7 +133,7 @@ at::Tensor TensorRegion::leave(const at::Tensor& partial) const {
 }
 
 void TensorRegion::combine_loss(at::Tensor& lse, at::Tensor& picked) const {
-  // [ranks, 2, R]
+  // The gathered tensor has the shape [ranks, 2, R].
   const at::Tensor all = gather_rows(tp_, at::stack({lse, picked}).unsqueeze(0));
   const auto part = [&](int64_t rank) { return all.select(0, rank).select(0, 0); };
   at::Tensor most = part(0);

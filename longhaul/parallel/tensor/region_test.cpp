@@ -125,7 +125,8 @@ TEST(TensorRegion, DoesNotKeepGatheredRowsForTheBackward) {
     }
     EXPECT_TRUE(storage.expired());
     ops::backward(y, at::ones_like(y));
-    // The sum has all six rows, 3 times one and 3 times two.
+    // A gradient of the weight sums all six gathered rows, three of ones and three of
+    // twos.
     EXPECT_TRUE(weight->grad().eq(9.0).all().item<bool>());
     EXPECT_TRUE(x.grad().eq(2 * 5.0).all().item<bool>()) << "both ranks' gradients";
   });

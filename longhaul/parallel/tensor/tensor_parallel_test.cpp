@@ -89,7 +89,7 @@ struct WideModel {
   nn::Linear head{parameters, "out_head"};
 };
 
-/// Makes the family. With `again` the blocks run again in the backward.
+/// Makes the family of wide models. With `again` the blocks run again in the backward.
 twin::Family make_wide(bool again) {
   const auto model = std::make_shared<WideModel>();
   model->parameters.check_taken();

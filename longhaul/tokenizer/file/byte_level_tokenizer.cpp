@@ -41,7 +41,7 @@ ByteLevelTokenizer::ByteLevelTokenizer(TokenizerSpec spec)
 
 void ByteLevelTokenizer::encode_text(std::string_view text,
                                      std::vector<TokenId>& out) const {
-  auto session = sessions_.lend([this] { return std::make_unique<BpeSession>(model_); });
+  auto session = sessions_.lend(model_);
   if (raw_tokens_.empty()) {
     encode_normalized(*session, text, out);
     return;

@@ -41,13 +41,13 @@ AddedTokenFinder PipelineTokenizer::make_finder(bool normalized) const {
 
 void PipelineTokenizer::encode_text(std::string_view text,
                                     std::vector<TokenId>& out) const {
-  auto session = sessions_.lend([this] { return pipeline_.model->session(); });
+  auto session = sessions_.lend(*pipeline_.model);
   raw_tokens_.encode_around(classes_, text, out, [&](std::string_view piece, size_t at) {
     encode_raw(*session, piece, at == 0, out);
   });
 }
 
-void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_view text,
+void PipelineTokenizer::encode_raw(PieceSession& session, std::string_view text,
                                    bool first, std::vector<TokenId>& out) const {
   if (text.empty()) return;
   NormalText normal{std::string(text), first ? decode_at(text.data(), 0).bytes : 0};
@@ -63,7 +63,7 @@ void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_vie
       });
 }
 
-void PipelineTokenizer::encode_plain(PieceModel::Session& session, std::string_view text,
+void PipelineTokenizer::encode_plain(PieceSession& session, std::string_view text,
                                      size_t at_start, std::vector<TokenId>& out) const {
   if (text.empty()) return;
   if (pipeline_.pre_tokenizers.empty()) {

@@ -40,10 +40,10 @@ class PipelineTokenizer final : public FileTokenizer {
   void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
   AddedTokenFinder make_finder(bool normalized) const;
   /// Encodes text between the added tokens that are found before normalizing.
-  void encode_raw(PieceModel::Session& session, std::string_view text, bool first,
+  void encode_raw(PieceSession& session, std::string_view text, bool first,
                   std::vector<TokenId>& out) const;
   /// See NormalText for `at_start`.
-  void encode_plain(PieceModel::Session& session, std::string_view text, size_t at_start,
+  void encode_plain(PieceSession& session, std::string_view text, size_t at_start,
                     std::vector<TokenId>& out) const;
   void normalize(NormalText& normal) const;
   std::string join(std::vector<std::string> tokens) const;
@@ -52,7 +52,7 @@ class PipelineTokenizer final : public FileTokenizer {
   Pipeline pipeline_;
   AddedTokenFinder raw_tokens_;
   AddedTokenFinder normalized_tokens_;
-  mutable SessionPool<PieceModel::Session> sessions_;
+  mutable SessionPool<PieceSession> sessions_;
 };
 
 }  // namespace longhaul::tokenizer

@@ -259,7 +259,7 @@ void SentencePieceTokenizer::encode_text(std::string_view text,
                                          std::vector<TokenId>& out) const {
   const std::string normal = normalize(text);
   const std::string_view view = normal;
-  auto session = sessions_.lend([this] { return model_->session(); });
+  auto session = sessions_.lend(*model_);
   const bool cuts =
       !user_defined_.empty() && file_.model_type == SentencePieceFile::ModelType::Bpe;
   size_t done = 0;

@@ -46,7 +46,7 @@ class SentencePieceTokenizer final : public FileTokenizer {
   CharMap map_;
   ByteTrie user_defined_;
   std::unique_ptr<PieceModel> model_;
-  mutable SessionPool<PieceModel::Session> sessions_;
+  mutable SessionPool<PieceSession> sessions_;
 };
 
 }  // namespace longhaul::tokenizer

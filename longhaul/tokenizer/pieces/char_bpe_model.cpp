@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/tokenizer/pieces/piece_cache.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::tokenizer {
@@ -125,40 +124,12 @@ void CharBpeModel::encode_word(std::string_view word, std::vector<uint32_t>& out
   if (!leftovers_.empty()) resolve_leftovers(out, start);
 }
 
-class CharBpeModel::CharSession final : public PieceModel::Session {
- public:
-  explicit CharSession(const CharBpeModel& model) : model_(model) {}
-
-  void encode(std::string_view piece, std::vector<uint32_t>& out) override {
-    while (model_.words_apart_ && !piece.empty()) {
-      const size_t end = word_end(piece);
-      encode_cached(piece.substr(0, end), out);
-      piece.remove_prefix(end);
-    }
-    if (!piece.empty()) encode_cached(piece, out);
-  }
-
- private:
-  /// Returns the end of the first word of a piece: space marks, then all up to the next
-  /// mark.
-  static size_t word_end(std::string_view piece) {
-    size_t pos = 0;
-    while (piece.substr(pos).starts_with(kSpaceMark)) pos += kSpaceMark.size();
-    const size_t next = piece.find(kSpaceMark, pos);
-    return next == std::string_view::npos ? piece.size() : next;
-  }
-  void encode_cached(std::string_view word, std::vector<uint32_t>& out) {
-    if (cache_.append(word, out)) return;
-    const size_t start = out.size();
-    model_.encode_word(word, out);
-    cache_.add(word, out, start);
-  }
-  const CharBpeModel& model_;
-  PieceCache cache_;
-};
-
-std::unique_ptr<PieceModel::Session> CharBpeModel::session() const {
-  return std::make_unique<CharSession>(*this);
+/// Returns the end of the first word: space marks, then all up to the next mark.
+size_t CharBpeModel::word_end(std::string_view piece) const {
+  if (!words_apart_) return piece.size();
+  size_t pos = 0;
+  while (piece.substr(pos).starts_with(kSpaceMark)) pos += kSpaceMark.size();
+  return std::min(piece.find(kSpaceMark, pos), piece.size());
 }
 
 }  // namespace longhaul::tokenizer

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "longhaul/tokenizer/pieces/merge_rules.h"
+#include "longhaul/tokenizer/pieces/piece_cache.h"
 #include "longhaul/tokenizer/pieces/vocabulary.h"
 #include "longhaul/tokenizer/tables/byte_trie.h"
 
@@ -18,17 +19,33 @@ namespace longhaul::tokenizer {
 class PieceModel {
  public:
   virtual ~PieceModel() = default;
+  /// Returns the end of the first word of a piece. The words of a piece are encoded one
+  /// by one.
+  virtual size_t word_end(std::string_view piece) const { return piece.size(); }
+  /// Appends the ids of a word, which is valid UTF-8 and not empty. Throws InputError for
+  /// a character that the vocabulary cannot express.
+  virtual void encode_word(std::string_view word, std::vector<uint32_t>& out) const = 0;
+};
 
-  /// The caches and scratch memory of one call of encode. For one thread; must not
-  /// outlive the model.
-  class Session {
-   public:
-    virtual ~Session() = default;
-    /// Appends the ids of a piece, which is valid UTF-8 and not empty. Throws InputError
-    /// for a character that the vocabulary cannot express.
-    virtual void encode(std::string_view piece, std::vector<uint32_t>& out) = 0;
-  };
-  virtual std::unique_ptr<Session> session() const = 0;
+/// A model with a cache. For one thread; must not outlive the model.
+class PieceSession {
+ public:
+  explicit PieceSession(const PieceModel& model) : model_(model) {}
+  /// Appends the ids of a piece, as encode_word() does for its words.
+  void encode(std::string_view piece, std::vector<uint32_t>& out) {
+    while (!piece.empty()) {
+      const std::string_view word = piece.substr(0, model_.word_end(piece));
+      piece.remove_prefix(word.size());
+      if (cache_.append(word, out)) continue;
+      const size_t start = out.size();
+      model_.encode_word(word, out);
+      cache_.add(word, out, start);
+    }
+  }
+
+ private:
+  const PieceModel& model_;
+  PieceCache cache_;
 };
 
 /// The parts of a character-level BPE. The reader has checked ids and merges.
@@ -52,11 +69,10 @@ struct CharBpeSpec {
 class CharBpeModel final : public PieceModel {
  public:
   explicit CharBpeModel(const CharBpeSpec& spec);
-  std::unique_ptr<Session> session() const override;
+  size_t word_end(std::string_view piece) const override;
+  void encode_word(std::string_view word, std::vector<uint32_t>& out) const override;
 
  private:
-  class CharSession;
-  void encode_word(std::string_view word, std::vector<uint32_t>& out) const;
   void add_symbols(std::string_view word, std::vector<uint32_t>& out) const;
   void resolve_leftovers(std::vector<uint32_t>& out, size_t start) const;
   void find_word_starts(const CharBpeSpec& spec);
@@ -95,10 +111,9 @@ struct UnigramSpec {
 class UnigramModel final : public PieceModel {
  public:
   explicit UnigramModel(const UnigramSpec& spec);
-  std::unique_ptr<Session> session() const override;
+  void encode_word(std::string_view word, std::vector<uint32_t>& out) const override;
 
  private:
-  class LatticeSession;
   /// The best way to the end of a prefix.
   struct Best {
     double score = 0;
@@ -134,12 +149,9 @@ struct WordPieceSpec {
 class WordPieceModel final : public PieceModel {
  public:
   explicit WordPieceModel(const WordPieceSpec& spec);
-  std::unique_ptr<Session> session() const override;
+  void encode_word(std::string_view word, std::vector<uint32_t>& out) const override;
 
  private:
-  class WordSession;
-  void encode_word(std::string_view word, std::vector<uint32_t>& out) const;
-
   ByteTrie starts_;  // entries that may begin a word
   ByteTrie inside_;  // entries that may continue a word, without their prefix
   uint32_t unknown_;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
-#include "longhaul/tokenizer/pieces/piece_cache.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::tokenizer {
@@ -107,41 +106,23 @@ void UnigramModel::add_unknown(std::string_view text, std::vector<uint32_t>& out
   }
 }
 
-class UnigramModel::LatticeSession final : public PieceModel::Session {
- public:
-  explicit LatticeSession(const UnigramModel& model) : model_(model) {}
-
-  void encode(std::string_view piece, std::vector<uint32_t>& out) override {
-    if (cache_.append(piece, out)) return;
-    model_.find_paths(piece, best_);
-    steps_.clear();
-    for (size_t end = piece.size(); end > 0; end = best_[end].start) {
-      steps_.push_back(end);
+void UnigramModel::encode_word(std::string_view word, std::vector<uint32_t>& out) const {
+  thread_local std::vector<Best> best;
+  thread_local std::vector<size_t> steps;
+  find_paths(word, best);
+  steps.clear();
+  for (size_t end = word.size(); end > 0; end = best[end].start) steps.push_back(end);
+  std::reverse(steps.begin(), steps.end());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Best& step = best[steps[i]];
+    if (!unknown_ || step.id != *unknown_) {
+      out.push_back(step.id);
+      continue;
     }
-    std::reverse(steps_.begin(), steps_.end());
-    const size_t start = out.size();
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      const Best& step = best_[steps_[i]];
-      if (!model_.unknown_ || step.id != *model_.unknown_) {
-        out.push_back(step.id);
-        continue;
-      }
-      const size_t first = step.start;
-      while (i + 1 < steps_.size() && best_[steps_[i + 1]].id == step.id) ++i;
-      model_.add_unknown(piece.substr(first, steps_[i] - first), out);
-    }
-    cache_.add(piece, out, start);
+    const size_t first = step.start;
+    while (i + 1 < steps.size() && best[steps[i + 1]].id == step.id) ++i;
+    add_unknown(word.substr(first, steps[i] - first), out);
   }
-
- private:
-  const UnigramModel& model_;
-  std::vector<Best> best_;
-  std::vector<size_t> steps_;
-  PieceCache cache_;
-};
-
-std::unique_ptr<PieceModel::Session> UnigramModel::session() const {
-  return std::make_unique<LatticeSession>(*this);
 }
 
 }  // namespace longhaul::tokenizer

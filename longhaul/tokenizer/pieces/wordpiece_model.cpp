@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "longhaul/tokenizer/pieces/piece_cache.h"
-
 namespace longhaul::tokenizer {
 
 WordPieceModel::WordPieceModel(const WordPieceSpec& spec)
@@ -34,25 +32,6 @@ void WordPieceModel::encode_word(std::string_view word,
   if (covered) return;
   out.resize(start);
   out.push_back(unknown_);
-}
-
-class WordPieceModel::WordSession final : public PieceModel::Session {
- public:
-  explicit WordSession(const WordPieceModel& model) : model_(model) {}
-  void encode(std::string_view piece, std::vector<uint32_t>& out) override {
-    if (cache_.append(piece, out)) return;
-    const size_t start = out.size();
-    model_.encode_word(piece, out);
-    cache_.add(piece, out, start);
-  }
-
- private:
-  const WordPieceModel& model_;
-  PieceCache cache_;
-};
-
-std::unique_ptr<PieceModel::Session> WordPieceModel::session() const {
-  return std::make_unique<WordSession>(*this);
 }
 
 }  // namespace longhaul::tokenizer

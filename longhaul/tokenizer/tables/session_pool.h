@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 namespace longhaul::tokenizer {
@@ -13,43 +12,32 @@ namespace longhaul::tokenizer {
 template <typename Session>
 class SessionPool {
  public:
-  /// A lent session, which the destructor gives back.
-  class Lease {
-   public:
-    Lease(SessionPool& pool, std::unique_ptr<Session> session)
-        : pool_(pool), session_(std::move(session)) {}
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    ~Lease() { pool_.give_back(std::move(session_)); }
-    Session& operator*() { return *session_; }
-    Session* operator->() { return session_.get(); }
-
-   private:
-    SessionPool& pool_;
-    std::unique_ptr<Session> session_;
+  struct GiveBack {
+    SessionPool* pool;
+    void operator()(Session* session) const {
+      const std::lock_guard lock(pool->mutex_);
+      pool->free_.emplace_back(session);
+    }
   };
+  /// A lent session, which the destructor gives back.
+  using Lease = std::unique_ptr<Session, GiveBack>;
 
-  /// Lends a free session, else the one that `make` returns.
-  template <typename Make>
-  Lease lend(Make&& make) {
+  /// Lends a free session, else a new one of this model.
+  template <typename Model>
+  Lease lend(const Model& model) {
     {
       const std::lock_guard lock(mutex_);
       if (!free_.empty()) {
-        std::unique_ptr<Session> session = std::move(free_.back());
+        Lease session(free_.back().release(), GiveBack{this});
         free_.pop_back();
-        return {*this, std::move(session)};
+        return session;
       }
       free_.reserve(++made_);  // giving back never allocates
     }
-    return {*this, make()};
+    return {std::make_unique<Session>(model).release(), GiveBack{this}};
   }
 
  private:
-  void give_back(std::unique_ptr<Session> session) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(session));
-  }
-
   std::mutex mutex_;
   size_t made_ = 0;
   std::vector<std::unique_ptr<Session>> free_;

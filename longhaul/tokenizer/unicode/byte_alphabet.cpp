@@ -1,6 +1,7 @@
 #include "longhaul/tokenizer/unicode/byte_alphabet.h"
 
 #include "longhaul/tokenizer/unicode/unicode.h"
+#include "longhaul/tokenizer/unicode/unicode_data.h"
 
 namespace longhaul::tokenizer {
 namespace {
@@ -33,15 +34,7 @@ uint32_t byte_to_char(uint8_t byte) { return kAlphabet.chars[byte]; }
 std::string bytes_to_token(std::string_view bytes) {
   std::string out;
   out.reserve(bytes.size());
-  for (const char c : bytes) {
-    const uint32_t point = byte_to_char(static_cast<uint8_t>(c));
-    if (point < 0x80) {
-      out.push_back(static_cast<char>(point));
-    } else {
-      out.push_back(static_cast<char>(0xC0 | (point >> 6)));
-      out.push_back(static_cast<char>(0x80 | (point & 0x3F)));
-    }
-  }
+  for (const char c : bytes) append_utf8(byte_to_char(static_cast<uint8_t>(c)), out);
   return out;
 }
 

@@ -46,7 +46,7 @@ void Expectations::look_at_rate(bool last, int64_t step, std::vector<Miss>& miss
   const int64_t steps = means_.timed_steps();
   const bool short_run = last && !judged_;
   if (steps == 0 || (steps < wanted.steps && !short_run)) return;
-  // The first step of a start alone, which warms up, says nothing while others follow.
+  // The first step of a start warms up, so it is not judged alone while others follow.
   if (means_.warms_up() && !last) return;
   judged_ = true;
   const double rate = means_.tokens_per_s();

@@ -11,17 +11,17 @@
 
 namespace longhaul::train {
 
-/// What a step does not have although run.expect or run.golden asks for it.
+/// A way in which a step misses run.expect or run.golden.
 struct Miss {
   const char* event = "";  ///< kind of the event that tells it (run/events.h)
   const char* key = "";    ///< EndEvent's name of the setting
   std::string why;         ///< for a person: "throughput 90 tok/s is below ..."
-  Json fields;             ///< of the event
-  bool stops = false;      ///< the run is to end
+  Json fields;             ///< fields of the event
+  bool stops = false;      ///< whether the run is to end
 };
 
-/// Compares the steps of a start with run.expect and run.golden. Only rank 0 has one: the
-/// other ranks take its word.
+/// Compares the steps of a start with run.expect and run.golden. Only rank 0 has such an
+/// object; the other ranks do what rank 0 decides.
 class Expectations {
  public:
   /// Reads the file of golden losses. Throws InputError where it cannot be read or holds
@@ -29,10 +29,10 @@ class Expectations {
   explicit Expectations(const RunSection& settings);
 
   /// Takes the next step, and returns what the step misses. The throughput is judged once
-  /// the mean is of run.expect's steps, and with the `last` step of a start that is
-  /// shorter. After a miss of a run that goes on, the throughput is judged again after as
-  /// many steps. Such a run is told of a loss only where the golden step before was not
-  /// missed.
+  /// its mean is over the number of steps that run.expect names, and at the `last` step
+  /// of a start with fewer steps. Where the run goes on after a miss, the throughput is
+  /// judged again after the same number of steps. Then a loss is a miss only if the loss
+  /// of the golden step before it was none.
   std::vector<Miss> look(const run::StepRecord& record, bool last);
   /// Returns "golden losses: 3 of 4 steps within 5% of golden.txt" for the log's end;
   /// empty where no step was compared.
@@ -48,7 +48,7 @@ class Expectations {
   bool judged_ = false;  ///< whether the throughput was judged
   int64_t compared_ = 0;
   int64_t within_ = 0;
-  bool misses_ = false;  ///< the last loss that was compared did
+  bool misses_ = false;  ///< whether the last loss that was compared was a miss
 };
 
 }  // namespace longhaul::train

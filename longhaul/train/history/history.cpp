@@ -11,7 +11,8 @@ namespace longhaul::train {
 namespace {
 
 /// Returns whether a parameter that was updated has had fewer updates than the run. A
-/// frozen parameter has no count, so no program can take another count for it.
+/// parameter that was never updated does not matter: a program that does not know the
+/// counts cannot take a wrong one for it.
 bool has_own_counts(const History& history) {
   return history.counts &&
          std::ranges::any_of(history.counts->fewer(),

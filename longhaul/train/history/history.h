@@ -31,8 +31,8 @@ struct History {
   /// "global" needs. The list is empty for a model without experts.
   std::vector<std::vector<int64_t>> expert_loads;
   std::string config_toml;  ///< resolved settings
-  /// What learning rates follow. In a state that was read, the checkpoint's basis; older
-  /// states have none.
+  /// The basis of the learning rates. In a state that was read it is the basis of the
+  /// checkpoint; older states have none.
   std::optional<optim::ScheduleBasis> schedule;
   /// The row of the embedding whose look-ups this run does not train. Older states have
   /// no such row: their runs train all rows.

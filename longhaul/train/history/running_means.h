@@ -17,7 +17,7 @@ class RunningMeans {
   explicit RunningMeans(int64_t window) : window_(window) {}
 
   void add(const run::StepRecord& record);
-  /// Forgets all steps; the time of the next one counts.
+  /// Forgets all steps. The time of the next step counts.
   void clear() { steps_.clear(); }
 
   /// Returns the number of steps that the means are of.
@@ -28,11 +28,11 @@ class RunningMeans {
   int64_t timed_steps() const;
   /// Returns the mean of the losses in nats; NaN where no loss is finite.
   double loss() const;
-  // Each function returns the sum over the steps divided by their seconds; NaN of no
-  // step.
+  // Each function returns what the steps have trained on, divided by their seconds. The
+  // result is NaN if there is no step.
   double seqs_per_s() const { return rate(&Step::sequences); }
   double tokens_per_s() const { return rate(&Step::tokens); }
-  /// Returns the mean of the steps' seconds; NaN of no step.
+  /// Returns the mean of the steps' seconds; NaN if there is no step.
   double step_time() const;
   /// Returns "mean of 10: step_time 285.120s throughput 3.59 seq/s 29421 tok/s loss
   /// 1.67900"; empty where there are fewer than two steps.

@@ -21,7 +21,7 @@ struct SetLoss {
   bool operator==(const SetLoss&) const = default;
 };
 
-/// A set whose loss is further above its first loss than the settings allow.
+/// A validation set whose loss is further above its first loss than the settings allow.
 struct RisenLoss {
   std::string name;
   SetLoss loss;
@@ -37,7 +37,8 @@ class SetLosses {
   /// Takes the first losses of sets that `other`, another state of the same run, knows
   /// and this one does not.
   void take_begins(const SetLosses& other);
-  /// Returns the first of the sets with a stop_above whose newest loss is beyond it.
+  /// Returns the first of the sets whose newest loss is beyond its bound: above its first
+  /// loss by more than its stop_above.
   std::optional<RisenLoss> risen(const std::vector<ValidationSource>& sets) const;
 
   bool empty() const { return sets_.empty(); }

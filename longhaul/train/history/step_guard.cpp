@@ -14,7 +14,7 @@ namespace {
 /// Least deviation as a share of the mean: where a loss hardly moves, rounding must not
 /// be a spike.
 constexpr double kLeastDeviation = 1e-3;
-/// Most values of a window in state.json; a longer window is damage.
+/// The most values of a window in state.json. A longer window means a damaged file.
 constexpr size_t kMostValues = 1'000'000;
 
 struct Statistics {

@@ -15,8 +15,8 @@ constexpr std::array<std::string_view, 9> kLoggedNames = {
     "LD_PRELOAD",   "NVIDIA_TF32_OVERRIDE",    "TMPDIR",         "VIRTUAL_ENV",
     "WORLD_SIZE"};
 
-/// Beginnings of the names of whole families. Open MPI's settings are named by component:
-/// among the others are its addresses and keys.
+/// Prefixes of names: all variables with one of these prefixes are logged. Open MPI's
+/// settings are listed by component, since its other settings hold addresses and keys.
 constexpr std::array<std::string_view, 29> kLoggedFamilies = {
     "AOTI_",        "ATEN_",         "CCOM_",         "CUDA_",        "EFA_",
     "FI_",          "GOMP_",         "KMP_",          "LONGHAUL_",    "MALLOC_",

@@ -14,7 +14,7 @@ bool is_logged_variable(std::string_view name);
 
 /// Returns the names and values of this process's variables that may be logged, sorted by
 /// name. A value is cut after 1,000 bytes. No other thread may change the environment
-/// meanwhile.
+/// during the call.
 std::vector<std::pair<std::string, std::string>> logged_environment();
 
 }  // namespace longhaul::train

@@ -41,8 +41,8 @@ constexpr double kMostTogether = 8.0;
 /// Untimed runs that warm the device up, and timed runs, of which the median counts.
 constexpr int kWarmUps = 2;
 constexpr size_t kRuns = 7;
-/// On a CPU: the share of the processors that a product has on a machine of its own, and
-/// the seconds for which a measurement without one goes on.
+/// On a CPU: a product is undisturbed if this process has at least this share of its
+/// processors' time. A measurement without such a product goes on for so many seconds.
 constexpr double kUndisturbed = 0.9;
 constexpr double kPatience = 0.3;
 
@@ -81,7 +81,8 @@ MatmulRate rate_on_cpu(const at::TensorOptions& options) {
   run();
   best = {};
   for (size_t i = 0; i < kRuns; ++i) run();
-  // Other work comes and goes: a moment without it is waited for, but not for long.
+  // Other work on the machine comes and goes. The loop waits for a moment without such
+  // work, but not for long.
   while (best.share < kUndisturbed && all.seconds() < kPatience) run();
   return best;
 }
@@ -108,8 +109,9 @@ class Products {
   at::Tensor x_, w_, y_;
 };
 
-/// Grows the size fourfold while the device finishes a product too soon to be timed and
-/// has the memory: beside what training holds there may be little.
+/// Measures products of growing size. Each size has four times the memory of the one
+/// before. The size grows while the device ends a product too soon to be timed and has
+/// the memory, of which training may leave little.
 MatmulRate rate_on_device(const at::TensorOptions& options) {
   Size size = kSmallest;
   std::optional<Products> products(std::in_place, size, options);

@@ -64,7 +64,7 @@ Json metric(const char* name, const Json& value, const char* units, Json more) {
   return results_metric(name, value, units, utc_now(), std::move(more));
 }
 
-/// Returns the ledger of the wall time that `report` shows.
+/// Returns the ledger of the wall time that `longhaul report` shows.
 monitor::Ledger ledger_of(const monitor::RunFiles& run) {
   return monitor::make_ledger(run.records(), run.events(), std::nullopt);
 }
@@ -74,7 +74,7 @@ Json time_to_train(const monitor::Ledger& ledger) {
   Json seconds = Json::object();
   for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
     const auto kind = static_cast<monitor::TimeClass>(i);
-    seconds[monitor::time_class_key(kind)] = ledger.seconds(kind);
+    seconds[monitor::text_of(kind).key] = ledger.seconds(kind);
   }
   return metric(kTimeToTrain, ledger.total_seconds() / 60.0, "minutes",
                 {{"Steps", ledger.steps_counted},
@@ -161,8 +161,8 @@ void MetricsWriter::step(const run::StepRecord& record, const run::SourceTokens&
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
-      // TensorBoard's events carry step and time themselves, and a float is too small for
-      // them.
+      // TensorBoard's events carry step and time themselves, and a float is too small to
+      // hold them.
       if (key != run::kStepKey && key != run::kTimeKey && value.is_number())
         tensorboard_->scalar(key, record.step, value.get<double>());
     }

@@ -25,26 +25,27 @@ std::string log_line(const run::StepRecord& record, const RunningMeans& means);
 /// Only rank 0 has one.
 class MetricsWriter {
  public:
-  /// `log_every` thins out the lines of log.txt only; `log_window` is the number of steps
-  /// whose means they have. `tensorboard` is the directory of TensorBoard's files; empty:
-  /// there are none.
+  /// `log_every` thins out the lines of log.txt only. `log_window` is the number of steps
+  /// over which a line has means. `tensorboard` is the directory of TensorBoard's files;
+  /// empty: there are none.
   MetricsWriter(const fs::path& run_dir, system::Logger& log, int64_t log_every,
                 fs::path tensorboard, int64_t log_window = 1);
 
   /// Begins TensorBoard's file. Says that the start goes on from `step`, up to the last
   /// step.
   void begin(int64_t step, int64_t last_step);
-  /// Gives TensorBoard lines for people about the start, under this name.
+  /// Writes a text about the start, for people, to TensorBoard under this name.
   void text(const char* name, const std::string& lines);
   /// Says that the run has gone back to `step`.
   void go_back(int64_t step);
   void step(const run::StepRecord& record, const run::SourceTokens& sources,
             const run::PhaseMemory& memory = {});
-  /// Appends the event of what no step's line follows, and gives it to TensorBoard.
+  /// Appends the event of memory that was noted after the last step's line, and gives it
+  /// to TensorBoard.
   void phase_memory(int64_t step, int attempt, const run::PhaseMemory& memory);
   void validation(const run::ValidationRecord& record);
-  /// Appends the event, and gives TensorBoard the use of experts and the entropy by
-  /// layer.
+  /// Appends the event, and gives TensorBoard the share of experts in use and the entropy
+  /// of each layer.
   void expert_loads(const run::ExpertLoadsEvent& loads);
   /// Appends a line to events.jsonl, which run::event_line() made.
   void event(const Json& line);
@@ -67,13 +68,13 @@ class MetricsWriter {
 };
 
 /// Writes results.json in the form that log.results of the facts names. `parameters` are
-/// the run's parameters in our form (run_parameters.h). The metrics come from all of
+/// the run's parameters in our form (run_log.cpp). The metrics come from all of
 /// metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to train is
-/// the wall time from the first start on, in our form by classes, as `report` has it. Our
-/// throughput counts each step once and leaves out the first step of a start, which warms
-/// up; MFU and TFLOP/s are means over the same steps' time. Returns the number of lines
-/// of metrics.jsonl that cannot be read and were passed over; only a damaged disk makes
-/// such lines.
+/// the wall time from the first start on, in our form by classes, as `longhaul report`
+/// has it. Our throughput counts each step once and leaves out the first step of a start,
+/// which warms up; MFU and TFLOP/s are means over the same steps' time. Returns the
+/// number of lines of metrics.jsonl that cannot be read and were passed over; only a
+/// damaged disk makes such lines.
 int64_t write_results(const fs::path& run_dir, const Json& parameters,
                       const ResultsFacts& facts = {});
 

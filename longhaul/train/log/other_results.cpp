@@ -18,7 +18,7 @@ namespace longhaul::train {
 namespace {
 
 constexpr const char* kTimeToTrainOfBert = "TimeToTrain";
-/// Steps over which the scripts take the mean of their throughput.
+/// Steps over which the source systems' scripts take the mean of their throughput.
 constexpr int64_t kMeanSteps = 10;
 
 /// Returns a number to four decimal digits, as Python's round() does.
@@ -44,8 +44,8 @@ std::string printed_model(const Json& config) {
   return fmt::format("{} {}\n", name, json_text(config, 2));
 }
 
-/// Returns what Python prints of an optimizer with a group of decayed weights and one of
-/// the others.
+/// Returns what Python prints of an optimizer that has a group of weights with decay and
+/// a group of weights without.
 std::string printed_optimizer(const OptimizerSection& optimizer) {
   std::string text = optimizer.kind == OptimizerKind::Lamb ? "Lamb (" : "AdamW (";
   const auto number = [](double value) { return json_text(Json(value)); };
@@ -83,14 +83,14 @@ Json environment_of_scripts() {
   return variables;
 }
 
-/// Where a run stands in the scripts' loops, which count from 0.
+/// Where a run stands in the loops of the source system's script, which count from 0.
 struct Place {
   int64_t epoch = 0;
   int64_t round = 0;  ///< of shards, over all epochs: each replica reads one in a round
   int64_t file = 0;   ///< number of the round in its epoch, which counts from 1
 };
 
-/// Finds places by the epochs of records.
+/// Finds the Place of a step by the epoch of the step's record.
 class Places {
  public:
   Places(const ResultsFacts& facts, const Json& ours)
@@ -113,16 +113,16 @@ class Places {
 
  private:
   bool by_shards_;
-  double rounds_;  ///< rounds while all data are read once
+  double rounds_;  ///< rounds in which all data are read once
   int64_t per_epoch_;
 };
 
-/// The throughputs that a script has logged.
+/// The throughputs that the source system's script would have logged for a run.
 struct Throughputs {
   struct Sample {
     int64_t step = 0;
     double value = 0.0;  ///< sequences a second
-    bool warm = false;   ///< the steps at the beginning of a start are over
+    bool warm = false;   ///< whether the samples of a start's beginning are over
   };
   std::vector<Sample> samples;
 
@@ -142,15 +142,15 @@ struct Throughputs {
     if (count == 0) return all ? run::kNoFigure : average(true);
     return sum / static_cast<double>(count);
   }
-  /// Returns the newest one up to a step.
+  /// Returns the newest throughput up to a step.
   double at(int64_t step) const {
     const auto later = std::ranges::upper_bound(samples, step, {}, &Sample::step);
     return later == samples.begin() ? run::kNoFigure : std::prev(later)->value;
   }
 };
 
-/// Returns the throughputs at the steps that a script logs, each over the steps of a
-/// window that begins anew with each start.
+/// Returns the throughputs at the steps that the source system's script logs. Each one is
+/// over the steps of a window that begins anew with each start.
 Throughputs throughputs_of(const ResultsFacts& facts, const monitor::Records& records) {
   const bool bert = facts.config.log.results == ResultsForm::Bert;
   const int64_t every = bert ? 1 : facts.config.log.every;
@@ -195,7 +195,7 @@ Throughputs throughputs_of(const ResultsFacts& facts, const monitor::Records& re
   return found;
 }
 
-/// Returns the entries of each epoch, or of each shard.
+/// Adds the metrics of each epoch, or of each round of shards.
 void add_parts(const Places& places, const monitor::Records& records,
                const Throughputs& speed, int64_t accumulation, Json& metrics) {
   const size_t count = records.counted().size();

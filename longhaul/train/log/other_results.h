@@ -25,18 +25,19 @@ struct ResultsFacts {
 Json results_metric(const char* name, const Json& value, const char* units,
                     std::string timestamp, Json more);
 
-/// Returns a time to train as the scripts write it: in minutes, to four digits.
+/// Returns a time to train as the source systems' scripts write it: in minutes, to four
+/// digits.
 double minutes_to_train(double seconds);
 /// Returns whether a metric of this name is the time to train, in any form.
 bool is_time_to_train(const Json& name);
 
 /// Returns the parameters in the form that log.results names, from those of our form
-/// (run_parameters.h).
+/// (run_log.cpp).
 Json other_parameters(const ResultsFacts& facts, const Json& ours);
 
-/// Returns the metrics in the form that log.results names. As in the scripts, a
-/// throughput is a mean over ten steps, waits between the steps included. `seconds` is
-/// the time to train.
+/// Returns the metrics in the form that log.results names. As in the scripts of the
+/// source systems, a throughput is a mean over ten steps, waits between the steps
+/// included. `seconds` is the time to train.
 Json other_metrics(const ResultsFacts& facts, const Json& ours,
                    const monitor::Records& records, double seconds);
 

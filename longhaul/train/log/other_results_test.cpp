@@ -136,7 +136,8 @@ TEST_F(OtherResults, OfARestartBeginANewWindowAndLeaveItsFirstTenStepsOut) {
 
 TEST_F(OtherResults, OfALogOfSomeStepsHaveTheThroughputOfThese) {
   facts_.config.log.every = 5;
-  // Steps 5 and 10: windows of two parts, as the scripts have them.
+  // Only steps 5 and 10 are logged. The script takes the throughput over ten steps, so a
+  // window has two logged steps.
   const std::string found = metrics(ResultsForm::NxdZero1);
   EXPECT_NE(found.find(fmt::format(R"("MeasuredValue":{},"MetricName":"Peak throughput")",
                                    10240.0 / 38.0)),
@@ -145,7 +146,7 @@ TEST_F(OtherResults, OfALogOfSomeStepsHaveTheThroughputOfThese) {
 }
 
 TEST_F(OtherResults, OfTheBertScriptHaveAnEntryForEachRoundOfShards) {
-  // Two replicas read six shards in three rounds; the script's epoch has five.
+  // Two replicas read six shards in three rounds. An epoch of the script has five rounds.
   facts_.shards = 6;
   const std::string found = metrics(ResultsForm::Bert);
   EXPECT_EQ(

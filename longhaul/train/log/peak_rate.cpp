@@ -8,7 +8,7 @@
 namespace longhaul::train {
 namespace {
 
-/// Smaller changes are noise.
+/// The rate must change by more than this factor; a smaller change is noise.
 constexpr double kNoticeable = 1.01;
 /// The peak rate is measured again even where no training step was faster than the peak,
 /// but only this many times and for this share of the run's time.

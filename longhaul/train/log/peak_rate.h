@@ -10,21 +10,21 @@ namespace longhaul::train {
 /// A measured rate of matrix products.
 struct MatmulRate {
   double flops = 0.0;  ///< a second
-  /// The share of its processors' time that this process had meanwhile; 1 where that is
-  /// not known, as of a GPU.
+  /// The share of its processors' time that this process had during the measurement; 1
+  /// where that is not known, as for a GPU.
   double share = 1.0;
 };
 
 /// The rate that MFU relates to, in FLOP/s: the peak of a hardware profile, else the best
 /// measured rate of matrix products, raised to what steps reach. Other work on the
-/// machine makes a measurement too low and never too high. So it is repeated while that
-/// costs little, and at once when a step is faster: MFU is never above 1. A rate for
-/// which the process lacked its processors is called untrustworthy, and measured again
-/// sooner.
+/// machine makes a measurement too low and never too high. So the measurement is repeated
+/// while that costs little. It is repeated at once when a step is faster, so that MFU is
+/// never above 1. A rate for which the process lacked its processors is called
+/// untrustworthy, and measured again sooner.
 class PeakRate {
  public:
-  /// `dtype` is named in lines: "bf16". `known` is the peak of a hardware profile, with
-  /// which nothing is measured; 0: there is none.
+  /// `dtype` is the name of the dtype for the log: "bf16". `known` is the peak of a
+  /// hardware profile, with which nothing is measured; 0: there is none.
   explicit PeakRate(std::string dtype, double known = 0.0)
       : dtype_(std::move(dtype)), value_(known), known_(known) {}
 

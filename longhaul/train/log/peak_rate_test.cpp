@@ -26,7 +26,8 @@ TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
   PeakRate peak("fp32");
   peak.measured({0.5 * kTera}, 0.02);
   (void)peak.settle(1, 0.1 * kTera);
-  // 139 %: the machine was busy during the measurement, and still is.
+  // The step reached 139 % of the measured rate, so the machine was busy during the
+  // measurement. It still is during the next one.
   EXPECT_TRUE(peak.wants_measurement(0.695 * kTera, 0.1));
   peak.measured({0.6 * kTera}, 0.02);
   EXPECT_EQ(

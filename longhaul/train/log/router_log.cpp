@@ -9,10 +9,10 @@
 namespace longhaul::train {
 namespace {
 
-/// With fewer choices for each expert chance alone leaves experts without a token.
+/// With fewer choices for each expert, chance alone leaves experts without a token.
 constexpr int64_t kLeastChoices = 8;
-/// A layer has recovered with so many times warn_below in use: one that stays near the
-/// limit is not to warn again and again.
+/// A layer has recovered when its share of experts in use is so many times warn_below. So
+/// a layer whose share stays near warn_below does not warn again and again.
 constexpr double kRecovered = 1.1;
 
 double share_in_use(const session::ExpertLoads& loads, size_t layer) {

@@ -17,12 +17,12 @@ void set_figures(const session::ExpertLoads& loads, run::StepRecord& record);
 run::ExpertLoadsEvent expert_loads(const session::ExpertLoads& loads, int64_t step);
 
 /// Finds the layers whose routers collapse: less than `warn_below` of a layer's experts
-/// are in effective use. A layer is told once, and again only after it has had a tenth
-/// more than that in use.
+/// are in effective use. A layer is told once, and again only after its share in use has
+/// been a tenth above `warn_below`.
 class CollapseRule {
  public:
   explicit CollapseRule(double warn_below) : warn_below_(warn_below) {}
-  /// Takes the next step, and returns the layers that have collapsed since. A step with
+  /// Takes the next step, and returns the layers that collapse at this step. A step with
   /// few choices for the number of experts says nothing.
   std::vector<run::RouterCollapsedEvent> look(const session::ExpertLoads& loads,
                                               int64_t step);

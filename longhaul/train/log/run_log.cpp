@@ -15,12 +15,15 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/families/describe.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/isa.h"
 #include "longhaul/system/terminal.h"
 #include "longhaul/train/log/environment.h"
-#include "longhaul/train/log/run_parameters.h"
+#include "longhaul/train/log/other_results.h"
+#include "longhaul/train/start/staged_inputs.h"
 
 namespace longhaul::train {
 namespace {
@@ -45,6 +48,66 @@ fs::path tensorboard_dir(const RunConfig& config) {
   if (!config.log.tensorboard) return {};
   return config.log.tensorboard_dir.empty() ? config.run.dir / run::kTensorBoardDir
                                             : config.log.tensorboard_dir;
+}
+
+/// Returns the parameters of results.json in our form. "Batch size" is the number of
+/// sequences of one forward pass of a replica; "Global batch size" is that of a step.
+Json run_parameters(const TrainingSession& session, int64_t total_steps) {
+  const RunConfig& config = session.config();
+  const char* const dtype =
+      session.machine().policy.compute == format::DType::F32 ? "float32" : "bfloat16";
+  std::string dataset;
+  for (const data::WeightedSource& source : session.data().train) {
+    dataset += (dataset.empty() ? "" : ", ") + source.name;
+  }
+  Json environment = Json::object();
+  for (const auto& [name, value] : logged_environment()) environment[name] = value;
+  const int64_t horizon = config.schedule.horizon.value_or(total_steps);
+  const Json settings = parse_json(to_json_text(config), "the settings");
+  return {{"Model", config.model.config.string()},
+          {"Model configuration",
+           parse_json(to_hf_config_json(session.model(), dtype), "config.json")},
+          {"Parameters", session.model().description.num_parameters()},
+          {"Active parameters", session.model().description.num_active_parameters()},
+          {"World size", session.world().size()},
+          {"Data parallel degree", session.layout().description().batch.dp},
+          {"Tensor parallel degree", config.parallel.tp},
+          {"Pipeline parallel degree", config.parallel.pp},
+          {"Context parallel degree", config.parallel.cp},
+          {"Expert parallel degree", config.parallel.ep},
+          {"ZeRO stage", config.parallel.zero},
+          {"Batch size", config.batch.micro_size},
+          {kAccumulationParameter, session.layout().description().batch.accumulation},
+          {"Batch size per replica",
+           session.layout().description().batch.sequences_per_replica},
+          {"Global batch size", config.batch.global_size},
+          {"Sequence length", config.data.seq_len},
+          {"Total steps", total_steps},
+          {"Warmup steps", static_cast<int64_t>(warmup_length(config.schedule, horizon))},
+          {"Seed", config.run.seed},
+          {"Optimizer", settings.at("optimizer")},
+          {"Schedule", settings.at("schedule")},
+          {"Data type", dtype},
+          {"Dataset", dataset},
+          {"Version", build_info().one_line()},
+          {"Environment variables", std::move(environment)}};
+}
+
+/// Returns what the other forms of results.json need besides run_parameters(). Looks at
+/// the files of data.train where log.results is "bert".
+ResultsFacts results_facts(const TrainingSession& session) {
+  ResultsFacts facts{session.config(), session.data().train_sequences};
+  if (session.config().log.results != ResultsForm::Bert) return facts;
+  facts.shards = 0;
+  for (const TrainSource& source : session.config().data.train) {
+    std::vector<fs::path> files;
+    if (source.synthetic == 0) files = local_paths(source.path, session.objects());
+    if (!files.empty() && data::names_bert_shards(files.front())) {
+      files = data::find_bert_shards(files);
+    }
+    facts.shards += std::max<int64_t>(1, static_cast<int64_t>(files.size()));
+  }
+  return facts;
 }
 
 }  // namespace
@@ -86,7 +149,7 @@ void RunLog::begin_events() {
   held_.reset();
 }
 
-/// Ends the events of a start that leaves the run as it was.
+/// Writes the last event of a start that leaves the run as it was.
 void RunLog::refuse(const std::string& message) {
   refused_ = true;
   metrics_->event(run::event_line(run::RefusedStartEvent::kKind,
@@ -236,7 +299,7 @@ void RunLog::prove_held() const {
   try {
     lock->check();
   } catch (const TemporaryError&) {
-    // The lock cannot be seen now. The next line looks at it again.
+    // The lock cannot be looked at now. The next call looks at it again.
   } catch (const Error&) {
     if (!is_gone()) throw;
   }
@@ -387,7 +450,8 @@ void RunLog::fail(const Error& error) noexcept {
     prove_held();
     log_->to_file_only(fmt::format("error: {}", error.what()));
     if (refused_) return;
-    // A run that has told its end is not opened again by a start that does not begin.
+    // A start that ends before it begins is no attempt if its settings are wrong or if
+    // the run has told its end.
     if (held_ && (error.exit_code() == kExitSettings || is_done(config_.run.dir))) {
       return refuse(error.what());
     }

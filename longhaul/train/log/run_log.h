@@ -45,8 +45,8 @@ class RunLog {
   }
 
   /// Writes config.toml and the log's head: versions, hosts, layout, important settings.
-  /// Where nothing is left to do of a run that has told its end, the start leaves the
-  /// run's files as they are. Collective.
+  /// Where the run has told its end and no step is left, the start leaves the run's files
+  /// as they are. Collective.
   void start(const TrainingSession& session, const History& history, int64_t total_steps,
              int64_t last_step);
   /// Logs the learning rates of the steps to come, and which rates they continue.
@@ -57,13 +57,14 @@ class RunLog {
   void record(const run::StepRecord& record,
               const std::vector<data::SourceCount>& sources,
               const run::PhaseMemory& memory);
-  /// Records what no step's line follows, as an event and in TensorBoard.
+  /// Records the memory that was noted after the last step's record, as an event and in
+  /// TensorBoard.
   void record_memory(int64_t step, const run::PhaseMemory& memory);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
   /// Records what the routers of experts did in a step, as an event and in TensorBoard.
   void record_loads(const run::ExpertLoadsEvent& loads);
-  /// Shows what the model puts after a prompt, in the log and as an event.
+  /// Writes what the model generates after a prompt to the log and the events.
   void tell_sample(const run::SampleEvent& sample);
   /// Records a bad step and what is done about it.
   void record_bad_step(const History& history, const StepOutcome& outcome);
@@ -77,7 +78,7 @@ class RunLog {
 
  private:
   /// Throws where another start has taken the run's lock: two starts must not write one
-  /// history. A lock that is not there is left to the next save.
+  /// history. Does not throw where the lock is gone; the next save looks at it.
   void prove_held() const;
   void write_head(const TrainingSession& session, const History& history,
                   const std::string& hosts);

@@ -44,11 +44,12 @@ class StepFigures {
   void complete(run::StepRecord& record, const session::Session& session,
                 system::Logger& log);
 
-  /// Notes the memory in use now. Only the first of each phase counts: of a start for the
-  /// phases up to the update, of the time since the last step's record for a save.
+  /// Notes the memory in use now. Only the first note of a phase counts: for the phases
+  /// up to the update the first of the start, for a save the first since the last step's
+  /// record.
   void note(MemoryPhase phase);
-  /// Returns what was noted since the step before, as complete() has found it: the
-  /// largest over the ranks.
+  /// Returns what was noted since the record of the step before, as complete() has found
+  /// it: the largest values over the ranks.
   const run::PhaseMemory& phase_memory() const { return phase_memory_; }
   /// Returns what was noted since the last step's record. Collective.
   run::PhaseMemory last_phase_memory(const session::Session& session);
@@ -61,7 +62,7 @@ class StepFigures {
   PeakRate peak_;  ///< rate of this rank's device
   c10::Device device_;
   std::array<int64_t, kPhases> noted_{};  ///< 0: not noted
-  std::array<bool, kPhases> told_{};      ///< of this start, which has them once
+  std::array<bool, kPhases> told_{};  ///< whether a record of this start has the phase
   run::PhaseMemory phase_memory_;
 };
 

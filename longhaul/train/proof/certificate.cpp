@@ -89,9 +89,10 @@ class Observer : public session::ForwardObserver {
     logits = host(model.logits(model.target_rows(hidden, context)));
   }
 
-  /// Results by place: the embedding's under 0, that of layer i under i + 1.
+  /// Results by place: place 0 is the embedding, place i + 1 is layer i.
   std::map<int64_t, at::Tensor> places;
-  /// Experts of each token of this rank's positions, by place; int64 [T, k].
+  /// The experts that were chosen for each token of this rank's positions, by place
+  /// (layer i has place i + 1); int64 [T, k].
   std::map<int64_t, at::Tensor> chosen;
   at::Tensor logits;  ///< undefined where this rank has no head
 
@@ -161,8 +162,8 @@ Answers run_loaded(const session::Session& session, const Fixture& fixture) {
   return answers;
 }
 
-/// Returns the first replica's result of a place, whole, on every rank: [T, H].
-/// Collective.
+/// Returns the first replica's whole result of a place, on every rank: [T, H]. Place 0 is
+/// the embedding, place i + 1 is layer i. Collective.
 at::Tensor gather_place(const session::Session& session, const Answers& answers,
                         int64_t place, int64_t length) {
   at::Tensor all =
@@ -180,7 +181,8 @@ at::Tensor gather_place(const session::Session& session, const Answers& answers,
 }
 
 /// Returns the experts that the first replica's tokens were sent to in a place, int64 [T,
-/// k], on every rank; undefined where the place has no experts. Collective.
+/// k], on every rank. Place i + 1 is layer i. The result is undefined where the place has
+/// no experts. Collective.
 at::Tensor gather_choice(const session::Session& session, const Answers& answers,
                          int64_t place, int64_t length) {
   if (place == 0) return {};
@@ -216,7 +218,8 @@ double largest(const at::Tensor& values) {
   return std::isfinite(value) ? value : HUGE_VAL;
 }
 
-/// Compares results s and r for the same input x, token by token.
+/// Compares the loaded model's result s of a layer with the source's result r, token by
+/// token. Both layers had the input x.
 Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tensor& x,
                         const Tolerance& tolerance) {
   const auto norm = [](const at::Tensor& t) { return t.to(at::kDouble).norm(2, {1}); };
@@ -234,9 +237,9 @@ struct Findings {
   Distance logits;  ///< distance of the logits, with both models run from the tokens on
 };
 
-/// Compares the loaded model's logits with the source's, [R, V]: with `exact`, which was
-/// computed from the tokens on, and with `same`, which was given the loaded model's last
-/// layer.
+/// Compares the loaded model's logits with the source's, [R, V]: with `exact` and with
+/// `same`. The source computed `exact` from the tokens on, and `same` from the result of
+/// the loaded model's last layer.
 void compare_logits(const session::Session& session, const Answers& answers,
                     const Fixture& fixture, const at::Tensor& exact,
                     const at::Tensor& same, const Tolerance& tolerance, Findings& out) {
@@ -274,7 +277,8 @@ void compare_logits(const session::Session& session, const Answers& answers,
   out.logits = {relative / (tolerance.layer * std::sqrt(depth)), relative};
 }
 
-/// Evaluates the source beside the loaded model's answers. Collective.
+/// Evaluates the source model, and compares its results with the loaded model's answers.
+/// Collective.
 Findings compare(const session::Session& session, const models::SourceModel& source,
                  const Fixture& fixture, const Answers& answers,
                  const Tolerance& tolerance) {
@@ -296,7 +300,8 @@ Findings compare(const session::Session& session, const models::SourceModel& sou
   const int64_t places = session.model().description.num_blocks() + 1;
   for (int64_t place = 0; place < places; ++place) {
     if (place > 0) {
-      // Rounding may decide between two experts; then the source takes the same.
+      // Rounding may decide between two experts. Then the source takes the expert that
+      // the loaded model has taken.
       const at::Tensor both =
           source.layer(place - 1, at::cat({exact, loaded}, 0), positions,
                        {gather_choice(session, answers, place, n), tolerance.roundoff});

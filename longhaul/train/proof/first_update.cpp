@@ -71,7 +71,8 @@ class FirstUpdate {
       return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
           .to(at::kCPU, at::kDouble);
     };
-    // Read in the dtype of the masters, as they began.
+    // The source is read in the dtype of the masters, since the masters began with these
+    // values.
     const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
     source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
                             tensor::from_scalar_type(bytes.scalar_type()),

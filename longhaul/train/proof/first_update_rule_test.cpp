@@ -128,7 +128,7 @@ TEST(FirstUpdateRule, HoldsForEveryOptimizerAndDtypeOfItsState) {
 }
 
 TEST(FirstUpdateRule, IsNoWiderThanTheRoundingsNeed) {
-  // In each parameter rounding uses a good part of what is allowed somewhere.
+  // Somewhere in each parameter rounding uses a good part of what is allowed.
   for (const Case& one : all_cases()) {
     if (one.moments == format::DType::F32 && one.master == format::DType::F32) continue;
     SCOPED_TRACE(one.text());
@@ -152,7 +152,7 @@ TEST(FirstUpdateRule, FailsOnWhatDidNotComeFromTheLoadedValuesAndThisUpdate) {
       EXPECT_GT(worst(part, broken), 1.0);
     }
     if (one.master == format::DType::BF16)
-      continue;  // whose rounding steps are coarser than the update
+      continue;  // rounding to bf16 is coarser than the update
     for (const char* name : {"w", "b"}) {
       // Wrong are no update, an update in the wrong direction, a double one, and one with
       // another rate.

@@ -58,7 +58,8 @@ std::vector<std::vector<int64_t>> gather_rows(comm::Communicator& group,
   return rows;
 }
 
-/// Returns the outvoted ranks of one column of the ranks' rows.
+/// Returns the ranks that are outvoted in one column of `rows`, which has a row of sums
+/// for each rank.
 std::vector<int> outvoted_in(const std::vector<int64_t>& keys,
                              const std::vector<std::vector<int64_t>>& rows,
                              size_t column) {
@@ -93,7 +94,7 @@ struct ReplicaCheck::Part {
   const char* what;  ///< "weight", "master", "exp_avg" or "exp_avg_sq"
   at::Tensor values;
   layout::FlatRange range;  ///< range in the bucket
-  std::vector<Kind> kinds;  ///< whose ranks hold it alike; sometimes two
+  std::vector<Kind> kinds;  ///< kinds in which ranks hold it alike; at most two
   int64_t sum;              ///< checksum
 
   bool is(Kind kind) const { return std::ranges::count(kinds, kind) > 0; }
@@ -101,8 +102,8 @@ struct ReplicaCheck::Part {
 
 /// What a rank finds about itself.
 struct ReplicaCheck::Verdict {
-  bool lost = false;      ///< some who should have the same have something else
-  bool guilty = false;    ///< all who should have the same have something else
+  bool lost = false;      ///< this rank is outvoted in some comparison
+  bool guilty = false;    ///< this rank is outvoted in all kinds of some part
   bool outvoted = false;  ///< a majority has something else
   std::string tensor;     ///< the first tensor that differs
 };
@@ -143,8 +144,8 @@ ReplicaCheck::ReplicaCheck(const TrainingSession& session, int64_t every,
   if (std::ranges::none_of(holders_, used)) every_ = 0;
 }
 
-/// Compares `kind` among the ranks of `group`, which lie along `axis`; every rank of the
-/// world adds the same kinds.
+/// Notes that `kind` is compared among the ranks of `group`, which lie along `axis`.
+/// Every rank of the world adds the same kinds.
 void ReplicaCheck::add_holders(Kind kind, comm::Communicator& group,
                                layout::GroupKind axis,
                                const std::function<int64_t(int rank)>& key_of) {
@@ -198,7 +199,8 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
   return parts;
 }
 
-/// Compares one number for all parts of a kind. Collective over the kind's group.
+/// Returns whether the ranks' checksums over all parts of a kind differ. Collective over
+/// the kind's group.
 bool ReplicaCheck::differs(Kind kind, const std::vector<Part>& parts) const {
   const Holders& holders = holders_[kind];
   if (holders.group == nullptr) return false;
@@ -213,8 +215,8 @@ bool ReplicaCheck::differs(Kind kind, const std::vector<Part>& parts) const {
 }
 
 /// Returns what this rank finds about itself in a second look at all parts of the kinds
-/// that differ. A rank that disagrees with one copy is cleared where it agrees with
-/// another. Collective over the groups of these kinds.
+/// that differ. A rank that disagrees with one copy of a part is not guilty where it
+/// agrees with another copy. Collective over the groups of these kinds.
 ReplicaCheck::Verdict ReplicaCheck::judge(const std::vector<bool>& kinds,
                                           const std::vector<Part>& parts) const {
   Verdict mine;
@@ -255,8 +257,9 @@ ReplicaCheck::Verdict ReplicaCheck::judge(const std::vector<bool>& kinds,
   return mine;
 }
 
-/// Returns the name of the first tensor of a part that differs among this rank and those
-/// with its key; empty without a part, or where none differs. Collective over the group.
+/// Returns the name of the first tensor of a part that differs among this rank and the
+/// other ranks with its key. Returns an empty name without a part, or where no tensor
+/// differs. Collective over the group.
 std::string ReplicaCheck::first_tensor(const Part* part, const Holders& holders) {
   std::vector<tensor::FlatPiece> pieces;
   std::vector<int64_t> sums;
@@ -306,7 +309,8 @@ void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
     all.push_back({of[0].get<bool>(), of[1].get<bool>(), of[2].get<bool>(),
                    of[3].get<std::string>()});
   }
-  // Where each rank agrees with some copy, copies disagree as groups, and all are named.
+  // Where no rank is guilty, whole groups of copies disagree, and all ranks that are
+  // outvoted in some comparison are named.
   const bool some = std::ranges::any_of(all, &Verdict::guilty);
   std::vector<size_t> ranks;
   std::string tensor;

@@ -36,12 +36,12 @@ class ReplicaCheck {
   void run(int64_t step, bool must);
 
  private:
-  /// What ranks hold alike; kKinds of them.
+  /// The kinds of state that several ranks hold alike, and the number of kinds.
   enum Kind : size_t {
     kWeights,        ///< data-parallel ranks: weights
     kShards,         ///< data-parallel ranks with the same shard: masters and moments
     kExpertWeights,  ///< data-parallel ranks with the same experts
-    kExpertShards,   ///< these with the same shard of the experts
+    kExpertShards,   ///< data-parallel ranks with the same shard of experts
     kTensor,         ///< ranks of tp: what none of them has a part of
     kKeys,           ///< ranks of tp with the same key heads
     kTied,           ///< stages with the same embedding

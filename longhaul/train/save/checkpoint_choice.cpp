@@ -89,9 +89,10 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
   return found;
 }
 
-/// Returns the checkpoints of at most this step, the best first; none: the run begins
-/// anew. Throws TemporaryError where the run had checkpoints and all of them are gone:
-/// the next start decides what to do. Called on rank 0 only.
+/// Returns the checkpoints of at most this step, the best first. Where all of these were
+/// deleted, returns the oldest that is left. With none the run begins anew. Throws
+/// TemporaryError where the run had checkpoints and all of them are gone: the next start
+/// decides what to do. Called on rank 0 only.
 std::vector<fs::path> old_enough_candidates(const session::Session& session,
                                             const RunStart& start, RunLog& run,
                                             int64_t step) {

@@ -38,7 +38,8 @@ bool is_own(const fs::path& path, const std::string& run) {
   });
 }
 
-/// Returns whose directory of checkpoints that is: by its marker, else by run.json.
+/// Returns the run to which the directory of checkpoints belongs, by its marker, else by
+/// run.json.
 std::string owner_of(const RunConfig& config) {
   if (const auto owner = run::read_checkpoints_owner(checkpoint_dir(config))) {
     return *owner;
@@ -46,8 +47,8 @@ std::string owner_of(const RunConfig& config) {
   return run::read_run_identity(config.run.dir).value_or("");
 }
 
-/// Throws where a directory of checkpoints is of a run whose run.dir is another one than
-/// this run's and is still there: then this run has not lost its own.
+/// Throws where the checkpoints in `dir` belong to a run that still exists in another
+/// run.dir: this run must not take over its identity.
 void refuse_second_run(const fs::path& dir, const RunConfig& config) {
   const auto marker = run::read_checkpoints_marker(dir);
   const std::string here = run::RunPast::place_of(config.run.dir);
@@ -76,7 +77,7 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
   for (const auto& entry : checkpoint::list_checkpoints(dir)) {
     if (entry.run.empty()) continue;
     newest[entry.run] = entry.path;
-    // A record that was made from events alone was written under an unknown identity.
+    // A record that was made from events alone does not know the identity of its run.
     if (record.checkpoints.empty() && record.newest == entry.step) of_events = entry.run;
   }
   if (newest.empty()) return;
@@ -89,7 +90,7 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
     start.take_over(of_events);
   }
   if (newest.contains(record.run)) {
-    // From now on the others are known to be strangers.
+    // The marker tells later starts which of these checkpoints belong to other runs.
     run::CheckpointsMarker marker;
     marker.run = record.run;
     if (newest.size() > 1) run::mark_checkpoints(dir, marker);
@@ -143,7 +144,7 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   // An earlier start has begun anew, and was ended before it could mark the directory.
   const bool given_up = owner && record.has_given_up(*owner);
   if (owner && *owner != record.run && (!given_up || checkpoint::has_committed(dir))) {
-    // A record that was made from events alone was written under an unknown identity.
+    // A record that was made from events alone does not know the identity of its run.
     const bool by_events = record.checkpoints.empty();
     if (record.newest && !by_events) return Finding::Foreign;
     refuse_second_run(dir, config);
@@ -165,7 +166,8 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   return owner == record.run ? Finding::Marked : Finding::Unmarked;
 }
 
-/// Returns what lies in a directory without a checkpoint of this run.
+/// Returns the names of what lies in `dir`, which has no checkpoint of this run:
+/// checkpoints that were set aside and checkpoints of other runs.
 std::string names_there(const fs::path& dir) {
   std::string names;
   for (const fs::path& path : checkpoint::list_set_aside(dir)) {

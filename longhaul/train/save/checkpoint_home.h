@@ -24,9 +24,8 @@ Home look_at_home(const session::Session& session, RunStart& start, RunLog& run)
 [[noreturn]] void refuse_gone(const session::Session& session, const RunStart& start);
 
 /// Returns whether checkpoint.resume is a path outside of the run's own checkpoints, or
-/// another run's checkpoint among them. Such
-/// a run begins from that path, and goes on from its own checkpoints as soon as it has
-/// some. Asks this rank's file system.
+/// another run's checkpoint among them. Such a run begins from that path, and goes on
+/// from its own checkpoints as soon as it has some. Asks this rank's file system.
 bool begins_elsewhere(const RunConfig& config);
 
 /// When the checkpoints that are newer than the one a run goes back to are set aside.
@@ -38,8 +37,8 @@ enum class SetAside {
 };
 
 /// Gives the checkpoints that are newer than `step` other names: after going back to
-/// `step` these checkpoints belong to a past that has not happened, and no later start
-/// must find them. Collective.
+/// `step` they do not belong to the run any more, and no later start must find them.
+/// Collective.
 void set_newer_aside(const session::Session& session, RunStart& start, RunLog& run,
                      int64_t step, SetAside when);
 
@@ -51,9 +50,9 @@ void refuse_unknown_past(const session::Session& session, const RunStart& start)
 void tell_unknown_past(const session::Session& session, const RunStart& start,
                        RunLog& run, int64_t step);
 
-/// Notes in the run's record that this start has its state, and that the newest
-/// checkpoint is the newest whole one on disk. Only rank 0 looks and writes. Where rank 0
-/// cannot write, a warning says so, and the run goes on.
+/// Notes in the run's record that this start has loaded or made its state, and that the
+/// newest whole checkpoint on disk is the run's newest. Only rank 0 looks and writes.
+/// Where rank 0 cannot write, a warning says so, and the run goes on.
 void note_loaded(const session::Session& session, RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train

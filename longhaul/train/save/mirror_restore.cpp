@@ -44,7 +44,7 @@ std::unique_ptr<checkpoint::MirrorStore> store_of(const RunConfig& config) {
   return checkpoint::open_mirror(objects::parse_address(*config.checkpoint.mirror));
 }
 
-/// Throws an error again; one of the store also says what it means for the start.
+/// Throws `error` again. An error of the store also says what it means for the start.
 [[noreturn]] void raise_unreachable(const RunConfig& config, const Error& error) {
   const bool answered = error.kind() == ErrorKind::Input && error.area() != "objects";
   if (answered) throw InputError(error.area(), error.message());
@@ -82,8 +82,8 @@ bool is_missing_here(const RunConfig& config) {
   return asks_for_own && !checkpoint::has_committed(dir);
 }
 
-/// Throws because neither place has the step that checkpoint.resume names. Called on rank
-/// 0 only.
+/// Throws because neither the directory of checkpoints nor the mirror has the step that
+/// checkpoint.resume names. Called on rank 0 only.
 [[noreturn]] void refuse_step(const RunConfig& config,
                               const std::vector<int64_t>& mirrored) {
   const fs::path dir = checkpoint_dir(config);
@@ -103,10 +103,10 @@ bool is_missing_here(const RunConfig& config) {
 
 /// What rank 0 takes from the mirror.
 struct Found {
-  std::string run;     ///< whose checkpoints they are
+  std::string run;     ///< the run that saved the checkpoints
   std::string writer;  ///< MirrorOwner::name, where this run may go on from the mirror
-  /// The whole checkpoints that may be taken, the newest first, each read when it is
-  /// wanted.
+  /// The steps of whole checkpoints that may be taken, the newest first. A checkpoint is
+  /// read only when it is wanted.
   std::vector<int64_t> steps;
   bool marked = false;  ///< whether rank 0's directory of checkpoints is that run's
   std::vector<int64_t> others;  ///< where a step is asked for: the steps of the mirror
@@ -128,7 +128,7 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     run.log().warning(line);
     return found;
   };
-  // A record that was made from events alone was written under an unknown identity.
+  // A record that was made from events alone does not know the identity of its run.
   const bool has_saved = record.newest && !record.checkpoints.empty();
   const bool has_begun = has_saved || record.loads > 0 || record.has_given_up(found.run);
   if (owner && owner->run != record.run && has_begun) {
@@ -165,7 +165,8 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
     return found;
   }
   for (const int64_t step : listing.steps()) {
-    // An older step is rarely wanted, so here its manifest must only be there.
+    // An older step is rarely wanted, so for it the presence of a manifest is enough
+    // here.
     const bool whole = found.steps.empty() ? listing.read(step, &skipped).has_value()
                                            : !listing.manifests(step).empty();
     if (whole) found.steps.push_back(step);
@@ -183,8 +184,8 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   return found;
 }
 
-/// Returns whether the directory has checkpoints of the run and lacks the newest that was
-/// committed there. Called on rank 0 only.
+/// Returns whether checkpoint.resume asks for the newest checkpoint, and the newest that
+/// the run has committed in the directory is missing there. Called on rank 0 only.
 bool lacks_newest(const RunConfig& config, const RunStart& start) {
   const fs::path dir = checkpoint_dir(config);
   const auto newest = start.past().newest_in(dir);
@@ -192,9 +193,9 @@ bool lacks_newest(const RunConfig& config, const RunStart& start) {
          !fs::exists(dir / run::step_directory_name(*newest) / run::kManifestFile);
 }
 
-/// Looks in the mirror for checkpoints that are newer than those of a directory that
-/// lacks its newest. Where there is none, or the mirror cannot be read, the run goes on
-/// from what it has. Called on rank 0 only.
+/// Looks in the mirror for checkpoints that are newer than those in the directory, which
+/// has lost its newest. Where the mirror has no newer one, or cannot be read, the run
+/// goes on from the directory. Called on rank 0 only.
 Found find_newer(const RunConfig& config, const RunStart& start, RunLog& run,
                  checkpoint::MirrorStore& store) {
   const fs::path dir = checkpoint_dir(config);
@@ -216,9 +217,9 @@ Found find_newer(const RunConfig& config, const RunStart& start, RunLog& run,
   return found;
 }
 
-/// Runs `work` on a thread of rank 0 while all ranks ask each other whether it has ended:
-/// it may take longer than a collective. Throws on all ranks what `work` throws. A signal
-/// to any rank calls `stop`. Collective.
+/// Runs `work` on a thread of rank 0, since it may take longer than a collective may. All
+/// ranks ask each other again and again whether it has ended. Throws on all ranks what
+/// `work` throws. A signal to any rank calls `stop`. Collective.
 void work_beside(comm::Communicator& world, const std::function<void()>& work,
                  const std::function<void()>& stop) {
   std::atomic<bool> ended = false;
@@ -240,7 +241,7 @@ void work_beside(comm::Communicator& world, const std::function<void()>& work,
       world.all_reduce_wait(told, comm::ReduceOp::Sum);
       if (told[0] == 0) break;
       if (told[1] > 0 && world.rank() == 0) stop();
-      // The store's own patience bounds the work.
+      // The work needs no time limit: the store gives up a request that fails for long.
       polling.look(looks, world.rank() != 0);
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, std::chrono::milliseconds(500));
@@ -254,8 +255,8 @@ void work_beside(comm::Communicator& world, const std::function<void()>& work,
   comm::on_rank_zero(world, [&] { return open_reply(std::move(reply)); });
 }
 
-/// Fetches the newest of these steps that is whole and undamaged, and calls `complete`
-/// before it counts. Called on rank 0 only, by a thread of its own.
+/// Fetches the newest step of `found` that is whole and undamaged, and calls `complete`
+/// before the checkpoint counts. Called on rank 0 only, by a thread of its own.
 checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
                                   RunLog& run, checkpoint::MirrorStore& store,
                                   const std::function<void()>& complete) {
@@ -292,15 +293,15 @@ bool begins_with(const fs::path& file, const fs::path& head) {
          std::mismatch(Bytes(first), Bytes(), Bytes(all), Bytes()).first == Bytes();
 }
 
-/// Puts what the mirror has of a file of the run before what is there: a supervisor may
-/// have begun the file. Called on rank 0 only.
+/// Puts the mirror's copy of one of the run's files before the text of the local file,
+/// which a supervisor may have begun. Called on rank 0 only.
 void fetch_history(checkpoint::MirrorStore& store, const std::string& name,
                    const fs::path& run_dir) {
   const fs::path file = run_dir / name;
   const fs::path fetched = run_dir / ("." + name + ".fetched");
   fs::remove(fetched);
   store.fetch("run/" + name, fetched);
-  if (begins_with(file, fetched)) {  // an earlier start was killed after this
+  if (begins_with(file, fetched)) {  // an earlier start has done it
     fs::remove(fetched);
     return;
   }
@@ -347,7 +348,8 @@ MirrorPast look_at_mirror(const RunConfig& config, comm::Communicator& world) {
     const bool has_history = fs::exists(config.run.dir / run::kMetricsFile);
     bool missing = looks && (!known || !has_history);
     std::string of_run;
-    // The load tells what is wrong with the directory, where the run goes on from it.
+    // An error is passed over here: the load reports it, if the run goes on from the
+    // directory.
     Failure::of([&] {
       if (const auto marker = run::read_checkpoints_marker(dir)) {
         past.attempt = marker->attempt;
@@ -407,7 +409,8 @@ void restore_from_mirror(const session::Session& session, RunStart& start, RunLo
   bool has_older = false;  // on rank 0: whether the run can go on without the mirror
   const Json told = Json::parse(comm::on_rank_zero(session.world(), [&] {
     const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
-    // Where checkpoint.dir has changed, the newest lies where the last one was.
+    // Where checkpoint.dir has changed, the newest checkpoint lies in the former
+    // directory.
     const run::RunPast& past = start.past();
     const bool is_elsewhere =
         !by_step && past.newest && !past.newest_in(dir) && !past.misses_newest(dir);
@@ -445,7 +448,8 @@ void restore_from_mirror(const session::Session& session, RunStart& start, RunLo
       [&] {
         const auto failure = Failure::of([&] {
           fetched = fetch_best(config, found, run, *store, [&] {
-            // A start that is killed once the checkpoint is here must still know this.
+            // The marker is made before the checkpoint counts. So the next start knows
+            // whose the checkpoint is, even if this start is killed.
             run::mark_checkpoints(dir, {owner, start.attempt(), {found.writer}});
           });
         });

@@ -62,8 +62,8 @@ void check_shapes(const session::Session& session,
   }
 }
 
-/// Returns the schedule from here on. `saved` are the checkpoint's settings, null for
-/// imports.
+/// Returns what the learning rates follow from the resumed step on. `saved` are the
+/// checkpoint's settings, null for imports.
 optim::ScheduleBasis schedule_from(const TrainingSession& session, const History& history,
                                    const RunConfig* saved) {
   const RunConfig& now = session.config();
@@ -95,9 +95,9 @@ optim::UpdateCounts counts_from(const session::Session& session, const History& 
   return counts;
 }
 
-/// Warns where an older program began the run: for that program a pattern matched only
-/// the parameter's own name here. Matches by other names take effect in the middle of the
-/// run.
+/// Warns where an older program began the run. That program matched a pattern only with
+/// the parameters' own names here. Matches by other names take effect in the middle of
+/// the run.
 void tell_newly_meant(const session::Session& session, RunLog& run) {
   const std::set<std::string> meant =
       optim::newly_meant(session.model().description, session.config().optimizer);
@@ -243,8 +243,9 @@ History resume(TrainingSession& session, RunStart& start, RunLog& run,
   return history;
 }
 
-/// Returns whether another checkpoint may do better. Settings that do not fit, a lost
-/// rank and faults of this program stay what they are.
+/// Returns whether the error lies in a checkpoint's files, so that another checkpoint may
+/// be readable. Settings that do not fit, a lost rank and faults of this program would be
+/// the same with another checkpoint.
 bool is_of_the_file(const Error& error) {
   const bool file_kind =
       error.kind() == ErrorKind::Input || error.kind() == ErrorKind::Temporary;
@@ -255,8 +256,8 @@ bool is_of_the_file(const Error& error) {
 /// refuses it and tells the person, a rollback takes an older one.
 enum class NotFinite { Refused, PassedOver };
 
-/// Resumes from the first of these checkpoints that can be read. All ranks go back
-/// together. Collective.
+/// Resumes from the first of these checkpoints that can be read. All ranks take the same
+/// one. Collective.
 History resume_from_best(TrainingSession& session, RunStart& start, RunLog& run,
                          const std::vector<fs::path>& paths, NotFinite not_finite) {
   for (size_t i = 0;; ++i) {
@@ -323,7 +324,7 @@ std::optional<History> resume_from_memory(TrainingSession& session, RunStart& st
 }
 
 /// Throws ConfigError where matrices would begin as zeros, from which nothing is learnt.
-/// (transformers takes 0.02 for 0.)
+/// (The library transformers takes 0.02 where the field is 0.)
 void check_first_values(const ModelConfig& model) {
   for (const ParameterDescription& p : model.description.parameters()) {
     if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
@@ -337,7 +338,7 @@ void check_first_values(const ModelConfig& model) {
 void initialise(TrainingSession& session, RunLog& run) {
   const RunConfig& config = session.config();
   check_trainable(session.model());
-  // Checkpoints carry the side files.
+  // Checkpoints carry the model's side files, so bad files are refused here.
   comm::on_rank_zero(session.world(), [&] {
     format::check_side_files(session.model().source_path.parent_path());
   });
@@ -394,8 +395,8 @@ void tell_lost_steps(const session::Session& session, RunLog& run) {
   });
 }
 
-/// Gives the session the state with which the run began: zero moments and first weights.
-/// Collective.
+/// Gives the session the state with which the run began: zero moments and initial
+/// weights. Collective.
 void begin_anew(TrainingSession& session, RunLog& run) {
   for (optim::BucketState& state : session.optimizer().states()) {
     if (!state.exp_avg.defined()) continue;
@@ -406,7 +407,8 @@ void begin_anew(TrainingSession& session, RunLog& run) {
   comm::on_all_ranks(session.world(), [&] { initialise(session, run); });
 }
 
-/// Sets the row on every rank, whatever parts of the model the rank has.
+/// Sets the row of the embedding that is not trained (null: all rows are trained) on
+/// every rank, whatever parts of the model the rank has.
 void follow_padding(const session::Session& session, const std::optional<int64_t>& row) {
   const std::optional<int64_t> described = session.model().description.padding_row();
   LH_CHECK(!row || row == described, "resume", "row {} of the embedding, not row {}",

@@ -6,13 +6,14 @@
 
 namespace longhaul::train {
 
-/// Returns the last step of a run that has come so far: run.steps, or the step at which
-/// run.epochs end.
+/// Returns the last step of a run that has come as far as `history` says: run.steps, or
+/// the step at which run.epochs end.
 int64_t total_steps(const TrainingSession& session, const History& history);
 
 /// Throws InputError where the run's first start would begin beside the checkpoint of
 /// another program, before data or weights are read (checkpoint/foreign_forms.h).
-/// load_state() looks again, as it knows of more. Collective.
+/// load_state() checks again, once it knows from which checkpoint the run goes on.
+/// Collective.
 void refuse_foreign_start(const RunConfig& config, const RunStart& start,
                           comm::Communicator& world);
 
@@ -23,9 +24,9 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run);
 
 /// Goes back from `now`, whose newest step was bad. Fills weights and optimizer from the
 /// newest checkpoint before the last `steps` steps, or anew as the run began, and returns
-/// how far that state has come. The data leaves out the batches of those steps; the steps
-/// that follow depend on nothing else, whichever checkpoint is taken. Newer checkpoints
-/// are set aside. No save may be under way. Collective.
+/// how far that state has come. The data leaves out the batches of the last `steps`
+/// steps. So the steps that follow are the same whichever checkpoint is taken. Newer
+/// checkpoints are set aside. No save may be under way. Collective.
 History roll_back(TrainingSession& session, RunStart& start, RunLog& run,
                   const History& now, int64_t steps);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,19 +23,20 @@
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/format/side_files.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 #include "longhaul/system/open_files.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
-#include "longhaul/train/log/files_of_run.h"
 #include "longhaul/train/save/state_capture.h"
+#include "longhaul/train/start/staged_inputs.h"
 
 namespace longhaul::train {
 namespace {
 
-/// Seconds of waiting for the save before that are worth a warning.
+/// Seconds of waiting for the previous save from which on a warning is logged.
 constexpr double kLongWait = 1.0;
 
 /// Returns a line such as "data step 5 wiki 1,024 tokens, code 512 tokens; chain
@@ -54,8 +56,8 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// Returns the names of a mirror that the run's former directory of checkpoints knows;
-/// none where the directory is still the same.
+/// Returns the names in the marker of the run's former directory of checkpoints, by which
+/// the run knows its mirror. Returns none where the directory is still the same.
 std::vector<std::string> names_before(const RunStart& start, const fs::path& dir) {
   const std::string& place = start.past().checkpoints;
   if (place.empty() || place == run::RunPast::place_of(dir)) return {};
@@ -109,7 +111,8 @@ checkpoint::SaverOptions options_of(const session::Session& session, RunStart& s
   options.lock = start.lock();
   options.marker = marker;
   if (start.lock() != nullptr) {
-    // From now on the run's record says that this checkpoint must not get lost.
+    // After this call the run's record names the newest checkpoint, so that its loss is
+    // noticed.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
     };
@@ -122,6 +125,97 @@ checkpoint::SaverOptions options_of(const session::Session& session, RunStart& s
     options.tell = [&log](const std::string& line) { log.log().warning(line); };
   }
   return options;
+}
+
+using checkpoint::CarriedFile;
+
+const char* hf_dtype(format::DType dtype) {
+  return dtype == format::DType::F32 ? "float32" : "bfloat16";
+}
+
+bool has_tokenizer(const std::vector<CarriedFile>& files) {
+  std::vector<std::string> names;
+  for (const CarriedFile& file : files) names.push_back(file.name);
+  return longhaul::format::has_tokenizer(names);
+}
+
+std::vector<CarriedFile> files_in(const fs::path& dir) {
+  std::vector<CarriedFile> files;
+  if (!fs::is_directory(dir)) return files;
+  for (const std::string& name : format::hf_side_files(dir)) {
+    files.push_back({name, dir / name, {}});
+  }
+  return files;
+}
+
+/// Adds the files that `files` lack: a tokenizer as a whole or not at all, other files by
+/// name. Returns the names of the files that stay behind.
+std::vector<std::string> add_missing(std::vector<CarriedFile>& files,
+                                     std::vector<CarriedFile> more) {
+  const bool tokenizer_known = has_tokenizer(files);
+  std::vector<std::string> left;
+  for (CarriedFile& file : more) {
+    const bool known =
+        (tokenizer_known && format::is_tokenizer_side_file(file.name)) ||
+        std::ranges::any_of(files, [&](const auto& f) { return f.name == file.name; });
+    if (known) {
+      left.push_back(file.name);
+    } else {
+      files.push_back(std::move(file));
+    }
+  }
+  return left;
+}
+
+/// Adds the files beside the run's config.json that `files` lack.
+void add_files_of_config(const TrainingSession& session, system::Logger& log,
+                         std::vector<CarriedFile>& files) {
+  const RunConfig& config = session.config();
+  const fs::path dir = session.model().source_path.parent_path();
+  std::error_code error;
+  if (fs::equivalent(dir, session.objects().readable(config.init.weights), error)) return;
+  std::vector<CarriedFile> around = files_in(dir);
+  std::erase_if(around, [](const auto& file) { return file.name == "config.json"; });
+  const auto left = add_missing(files, std::move(around));
+  if (!left.empty()) {
+    log.info(fmt::format(
+        "checkpoints carry the files beside the weights; the files of {} stay behind: {}",
+        dir.string(), fmt::join(left, ", ")));
+  }
+  const auto others = format::files_left_behind(dir, {});
+  if (config.init.weights.empty() && !others.empty()) {
+    log.info(fmt::format("checkpoints do not carry from {}: {}", dir.string(),
+                         fmt::join(others, ", ")));
+  }
+}
+
+/// Returns the model's side files (format/side_files.h), which checkpoints and exports
+/// carry: the files of [init]'s directory, then those that only model.config's directory
+/// has. A tokenizer is taken whole from the first of these directories that has one, else
+/// from the first training store that has one. config.json is written anew, in the run's
+/// dtype. Tells the log which files stay behind.
+std::vector<CarriedFile> files_of_run(const TrainingSession& session,
+                                      system::Logger& log) {
+  const RunConfig& config = session.config();
+  std::vector<CarriedFile> files;
+  if (!config.init.weights.empty()) {
+    const fs::path weights = session.objects().readable(config.init.weights);
+    files = checkpoint::WeightsSource::open(weights)->files_to_carry();
+    std::erase_if(files, [](const auto& file) { return file.name == "config.json"; });
+  }
+  add_files_of_config(session, log, files);
+  for (const TrainSource& source : config.data.train) {
+    if (has_tokenizer(files)) break;
+    for (const fs::path& path : local_paths(source.path, session.objects())) {
+      if (has_tokenizer(files)) break;
+      add_missing(files, files_in(path / "tokenizer"));
+    }
+  }
+  files.push_back(
+      {"config.json",
+       {},
+       to_hf_config_json(session.model(), hf_dtype(session.machine().policy.compute))});
+  return files;
 }
 
 }  // namespace
@@ -173,7 +267,8 @@ void RunCheckpoints::open_mirror(const session::Session& session, int64_t step) 
                        run::kResultsFile, run::kLogFile};
   options.lock = start_.lock();
   options.claim.marker = marker_;
-  // A run that has saved since knows the mirror by the names in its directory.
+  // A run that has saved since it began anew knows its mirror by the names in the marker
+  // of its directory. Otherwise the mirror may belong to an earlier identity of the run.
   if (!start_.past().newest) options.claim.given_up = start_.past().given_up;
   const std::string newest = comm::on_rank_zero(
       session.world(), [&] { return std::to_string(newest_.value_or(-1)); });
@@ -197,7 +292,7 @@ void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
   snapshot.step = history.step;
   snapshot.state = history.to_json();
   snapshot.files = carried_;
-  // Nothing is copied where training waits for the save.
+  // Where training waits for the save, the state is not copied.
   if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
   std::optional<checkpoint::SaveReport> before;
   try {
@@ -349,7 +444,7 @@ void RunCheckpoints::wait_for_mirror() {
   for (uint64_t looks = 1;; ++looks) {
     const bool first = world_->rank() == 0;
     const double waited = first ? watch.seconds() : 0.0;
-    // Rank 0's thread and clock count, and any rank's signal.
+    // Rank 0 has the mirror's thread and the clock; a signal may come to any rank.
     std::array<int64_t, 4> told = {first && mirror_->busy() ? 1 : 0,
                                    waited >= kMirrorEndSeconds ? 1 : 0,
                                    waited >= kMirrorSignalSeconds ? 1 : 0,
@@ -357,7 +452,7 @@ void RunCheckpoints::wait_for_mirror() {
     world_->all_reduce_wait(told, comm::ReduceOp::Sum);
     tell_mirror();
     if (told[0] == 0) {
-      // No later save tries a copy again that has failed.
+      // A copy that has failed is not tried again, since no save follows.
       if (first && mirror_->newest() != newest_) warn_of_mirror(waited);
       return;
     }
@@ -390,7 +485,7 @@ void RunCheckpoints::end_mirror() {
     mirror_->send_run_files();
     const system::Stopwatch watch;
     const auto goes_on = [&] {
-      // A sender of a signal does not wait for an export.
+      // The sender of a signal need not wait for an export.
       const bool signalled = longhaul::system::raised_signal().number != 0;
       return mirror_->busy() || (!signalled && mirror_->copies_exports());
     };

@@ -29,8 +29,9 @@ checkpoint::SaverOptions saver_options(const session::Session& session,
 class RunCheckpoints {
  public:
   static constexpr int kTries = 3;
-  /// Seconds for which the end of a run waits for the mirror of its last checkpoint, and
-  /// seconds of that where a signal ends the run: whoever sent it may not wait longer.
+  /// Seconds for which the end of a run waits until the mirror has its last checkpoint.
+  /// Where a signal ends the run, the wait is shorter, since whoever sent the signal may
+  /// not wait longer.
   static constexpr double kMirrorEndSeconds = 600.0;
   static constexpr double kMirrorSignalSeconds = 20.0;
   static constexpr double kRunFilesSeconds = 60.0;
@@ -47,7 +48,7 @@ class RunCheckpoints {
   }
   /// Begins to write a checkpoint of a captured state (StateCapture), and waits for the
   /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
-  /// (`ends`), waits until this one is written; then nothing is copied. Collective.
+  /// (`ends`), waits until this one is written; then the state is not copied. Collective.
   void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
   /// Tells the outcome of a save that has ended; must be called after every step. Returns
   /// true when the last save failed and is to be tried again; throws when it was tried
@@ -66,7 +67,7 @@ class RunCheckpoints {
   /// communicate.
   void end_mirror();
 
-  /// Notes the newest step that was done, which an end at once would lose.
+  /// Notes the newest step that was done, which a sudden end of the run would lose.
   void reached(int64_t step);
   /// Looks on the disk for the checkpoint that a stop would leave; must be called after
   /// checkpoints were set aside.
@@ -79,7 +80,8 @@ class RunCheckpoints {
  private:
   void tell(const checkpoint::SaveReport& report);
   void tell_failure(const checkpoint::SaveReport& report);
-  /// Throws the report's error. Whoever supervises hears it of the rank that has failed.
+  /// Throws the report's error. A supervisor gets the error from the rank that has
+  /// failed.
   void raise(const checkpoint::SaveReport& report);
   void tell_deletions();
   void tell_mirror();
@@ -97,7 +99,8 @@ class RunCheckpoints {
   RunConfig config_;
   std::shared_ptr<comm::Communicator> world_;
   std::vector<checkpoint::CarriedFile> carried_;
-  /// Null where there is no mirror. The saver's thread asks it, so it is made first.
+  /// Null where there is no mirror. The saver's thread uses the mirror, so it is made
+  /// before the saver.
   std::unique_ptr<checkpoint::MirrorThread> mirror_;
   run::CheckpointsMarker marker_;  ///< rank 0's
   checkpoint::BackgroundSaver saver_;

@@ -180,8 +180,8 @@ void write_ones_but(const fs::path& dir, const std::string& name, size_t place) 
 }
 
 TEST(StateRead, AnInfiniteWeightOfFilesIsNamedAlikeOnEveryRank) {
-  // The cases put the value into the first rank's share, into the last rank's share, and
-  // into a frozen tensor.
+  // The cases put the value -inf into the first rank's share, into the last rank's share,
+  // and into a frozen tensor.
   const std::tuple<const char*, size_t, const char*> cases[] = {
       {"embed", 3, "embed[0, 3] is -inf"},
       {"embed", 98 * 70 + 69, "embed[98, 69] is -inf"},

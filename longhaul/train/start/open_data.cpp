@@ -51,7 +51,7 @@ Named readable(const DataInputs& inputs, Named named) {
                             inputs.model.vocab_size,
                             inputs.config.data.seq_len,
                             inputs.shards,
-                            data::input_objects(inputs.objects.store())};
+                            inputs.objects.store()};
   // A store has no fields, since only the packed field went into the store.
   return {{pack_sources(paths, options, inputs.world, inputs.log)},
           data::kIdsField,

@@ -53,9 +53,9 @@ fs::path store_path(const data::BuildOptions& build, const PackOptions& options)
   return options.cache / ("packed_" + key.substr(0, 16));
 }
 
-/// Runs `work` on a thread of rank 0; meanwhile all ranks meet now and then, so that no
-/// time limit of a collective ends a long build. Errors are thrown on all ranks.
-/// Collective.
+/// Runs `work` on a thread of rank 0. Until it has ended, all ranks communicate every few
+/// seconds, so that no time limit of a collective ends a long build. Errors are thrown on
+/// all ranks. Collective.
 void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& work) {
   std::future<std::optional<Failure>> result;
   if (world.rank() == 0) {
@@ -99,7 +99,7 @@ class Reports {
   double reported_ = 0.0;
 };
 
-/// Runs `act`. An error about the inputs also says what to do with text.
+/// Runs `act`. An error about the inputs also says how to train on files of text.
 template <typename Act>
 auto with_advice(const data::BuildOptions& options, const Act& act) {
   try {
@@ -130,7 +130,7 @@ void build(data::BuildOptions options, system::Logger& log) {
   with_advice(options, [&] { (void)data::build_store(nullptr, options); });
 }
 
-/// Returns what became of the files, for the log.
+/// Describes the store that the files were packed into, for the log.
 std::string describe(const data::StoreInfo& info, const fs::path& store) {
   std::string text = fmt::format(
       "{}: {} documents of {} to {} ready ids, {} tokens, {} of them no targets; "
@@ -184,7 +184,7 @@ bool needs_packing(const fs::path& path, const std::string& field, bool in_piece
     return fs::is_regular_file(path) && data::may_hold_ids(path);
   }
   if (data::is_saved_dataset(path)) {
-    // Rows that are read file by file are even.
+    // A directory that is read in pieces has rows of equal length.
     return !in_pieces && data::saved_rows(path, field).uneven();
   }
   // A directory of a known kind is read, or refused, as what it is.
@@ -199,7 +199,8 @@ bool needs_shard_reader(const RunConfig& config) {
     try {
       return std::ranges::any_of(
           data::expand_paths(entry.path.entries), [](const fs::path& path) {
-            // Only after a fetch does a prefix show its files, and then it is too late.
+            // The files below an address are known only after they were fetched, and then
+            // it is too late to make a reader.
             const bool unknown = objects::is_address(path) && !is_packed_in_place(path);
             return unknown || data::names_bert_shards(path);
           });

@@ -8,8 +8,8 @@
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/data/bert/shard_reader.h"
-#include "longhaul/data/places/input_objects.h"
 #include "longhaul/data/sources/token_source.h"
+#include "longhaul/objects/object_store.h"
 #include "longhaul/system/log.h"
 
 namespace longhaul::train {
@@ -17,21 +17,22 @@ namespace longhaul::train {
 /// Returns whether data must be packed before training can read it at random. Such data
 /// are JSON lines, Parquet and Arrow of ready ids, and directories of these; save_to_disk
 /// directories whose rows differ in length; and files and directories of HDF5 shards of
-/// BERT's examples. `field` is the field of a row that holds the ids.
-/// What is read in pieces is packed never.
+/// BERT's examples. `field` is the field of a row that holds the ids. A save_to_disk
+/// directory that is read in pieces (`in_pieces`) is not packed.
 bool needs_packing(const fs::path& path, const std::string& field = data::kIdsField,
                    bool in_pieces = false);
 
-/// Returns whether the run's data are HDF5 shards: rank 0 needs a ShardReader then.
+/// Returns whether the run's data are HDF5 shards, or may be, since an address does not
+/// show its files yet. Rank 0 needs a ShardReader then.
 bool needs_shard_reader(const RunConfig& config);
 
 struct PackOptions {
-  std::string field = data::kIdsField;          ///< the field of a row that holds the ids
-  fs::path cache;                               ///< the directory of all packed data
-  int64_t vocab_size = 0;                       ///< all ids must be below this
-  int64_t seq_len = 0;                          ///< tokens of an example
-  data::ShardReader* shards = nullptr;          ///< on rank 0, for HDF5
-  std::shared_ptr<data::InputObjects> objects;  ///< null where no file is an address
+  std::string field = data::kIdsField;  ///< the field of a row that holds the ids
+  fs::path cache;                       ///< the directory of all packed data
+  int64_t vocab_size = 0;               ///< all ids must be below this
+  int64_t seq_len = 0;                  ///< tokens of an example
+  data::ShardReader* shards = nullptr;  ///< on rank 0, for HDF5
+  std::shared_ptr<objects::ObjectStore> objects;  ///< null where no file is an address
 };
 
 /// Returns the token store of these files in the cache, or the packed examples of shards.

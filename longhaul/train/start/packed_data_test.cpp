@@ -37,7 +37,7 @@ class PackedShards : public ::testing::Test {
     return std::distance(fs::directory_iterator(options_.cache), {});
   }
 
-  // Made before any thread of the tests.
+  // The reader is made before the tests start any thread.
   static inline std::unique_ptr<data::ShardReader> reader_ =
       std::make_unique<data::ShardReader>();
   data::TestDirectory dir_;

@@ -21,8 +21,7 @@ namespace {
 /// Returns how many numbers of starts may be used up where the lock, which counts them,
 /// was removed; 0 where the lock is there.
 int starts_without_lock(const fs::path& run_dir) {
-  std::error_code error;
-  if (fs::exists(run_dir / run::kRunLockFile, error)) return 0;
+  if (is_seen(run_dir / run::kRunLockFile)) return 0;
   const auto before = run::RunPast::read(run_dir);
   return static_cast<int>(std::min<int64_t>(before ? before->loads : 0, 1 << 30));
 }

@@ -11,10 +11,10 @@
 
 namespace longhaul::train {
 
-/// What is known of a run beside its own directory, where it has a mirror.
+/// What the directory of checkpoints and the mirror say of a run that has a mirror.
 struct MirrorPast {
   std::string run;  ///< its identity, by the mirror; empty: not known
-  int attempt = 0;  ///< the highest number of a start that they tell of
+  int attempt = 0;  ///< the highest number of a start in either place
 };
 
 /// One start of a run. It holds the lock by which it alone writes the run's directory,
@@ -57,7 +57,7 @@ class RunStart {
   /// Gives the run a new identity: what came before is no part of the run any more. Call
   /// it on rank 0 only.
   void begin_anew();
-  /// Notes the name of who has written the mirror from which the run goes on. Call it on
+  /// Notes the name of the writer of the mirror from which the run goes on. Call it on
   /// rank 0 only.
   void go_on_from(const std::string& name) { goes_on_from_ = name; }
   const std::string& goes_on_from() const { return goes_on_from_; }
@@ -73,8 +73,8 @@ class RunStart {
   int failed_starts(const fs::path& step_dir) const;
   /// Notes that the start begins from the checkpoint of this step.
   void begin(int64_t step);
-  /// Returns whether an earlier start of this run had its state. What the system refuses
-  /// this start it gave that one. Works on all ranks.
+  /// Returns whether an earlier start of this run had its state. The system gave that
+  /// start what it may refuse this one, so that a refusal may pass. Works on all ranks.
   bool has_begun() const { return begun_; }
   /// Notes that the start has done a step, or that the start ends in order.
   void got_through();

@@ -31,7 +31,7 @@
 namespace longhaul::train {
 namespace {
 
-/// How often waiting ranks meet: far shorter than a collective's time limit.
+/// How often waiting ranks communicate: far shorter than a collective's time limit.
 constexpr auto kMeeting = std::chrono::seconds(2);
 constexpr const char* kCopiesOfObjects = "objects";
 
@@ -114,15 +114,16 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
   for (const auto& [address, fields] : addresses) {
     const objects::Address prefix = objects::parse_address(address);
     Listing listing;
-    // An object comes before what lies below its name, here as everywhere.
+    // Where an object has exactly this name, the address means the object, and not what
+    // lies below the name.
     if (!prefix.key.empty() && store->look(prefix)) continue;
     const bool tokens = store->look(prefix / data::kStoreRecord).has_value();
     const bool rows =
         !tokens && fields.size() == 1 && store->look(prefix / "state.json").has_value();
     if (tokens || rows) listing.objects = store->list(prefix, /*versions=*/true);
     if (rows) {
-      listing.outline = data::outline_of_saved_dataset(
-          prefix, listing.objects, *fields.begin(), seq_len, data::input_objects(store));
+      listing.outline = data::outline_of_saved_dataset(prefix, listing.objects,
+                                                       *fields.begin(), seq_len, store);
     }
     if (tokens || !listing.outline.empty()) {
       listings[address] = std::move(listing);
@@ -186,9 +187,9 @@ void stage(const fs::path& address, const Listings& listings,
                        human_bytes(static_cast<double>(bytes)), watch.seconds()));
 }
 
-/// Does on a thread what may take longer than a collective may: the ranks meet while it
-/// goes on. A signal, or the end of another rank, ends the requests under way.
-/// Collective.
+/// Runs `work` on a thread of each rank, since it may take longer than a collective may.
+/// The ranks communicate until all threads have ended. A signal, or the end of another
+/// rank, ends the requests under way. Collective.
 void do_and_meet(comm::Communicator& world, objects::ObjectStore& store,
                  const std::function<void()>& work) {
   std::future<std::optional<Failure>> result = std::async(std::launch::async, [&] {
@@ -266,7 +267,7 @@ bool stage_inputs(const RunConfig& config, comm::Communicator& world,
     for (const fs::path& address : addresses) stage(address, listings, objects, log);
   });
   prove_same_copies(addresses, objects, world);
-  // The log may go before the copies do.
+  // The copies may outlive the log, so they must not refer to it any more.
   objects.keep_copies({});
   return !listings.empty();
 }

@@ -13,13 +13,13 @@ namespace longhaul::train {
 /// ready ids. Such files are packed straight from the store, without copies.
 bool is_packed_in_place(const fs::path& entry);
 
-/// Fetches what the run reads by address into the copies of each machine, before anything
-/// is opened, so that no rank waits for another one's fetch within a collective. The log
-/// tells time and bytes. Afterwards `objects` finds the copies. No shard is
-/// fetched yet of a token store that is only read in order (Access::read_in_pieces), and
-/// no file of such a save_to_disk directory. Returns whether there is one. Throws
-/// InputError, before anything is fetched, where init.weights is the address of a mirror
-/// of checkpoints. Collective.
+/// Copies what the run reads by address to each machine, before anything is opened, so
+/// that no rank waits for another one's fetch within a collective. The log tells time and
+/// bytes. Afterwards `objects` finds the copies. An exception are token stores and
+/// save_to_disk directories that are only read in order (Access::read_in_pieces), whose
+/// shards or files of rows are not fetched yet. Returns whether there is such a store or
+/// directory. Throws InputError, before anything is fetched, where init.weights is the
+/// address of a mirror of checkpoints. Collective.
 bool stage_inputs(const RunConfig& config, comm::Communicator& world,
                   const objects::Access& objects, system::Logger& log);
 

@@ -319,8 +319,7 @@ void Hdf5Column::read_chunks(char* into) const {
 }
 
 Hdf5Handle open_file(const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
+  if (!is_seen_file(path)) {
     fail_input("data", "{}: no file, or not a regular one; name an HDF5 shard",
                path.string());
   }

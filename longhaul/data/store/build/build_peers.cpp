@@ -30,10 +30,10 @@ BuildPeers::BuildPeers(const BuildDirectory& directory, const BuildOptions& opti
 
 void BuildPeers::check_owner(int process, double seconds, size_t done, size_t all) const {
   const auto fail = [&](const std::string& what) {
-    throw TemporaryError(
-        "data", fmt::format("process {} of {} {}; {} of {} are done and kept: start the "
-                            "same command again, and it goes on from there",
-                            process, options_.processes, what, done, all));
+    fail_temporary("data",
+                   "process {} of {} {}; {} of {} are done and kept: start the same "
+                   "command again, and it goes on from there",
+                   process, options_.processes, what, done, all);
   };
   const auto state = system::OwnerLock::look(directory_.lock(process));
   const auto before = earlier_.find(process);
@@ -69,8 +69,7 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
     std::vector<bool> alive_checked(static_cast<size_t>(options_.processes));
     for (size_t i = 0; i < files.size(); ++i) {
       if (there[i]) continue;
-      std::error_code ignored;
-      there[i] = fs::exists(files[i], ignored);
+      there[i] = is_seen(files[i]);
       if (there[i]) {
         ++done;
       } else if (!alive_checked[static_cast<size_t>(owner[i])]) {
@@ -90,13 +89,12 @@ void BuildPeers::wait(const std::vector<fs::path>& files, const std::vector<int>
       }
     }
     if (seconds_since(last_change) > options_.idle_seconds) {
-      throw TemporaryError(
+      fail_temporary(
           "data",
-          fmt::format(
-              "waited {} for {}: {} of {} are there, and process {} is alive but "
-              "finishes nothing; start the same command again, and it goes on from there",
-              human_duration(options_.idle_seconds), what, done, files.size(),
-              owner[static_cast<size_t>(missing.front())]));
+          "waited {} for {}: {} of {} are there, and process {} is alive but finishes "
+          "nothing; start the same command again, and it goes on from there",
+          human_duration(options_.idle_seconds), what, done, files.size(),
+          owner[static_cast<size_t>(missing.front())]);
     }
     if (options_.note && !said && seconds_since(start) > 2.0) {
       said = true;

@@ -20,11 +20,6 @@ constexpr uint64_t kLeastPartBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostParts = 4096;
 constexpr size_t kBadExamples = 5;
 
-int threads_of(int threads) {
-  if (threads > 0) return threads;
-  return system::usable_cpus();
-}
-
 uint64_t memory_of(const BuildOptions& options) {
   return options.memory_bytes > 0 ? options.memory_bytes
                                   : default_build_memory(options.threads);
@@ -79,7 +74,7 @@ class Builder {
         parts_(inputs_.parts(part_bytes_)),
         encoder_(tokenizer, inputs_.options(), options),
         context_{options_,          inputs_,    parts_,
-                 encoder_,          directory_, threads_of(options.threads),
+                 encoder_,          directory_, system::threads_of(options.threads),
                  memory_of(options)},
         plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
@@ -98,15 +93,14 @@ class Builder {
 
   /// Removes, after a failure, the directory of a build that has done nothing.
   void clean_up() const {
-    std::error_code ignored;
     if (options_.processes > 1 || !build_.is_locked()) return;
-    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
+    if (is_seen(directory_.commit()) || finished_parts() > 0) {
       note(fmt::format(
           "the finished parts are kept in {}: the same command goes on from there",
           directory_.root.string()));
       return;
     }
-    fs::remove_all(directory_.root, ignored);
+    try_remove_all(directory_.root);
   }
 
  private:
@@ -120,7 +114,7 @@ class Builder {
     const std::vector<std::string>& notes =
         build_.lock(directory_.lock(options_.process));
     if (options_.process != 0 && stands_already()) {
-      remove_directory();
+      try_remove_all(directory_.root);
       return report(true);
     }
     for (const std::string& line : notes) note(line);
@@ -137,7 +131,7 @@ class Builder {
     }
     if (options_.process != 0) return partial_report();
     commit_stores(directory_, out_);
-    remove_directory();
+    try_remove_all(directory_.root);
     return report(false);
   }
 
@@ -160,12 +154,9 @@ class Builder {
   }
 
   int64_t finished_parts() const {
-    int64_t count = 0;
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(directory_.root / "parts", ignored)) {
-      if (entry.path().extension() == ".json") ++count;
-    }
-    return count;
+    return std::ranges::count_if(
+        paths_in(directory_.root / "parts"),
+        [](const fs::path& path) { return path.extension() == ".json"; });
   }
 
   void clear() const { build_.clear(directory_.lock(options_.process)); }
@@ -273,11 +264,6 @@ class Builder {
     });
   }
 
-  void remove_directory() const {
-    std::error_code ignored;
-    fs::remove_all(directory_.root, ignored);
-  }
-
   BuildReport partial_report() const {
     BuildReport result;
     result.train_path = out_;
@@ -328,8 +314,9 @@ fs::path holdout_path(const fs::path& out) {
 }
 
 uint64_t default_build_memory(int threads) {
-  return std::max(uint64_t{2} << 30,
-                  (uint64_t{128} << 20) * static_cast<uint64_t>(threads_of(threads)));
+  return std::max(
+      uint64_t{2} << 30,
+      (uint64_t{128} << 20) * static_cast<uint64_t>(system::threads_of(threads)));
 }
 
 BuildReport build_store(const tokenizer::Tokenizer* tokenizer,

@@ -160,10 +160,7 @@ class Merger {
   }
 
   /// Removes the parts: a build with another holdout or other files cannot use them.
-  void discard() const {
-    std::error_code ignored;
-    fs::remove_all(context_.directory.root / "parts", ignored);
-  }
+  void discard() const { try_remove_all(context_.directory.root / "parts"); }
 
   void finish(StoreInfo& info, const fs::path& dir) {
     remove_unfinished_files(dir, true);

@@ -56,8 +56,7 @@ HashedFile::HashedFile(const fs::path& dir, std::string name)
       file_(File::create(temporary_)) {}
 
 HashedFile::~HashedFile() {
-  std::error_code ignored;
-  if (!finished_) fs::remove(temporary_, ignored);
+  if (!finished_) try_remove(temporary_);
 }
 
 void HashedFile::flush() {

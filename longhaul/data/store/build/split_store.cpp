@@ -167,7 +167,7 @@ class Splitter {
   }
 
   void for_each_shard(const std::function<void(size_t)>& work) {
-    const int threads = options_.threads > 0 ? options_.threads : system::usable_cpus();
+    const int threads = system::threads_of(options_.threads);
     system::share_among_threads(static_cast<int64_t>(store_.info().shards.size()),
                                 threads,
                                 [&](int64_t shard) { work(static_cast<size_t>(shard)); });

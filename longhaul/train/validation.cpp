@@ -1,0 +1,47 @@
+#include "longhaul/train/validation.h"
+
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/session/inference.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul::train {
+
+void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
+                   RunLog& run, History& history,
+                   const std::function<void()>& before_batches) {
+  const RunConfig& config = session.config();
+  infer::EvaluateOptions options;
+  options.max_sequences = config.validation.batches * config.batch.global_size;
+  options.micro_size = config.batch.micro_size;
+  options.micro_batches = 2 * config.parallel.pp;
+  const auto sums = [&](std::vector<data::TokenBatch>& batches) {
+    before_batches();
+    return session::loss_sums(session, runner, batches);
+  };
+  for (const ValidationSet& set : session.data().validation) {
+    const system::Stopwatch watch;
+    const infer::Evaluation result =
+        infer::evaluate(sums, *set.source, session.mesh().dp(), options);
+    run.record_validation(history.step, set.name, result.loss(), watch.seconds());
+    history.validation.note(set.name, history.step, result.loss());
+  }
+}
+
+bool has_risen(const TrainingSession& session, RunLog& run, const History& history) {
+  const auto risen = history.validation.risen(session.config().data.validation);
+  if (!session.world().any(risen.has_value() && session.world().rank() == 0)) {
+    return false;
+  }
+  if (risen) {
+    run.log().warning(risen->describe());
+    run.event(run::kLossRoseEvent, {{"step", history.step},
+                                    {"validation", risen->name},
+                                    {"loss", risen->loss.last},
+                                    {"first_step", risen->loss.first_step},
+                                    {"first_loss", risen->loss.first},
+                                    {"stop_above", risen->allowed}});
+  }
+  return true;
+}
+
+}  // namespace longhaul::train

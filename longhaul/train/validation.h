@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+
+#include "longhaul/session/stage_runner.h"
+#include "longhaul/train/log/run_log.h"
+
+namespace longhaul::train {
+
+/// Validates the model as it stands: evaluates every validation set, and tells the log
+/// and the history its loss. `before_batches` is called before each pass over micro
+/// batches; what it throws ends the validation. Collective.
+void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
+                   RunLog& run, History& history,
+                   const std::function<void()>& before_batches);
+
+/// Returns whether rank 0 sees that the loss of a validation set has risen above the
+/// set's stop_above, and tells the log. Collective.
+bool has_risen(const TrainingSession& session, RunLog& run, const History& history);
+
+}  // namespace longhaul::train
