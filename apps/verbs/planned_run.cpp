@@ -23,9 +23,10 @@ bool has_devices(const PlannedFigures& p) { return p.on.profile.device != "cpu";
 double bytes_of(int64_t bytes) { return static_cast<double>(bytes); }
 
 std::vector<DeviceMemory> device_memory(const PlannedFigures& p) {
-  const int64_t tokens =
-      layout::passes_of(p.run.loaded.config, p.run.model->description, p.asked.layout)
-          .tokens.inside;
+  const RunConfig& config = p.run.loaded.config;
+  const int64_t tokens = layout::passes_of(config, p.run.model->description,
+                                           p.asked.layout, config.run.device)
+                             .tokens.inside;
   std::vector<DeviceMemory> memory;
   for (const StageLine& stage : p.asked.stages) {
     DeviceMemory& one = memory.emplace_back(DeviceMemory{stage.costs});

@@ -230,7 +230,8 @@ double bytes_of_update(const PrecisionSection& precision) {
 
 StepEstimate estimate_step(const PlannedRun& run, const Machine& machine) {
   const layout::LayoutDescription& layout = run.layout;
-  const layout::Passes passes = layout::passes_of(run.config, run.model, layout);
+  const layout::Passes passes =
+      layout::passes_of(run.config, run.model, layout, run.config.run.device);
   std::vector<RankWork> works;
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
     works.push_back(work_of(run, passes, machine, pp));
