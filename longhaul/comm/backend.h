@@ -23,7 +23,8 @@ struct Launch {
   int ranks = 0;       ///< 0: the number is not known before MPI_Init
   int local_rank = 0;  ///< this rank's place among the ranks of its machine
   int local_ranks = 1;
-  /// Returns true for more than one rank, and where the number is not known yet.
+  /// Returns whether there is more than one rank, or may be, since the number is not
+  /// known yet.
   bool several() const { return by_launcher && ranks != 1; }
 };
 /// Reads `environment`, by default the process's own. Throws ConfigError in a Slurm step
@@ -33,8 +34,8 @@ Launch detect_launch(const std::function<const char*(const char*)>& environment)
 Launch detect_launch();
 
 /// Returns the group of all ranks. Auto never calls MPI_Init in a process that was
-/// started alone, which saves a tenth of a second. Throws ConfigError where the build has
-/// no MPI. Collective with MPI. From here on the calling thread owns MPI.
+/// started alone, which saves a tenth of a second. Throws ConfigError if the build has no
+/// MPI. Collective with MPI. From here on the calling thread owns MPI.
 std::shared_ptr<Communicator> world(Backend backend = Backend::Auto,
                                     const CommOptions& options = {});
 
@@ -42,7 +43,7 @@ std::shared_ptr<Communicator> world(Backend backend = Backend::Auto,
 std::shared_ptr<Communicator> self_world(std::string name = "world",
                                          const CommOptions& options = {});
 
-/// Ends a successful program: waits in a barrier, then calls MPI_Finalize where MPI was
+/// Ends a successful program: waits in a barrier, then calls MPI_Finalize if MPI was
 /// started. After a failure call Communicator::abort instead. Collective.
 void finish(Communicator& world);
 

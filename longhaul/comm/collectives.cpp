@@ -20,8 +20,8 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (to != from && bytes != 0) std::memmove(to, from, bytes);
 }
 
-/// Calls f with each peer of a rank. Each rank begins with another peer, so that no rank
-/// is the first of all others.
+/// Calls f with each peer of a rank. Each rank begins with another peer, so that not all
+/// ranks send to the same peer first.
 template <typename F>
 void for_each_peer(GroupRank group, const F& f) {
   for (int i = 1; i < group.size; ++i) f((group.rank + i) % group.size);

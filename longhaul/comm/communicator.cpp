@@ -16,8 +16,8 @@ void check_buffer(const char* verb, const ConstBuffer& buffer) {
            "{}: {} elements at a null address", verb, buffer.count);
 }
 
-/// Throws unless the two buffers have one dtype, and as many elements as the verb's parts
-/// of a rank make up.
+/// Throws unless the two buffers have one dtype, and the numbers of elements that the
+/// verb requires for so many ranks.
 void check_buffers(const Request& request, int ranks) {
   const ConstBuffer& in = request.in;
   const Buffer& out = request.out;

@@ -45,12 +45,12 @@ class Work {
   virtual ~Work() = default;
   virtual void wait() = 0;
   /// Puts the operation before everything that the caller puts into the device's current
-  /// stream from now on. The host goes on at once where the backend can do that;
-  /// otherwise this is wait(). The operation's buffers may be freed afterwards, since
-  /// memory is used again in the stream's order.
+  /// stream from now on. The host goes on at once if the backend can do that; otherwise
+  /// this is wait(). The operation's buffers may be freed afterwards, since memory is
+  /// used again in the stream's order.
   virtual void order() { wait(); }
-  /// Returns true when the operation has ended. Drives progress where the backend needs
-  /// that.
+  /// Returns true when the operation has ended. Also advances the operation if the
+  /// backend does not do so by itself.
   virtual bool test() = 0;
 };
 using WorkPtr = std::unique_ptr<Work>;
@@ -118,9 +118,9 @@ class Communicator {
   /// busy elsewhere for long calls this now and then. Throws the error of an operation
   /// that has failed while nobody waited for it.
   virtual void progress() {}
-  /// Returns true where the calls of send_recv are carried out one after the other. A
-  /// receive then holds up the sends of later calls, so that the order of the calls must
-  /// let every rank come to an end.
+  /// Returns whether the calls of send_recv are carried out one after the other. If so, a
+  /// receive holds up the sends of later calls, and the order of the calls must let every
+  /// rank come to an end.
   virtual bool transfers_in_order() const { return false; }
   /// Returns the limits of every wait of the group.
   virtual const CommOptions& limits() const = 0;

@@ -23,7 +23,7 @@ struct VerbCount {
 /// bytes, a rank sends
 /// - in an all_gather, a reduce_scatter or an all_to_all (n - 1) / n B;
 /// - in an all_reduce B + (n - 2) P, where P are the bytes of the rank's part of the cut
-///   buffer: 2 (n - 1) / n B where the buffer divides evenly;
+///   buffer: 2 (n - 1) / n B if the buffer divides evenly;
 /// - in an all_reduce of a small buffer (CommOptions::one_round_bytes) (n - 1) B;
 /// - in a broadcast B for each child in a tree; when the buffer is long, the root sends
 ///   B + (n - 2) P and each other rank (n - 2) P;
@@ -48,8 +48,8 @@ class CommCounts {
   std::array<VerbCount, kVerbs> counts_{};
 };
 
-/// Where an operation's messages are counted: in the counts of its communicator, and in
-/// the ledger's sum for groups of that name. Both outlive the operation.
+/// The two counters of an operation's messages: the counts of its communicator, and the
+/// ledger's sum for groups of that name. Both outlive the operation.
 struct Tally {
   CommCounts& own;
   CommCounts& group;

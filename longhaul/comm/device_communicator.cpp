@@ -94,8 +94,8 @@ struct DeviceCommunicator::Shared {
       channel.flights.pop_front();
     }
   }
-  /// Throws where the first operation of the stream has failed or takes too long. The
-  /// time of an operation counts from when the device has come to it.
+  /// Throws if the first operation of the stream has failed or takes too long. The time
+  /// of an operation counts from when the device has come to it.
   void check_first(Channel& channel) {
     if (channel.flights.empty()) return;
     Flight& first = *channel.flights.front();
@@ -113,7 +113,7 @@ struct DeviceCommunicator::Shared {
     }
   }
   /// Returns what the library says of the channel's calls: kSuccess, or kInProgress while
-  /// the library is still carrying out a call. Throws where a call has failed.
+  /// the library is still carrying out a call. Throws if a call has failed.
   int state_of(const Channel& channel, const std::string& what) {
     int state = Api::kSuccess;
     check(api->async_error(channel.comm, state), what, channel.comm);
@@ -239,7 +239,7 @@ int64_t sent_by(const Request& request, GroupRank place) {
 }
 
 /// Starts sends and receives together: two ranks that send to each other one by one would
-/// wait for each other. Closes the group even where a call fails, and then returns the
+/// wait for each other. Closes the group even if a call fails, and then returns the
 /// result of that call.
 int grouped(Api& api, const Channel& channel, const std::vector<Transfer>& transfers) {
   int worst = api.group_start();

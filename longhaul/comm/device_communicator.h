@@ -30,7 +30,7 @@ struct DeviceOptions {
 ///   that share ranks in the same order.
 /// - order() makes the compute stream wait and lets the host go on. wait() blocks the
 ///   calling thread; afterwards any stream may use the result.
-/// - progress() throws where an operation has failed or has missed its deadline; a host
+/// - progress() throws if an operation has failed or has missed its deadline; a host
 ///   that waits for the device calls it now and then. The deadline counts from when the
 ///   device came to the operation.
 /// - counts() assumes rings: what another algorithm of the library sends is not known.

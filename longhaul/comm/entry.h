@@ -49,8 +49,9 @@ class OperationNumbers {
 /// Every backend keeps one entry for each operation. `ledger` outlives the entry.
 class OperationEntry {
  public:
-  /// Counts the operation as under way. Writes it into the record where there is one,
-  /// except while a Polling lives, to which the operation then belongs.
+  /// Counts the operation as under way. Writes it into the record of the rank, if there
+  /// is one. While a Polling lives, the operation belongs to the Polling and is not
+  /// written.
   OperationEntry(Ledger& ledger, OperationId id);
 
   const OperationId& id() const { return id_; }
@@ -72,8 +73,8 @@ class OperationEntry {
   bool noted_ = false;  ///< the record says that this rank waits
 };
 
-/// Throws TemporaryError, which names `operation`, where a wait that began at `since`
-/// must not go on: it has lasted longer than its limit, or the launcher ends the job.
+/// Throws TemporaryError, which names `operation`, if a wait that began at `since` must
+/// not go on: it has lasted longer than its limit, or the launcher ends the job.
 void check_wait(const Ledger& ledger, const CommOptions& limits,
                 Ledger::Clock::time_point since,
                 const std::function<std::string()>& operation);

@@ -45,8 +45,8 @@ class Ledger {
   }
   const std::string& label() const { return label_; }
 
-  /// Counts the operations that were started and have not ended, and the operations that
-  /// failed.
+  /// Returns the number of operations that were started and have not ended. An operation
+  /// that has failed still counts. count_under_way() changes the number.
   int64_t under_way() const { return under_way_; }
   void count_under_way(int64_t change) { under_way_ += change; }
 

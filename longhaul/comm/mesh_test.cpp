@@ -20,8 +20,7 @@ std::vector<int64_t> members(Communicator& group, int world_rank) {
   return all;
 }
 
-/// Returns the world ranks that agree with `mine` on every axis for which `free` is
-/// false.
+/// Returns the world ranks whose place in the mesh is the `same` as that of `rank`.
 template <typename Same>
 std::vector<int64_t> expected(const layout::MeshShape& shape, int rank,
                               const Same& same) {

@@ -11,7 +11,7 @@ namespace longhaul::comm {
 /// Returns a duplicate of MPI_COMM_WORLD. The first call starts MPI. Throws ConfigError
 /// in a build without MPI. Collective.
 std::unique_ptr<Transport> mpi_world_transport();
-/// Calls MPI_Finalize where MPI was started and has not ended. Collective.
+/// Calls MPI_Finalize if MPI was started and has not ended. Collective.
 void mpi_finish();
 
 }  // namespace longhaul::comm

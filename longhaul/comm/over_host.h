@@ -9,8 +9,8 @@
 
 namespace longhaul::comm {
 
-/// A group of the same ranks as `host`, a group for host memory: what is no operation on
-/// the caller's buffers goes to `host`. The base of groups for memory of a device.
+/// The base class of groups for memory of a device. `host` is a group of the same ranks
+/// for host memory. Everything except operations on the caller's buffers goes to `host`.
 class OverHost : public Communicator {
  public:
   explicit OverHost(std::shared_ptr<Communicator> host) : host_(std::move(host)) {}

@@ -40,7 +40,7 @@ class StagedWork : public Work {
  private:
   std::shared_ptr<Operation> operation_;
   std::shared_ptr<Engine> engine_;
-  /// The Work keeps the queue alive where the communicator is destroyed first.
+  /// The Work keeps the queue alive if the communicator is destroyed first.
   std::shared_ptr<OperationQueue> queue_;
   CommOptions options_;
 };

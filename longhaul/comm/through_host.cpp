@@ -21,7 +21,7 @@ class HostWork : public Work {
   HostWork(std::shared_ptr<const DeviceCopies> copies, std::unique_ptr<Stands> stands,
            WorkPtr work)
       : copies_(std::move(copies)), stands_(std::move(stands)), work_(std::move(work)) {}
-  /// Does not free memory that peers may still write to, where an error has left the
+  /// Does not free memory that peers may still write to if an error has left the
   /// operation under way.
   ~HostWork() override {
     if (stands_ != nullptr && !work_->test()) [[maybe_unused]]

@@ -31,7 +31,8 @@ INSTANTIATE_TEST_SUITE_P(FakeRanks, ThroughHostVerbs,
 
 TEST(ThroughHost, AResultIsTheDevicesWhenItsWorkIsWaitedFor) {
   run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
-    // The collectives of the host never touch the device's memory.
+    // This variable stands for memory of a device, which the collectives of the host
+    // never touch.
     int64_t device = world->rank() + 1;
     int to_host = 0;
     int to_device = 0;

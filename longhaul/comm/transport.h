@@ -14,9 +14,10 @@ class Batch {
   /// Starts a send. Nobody may write to `data` until test() returns true. A message of
   /// zero bytes is sent too.
   virtual void send(int peer, const void* data, size_t bytes, int tag) = 0;
-  /// Starts a receive. Throws where the message does not have exactly `bytes` bytes.
+  /// Starts a receive. Throws if the message does not have exactly `bytes` bytes.
   virtual void recv(int peer, void* data, size_t bytes, int tag) = 0;
-  /// Drives progress. Returns true when every message has ended; the batch is then empty.
+  /// Advances the messages. Returns true when every message has ended; the batch is then
+  /// empty.
   virtual bool test() = 0;
 };
 

@@ -17,15 +17,15 @@ namespace longhaul::data {
 /// document boundaries (token stores only). With `verify` each block of a token store is
 /// compared with its hash when the block is first read. A save_to_disk directory has no
 /// hashes. `field` is the column of the ids in a save_to_disk directory; the other kinds
-/// have no fields and refuse any other value than kIdsField. Where
-/// `path` is the directory of `pieces`, it is read shard by shard, or file by file. The
-/// InputError says what was found, what is accepted, and what to do.
+/// have no fields and refuse any other value than kIdsField. With `pieces`, whose
+/// directory is `path`, the data is read shard by shard, or file by file. The InputError
+/// says what was found, what is accepted, and what to do.
 std::unique_ptr<TokenSource> open_source(
     const fs::path& path, int64_t seq_len, bool document_mask = false, bool verify = true,
     const std::string& field = kIdsField,
     std::shared_ptr<const objects::Pieces> pieces = {});
 
-/// Throws InputError where `field` is not kIdsField. `what` names the kind of data, which
+/// Throws InputError if `field` is not kIdsField. `what` names the kind of data, which
 /// has no fields.
 void refuse_field(const fs::path& path, const std::string& field, const char* what);
 

@@ -9,7 +9,7 @@
 namespace longhaul::format {
 namespace {
 
-/// Elements that are checked before the next branch.
+/// The number of elements that are checked before the next branch.
 constexpr size_t kAtOnce = 1024;
 
 /// Finds an element that is not finite: all bits of its exponent are set.

@@ -10,7 +10,7 @@
 
 namespace longhaul::format {
 
-/// The area of errors for files that are whole but hold impossible values. Code that
+/// The area of errors for files that are complete but hold impossible values. Code that
 /// falls back to an older checkpoint if one is damaged does not do so for these errors.
 inline constexpr const char* kValuesArea = "values";
 

@@ -25,7 +25,7 @@ TEST(Finite, TheFirstNanOrInfinityOfEveryFloatTypeIsFound) {
       for (const size_t place : {size_t{0}, size_t{1023}, size_t{1024}, size_t{2500}}) {
         auto bytes = ones_but(dtype, 2501, place, bad);
         EXPECT_EQ(first_not_finite(bytes, dtype), place) << dtype_name(dtype);
-        // A later element does not count.
+        // Another element behind it that is not finite does not change the result.
         std::ranges::copy(ones_but(dtype, 1, 0, bad),
                           bytes.end() - static_cast<int64_t>(dtype_size(dtype)));
         EXPECT_EQ(first_not_finite(bytes, dtype), place) << dtype_name(dtype);

@@ -23,7 +23,8 @@ constexpr const char* kIndexEnding = ".safetensors.index.json";
 /// The field of config.json that names the weights' file.
 constexpr const char* kNamedWeights = "transformers_weights";
 
-// Throws InputError that says why there are no weights, by what lies there.
+// Throws InputError that says why there are no weights, judged by what the directory
+// holds.
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
   if (!fs::exists(dir)) throw InputError("weights", missing_path(dir));
   if (!fs::is_directory(dir)) {
@@ -73,7 +74,7 @@ std::vector<std::string> passed_over(const fs::path& dir, std::set<std::string> 
 }
 
 /// Returns the weights' name in config.json, or nothing. An unreadable config counts as
-/// no name; its users report that error.
+/// no name; the code that reads the config itself reports that error.
 std::optional<std::string> named_weights(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   Json json;

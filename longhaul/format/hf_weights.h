@@ -32,8 +32,8 @@ struct HfShard {
   bool present = false;
   uint64_t size = 0;
   uint64_t tensors = 0;  ///< tensors that the index names in the shard
-  /// The name, with a reason if the shard is missing for an unusual one: "a.safetensors
-  /// (a link to ../blobs/1f, where nothing is)".
+  /// The name, and the reason if the shard is missing for an unusual reason:
+  /// "a.safetensors (a link to ../blobs/1f, where nothing is)".
   std::string described;
 };
 
@@ -71,7 +71,8 @@ class HfWeights {
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
 
   const std::vector<HfShard>& shards() const { return shards_; }
-  /// Returns what was skipped by a rule, one line each.
+  /// Returns what was not read, one line each: tensors that are buffers or that the index
+  /// does not name in their shard, and files beside the weights.
   const std::vector<std::string>& ignored() const { return ignored_; }
 
  private:

@@ -140,7 +140,7 @@ TEST(HfWeights, OfSeveralSetsTheConfigsIsTakenThenTheSingleFileThenTheIndex) {
   write_safetensors(dir / "other/old.safetensors", {"a"}, {2, 4}, 500);
   EXPECT_EQ(first_of(HfWeights::open(dir.path()), "c"), 100);
   write_safetensors(dir / "model.safetensors", {"a"}, {2, 4}, 300);
-  // The date of the file does not count.
+  // The choice does not depend on which file is newer.
   fs::last_write_time(
       dir / "model.safetensors",
       fs::last_write_time(dir / "model.safetensors.index.json") - std::chrono::hours(1));

@@ -6,9 +6,9 @@
 
 namespace longhaul::format {
 
-/// Returns what a path is where it is a model in a form that is not trained from: an
-/// adapter's directory, or GGUF. The sentence says what to take instead. For any other
-/// path the text is empty.
+/// Returns what a path is if it holds a model in a form from which no training starts: an
+/// adapter's directory, or GGUF. The sentence also says what to take instead. For any
+/// other path the text is empty.
 std::string other_form(const fs::path& path);
 
 }  // namespace longhaul::format

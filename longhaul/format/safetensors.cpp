@@ -31,7 +31,7 @@ template <class... Args>
              fmt::format(problem, std::forward<Args>(args)...));
 }
 
-/// Returns what else the file is, by its first eight bytes.
+/// Returns what a file is that is not safetensors, by its first eight bytes.
 std::string other_kind(std::string_view prefix) {
   if (prefix.starts_with("version ")) {
     return "a Git LFS pointer, not the file itself: run `git lfs pull` there, or "
@@ -149,8 +149,8 @@ void parse_metadata(const Json& json, const std::string& what,
   }
 }
 
-// Describes the whole file's size. A broken download shows by the size that the file
-// should have.
+// Throws InputError if the file ends before its last tensor does. The message has the
+// size that the file should have, which shows that a download was broken off.
 void check_whole(const SafetensorsHeader& header, uint64_t file_size,
                  const std::string& what) {
   const auto last = std::ranges::max_element(header.entries, {}, &SafetensorsEntry::end);

@@ -6,10 +6,10 @@
 namespace longhaul::format {
 
 // A dim of a tensor splits over the ranks of tensor parallelism ("tp"). A family states
-// the split of each parameter (families/), and everything else follows from here. Nothing
-// is padded: a vocabulary, a number of heads or an inner size that does not divide is
-// split unevenly. So weights, checkpoints and losses are those of the unsplit model, and
-// the largest part takes the time that a padded part would take.
+// the split of each parameter (families/), and the functions below compute the parts.
+// Nothing is padded: a vocabulary, a number of heads or an inner size that does not
+// divide is split unevenly. So weights, checkpoints and losses are those of the unsplit
+// model, and the largest part takes the time that a padded part would take.
 
 /// The unit that a rank gets as a whole.
 enum class ShardUnit {
@@ -63,8 +63,8 @@ ShardRange even_part(int64_t count, int64_t parts, int64_t index);
 /// `split` says. With at least as many key heads as ranks, a rank has whole groups of a
 /// key head and its query heads, and the numbers of groups differ by at most one. With
 /// fewer key heads, several ranks hold the same key head and share its query heads, and
-/// the numbers of such ranks differ by at most one. The heads divide `size`. Where there
-/// are more ranks than parts, some ranges are empty.
+/// the numbers of such ranks differ by at most one. The heads divide `size`. If there are
+/// more ranks than parts, some ranges are empty.
 ShardRange part_of(const std::optional<ShardSplit>& split, int64_t size,
                    const TpRank& rank);
 

@@ -8,12 +8,12 @@
 
 namespace longhaul::format {
 
-// The list of files that go with a model's weights wherever the weights go. Weights,
-// optimizer states and code are not on the list. Names are relative to the directory,
-// with '/' for a file in a folder.
+// The side files of a model: files that are copied along with its weights. Weights,
+// optimizer states and code are none. Names are relative to the directory, with '/' for a
+// file in a folder.
 
-/// Returns the names in a directory, sorted, with the prefix before each. Throws
-/// InputError where they cannot be listed.
+/// Returns the names in a directory, sorted, each with the prefix before it. Throws
+/// InputError if the directory cannot be listed.
 std::vector<std::string> listed_names(const fs::path& dir,
                                       const std::string& prefix = {});
 
@@ -35,8 +35,8 @@ std::vector<std::string> side_file_problems(const fs::path& dir);
 /// Throws InputError that lists side_file_problems, if there are any.
 void check_side_files(const fs::path& dir);
 
-/// Returns the names of everything else in a directory; folders end with '/'. `used` are
-/// known files, and side files count as known.
+/// Returns the names of all entries of a directory except the files `used` and the side
+/// files; names of folders end with '/'.
 std::vector<std::string> files_left_behind(const fs::path& dir,
                                            const std::vector<std::string>& used);
 

@@ -148,7 +148,8 @@ struct BoxReader {
     const auto start = static_cast<uint64_t>(flat_start(stored, part)) * size;
     std::byte* to =
         out + static_cast<size_t>(flat_start(dst, part)) * dtype_size(dst.dtype);
-    // Elements that are contiguous in both boxes and have one dtype are read in place.
+    // Elements that are contiguous in both boxes and have one dtype are read directly
+    // into the target.
     if (flat_span(stored, part) == part.num_elements() && stored.dtype == dst.dtype &&
         flat_span(dst, part) == part.num_elements()) {
       read(start, {to, bytes});

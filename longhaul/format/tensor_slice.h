@@ -53,8 +53,8 @@ void convert_elements(const std::byte* src, DType src_dtype, std::byte* dst,
                       DType dst_dtype, size_t count);
 
 /// Copies the elements that two boxes share from one row-major buffer to another, with
-/// conversion. Each buffer holds exactly its box in its dtype. Returns the elements
-/// copied.
+/// conversion. Each buffer holds exactly its box in its dtype. Returns the number of
+/// copied elements.
 int64_t copy_box(const TensorSlice& src, std::span<const std::byte> src_bytes,
                  const TensorSlice& dst, std::span<std::byte> dst_bytes);
 
@@ -62,8 +62,9 @@ int64_t copy_box(const TensorSlice& src, std::span<const std::byte> src_bytes,
 /// first element.
 using ReadRange = std::function<void(uint64_t offset, std::span<std::byte> bytes)>;
 
-/// Does what copy_box does for a box `stored` in a file. Reads only byte ranges with
-/// wanted rows, about `window_bytes` at most at a time. Returns the elements copied.
+/// Copies the elements that two boxes share, as copy_box() does, from a box `stored` in a
+/// file. Reads only byte ranges with wanted rows, about `window_bytes` at most at a time.
+/// Returns the number of copied elements.
 int64_t read_box(const ReadRange& read, const TensorSlice& stored, const TensorSlice& dst,
                  std::span<std::byte> dst_bytes,
                  uint64_t window_bytes = uint64_t{64} << 20);

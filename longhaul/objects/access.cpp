@@ -31,7 +31,7 @@ struct Access::State : std::enable_shared_from_this<State> {
   std::shared_ptr<LocalCopies> shared_copies() {
     const std::lock_guard lock(mutex);
     if (!copies) {
-      // A fetch ahead may outlive this object.
+      // A fetch that runs ahead of its use may outlive this object.
       const auto tell = [state = weak_from_this()](const std::string& line) {
         if (const auto living = state.lock()) living->tell_as_asked(line);
       };

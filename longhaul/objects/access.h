@@ -31,17 +31,16 @@ class Access {
   const std::shared_ptr<ObjectStore>& store() const;
   /// Returns the paths of the copies that were used.
   const std::shared_ptr<CopyPaths>& paths() const;
-  /// Returns a text for people in which the addresses stand in place of these paths.
+  /// Returns a text for people in which each path of a copy is replaced by its address.
   std::string with_addresses(std::string text) const;
 
-  /// Says how the copies are kept. After the first readable() of an address only `tell`
-  /// and `prove_anew` are taken.
+  /// Sets how the copies are kept. After the first readable() of an address only `tell`
+  /// and `prove_anew` of `place` are taken.
   void keep_copies(CopyPlace place) const;
-  /// Returns a path of this machine for what a user named. For a path that is the path
-  /// itself. For an address it is a local copy of the object, or of all objects below the
-  /// prefix, which is fetched where it is not there. The copy stays while this Access
-  /// lives. Throws what LocalCopies::get() throws, and InputError for a pattern of
-  /// addresses.
+  /// Returns the local path for what a user named. A path is returned as it is. For an
+  /// address the result is a local copy of the object, or of all objects below the
+  /// prefix. The copy is fetched if it is not there, and stays while this Access lives.
+  /// Throws what LocalCopies::get() throws, and InputError for a pattern of addresses.
   fs::path readable(const fs::path& path) const;
 
   /// Has an address read in pieces: readable() returns Pieces::dir() for it from now on.
@@ -49,7 +48,7 @@ class Access {
   void read_in_pieces(const fs::path& address, const std::vector<ObjectInfo>& objects,
                       const std::function<bool(const std::string& name)>& comes_later,
                       std::string outline = {}) const;
-  /// Returns the Pieces whose dir() is `dir`; null where there are none.
+  /// Returns the Pieces whose dir() is `dir`; null if there are none.
   std::shared_ptr<const Pieces> pieces_at(const fs::path& dir) const;
 
  private:

@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kScheme = "s3://";
 constexpr size_t kLongestKey = 1024;  // the limit of S3
 
-/// Returns the text of a path with both slashes behind "s3:", one of which fs::path drops
-/// where it normalises.
+/// Returns the text of a path with both slashes behind "s3:". fs::path drops one of them
+/// when it normalises a path.
 std::string with_both_slashes(const fs::path& path) {
   std::string text = path.string();
   if (text.starts_with("s3:/") && !text.starts_with(kScheme)) text.insert(3, "/");

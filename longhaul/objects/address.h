@@ -7,7 +7,8 @@
 
 namespace longhaul::objects {
 
-/// Where an object, or all objects that begin with a prefix, lie: s3://BUCKET/KEY.
+/// The address of an object, or of all objects whose keys begin with a prefix:
+/// s3://BUCKET/KEY.
 struct Address {
   std::string bucket;
   std::string key;  ///< without a first slash; may be empty
@@ -20,9 +21,9 @@ struct Address {
 };
 
 /// Returns whether a setting or an argument is an address of an object store: it begins
-/// with "s3://", or with "s3:/", which is what fs::path makes of it where it normalises.
-/// Addresses of other kinds ("gs://", "https://") are none; base/missing_path.h refuses
-/// them.
+/// with "s3://", or with "s3:/", which fs::path makes of it when it normalises a path.
+/// Addresses of other kinds ("gs://", "https://") do not count; base/missing_path.h
+/// refuses them.
 bool is_address(const fs::path& path);
 
 /// Reads "s3://BUCKET/KEY". Slashes at the end do not count: people write them behind
@@ -40,7 +41,7 @@ Address parse_pattern(const fs::path& path);
 /// empty, "." or "..". Stores allow other keys as well.
 bool is_path(std::string_view key);
 
-/// Returns where options ("?NAME=") begin in a text; npos where none do. A name holds no
+/// Returns where options ("?NAME=") begin in a text; npos if none do. A name holds no
 /// slash and no blank, so that the pattern "202?/day=1" has no options.
 size_t options_in(std::string_view text);
 

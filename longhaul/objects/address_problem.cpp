@@ -53,14 +53,15 @@ bool has_secret(const FoundAddress& found) {
   const size_t colon = authority.find(':');
   const size_t options = std::min(options_in(found.rest), found.rest.size());
   if (!found.of_store) {
-    // No password is a port behind the colon, a user's name alone before the @, or an
-    // image's digest behind the @.
+    // A port behind the colon is no password. Neither is a user's name alone before the
+    // @, nor an image's digest behind the @.
     const bool has_password = at != std::string_view::npos && colon < at &&
                               !authority.substr(at).starts_with("@sha256:");
     return has_password ||
            found.rest.find(kOfSignedAddress, options) != std::string_view::npos;
   }
-  // Within a sentence a colon ends the address. A secret may begin with a slash.
+  // A colon with nothing behind it belongs to the sentence around the address. A secret
+  // may begin with a slash.
   const bool has_password =
       colon != std::string_view::npos &&
       (colon + 1 < authority.size() || found.rest.substr(colon + 1).starts_with('/'));
@@ -69,7 +70,7 @@ bool has_secret(const FoundAddress& found) {
 
 /// Returns the address without its secret.
 std::string shown_address(const FoundAddress& found) {
-  // Where another address follows, it is unclear where this one ends.
+  // If another address follows, it is unclear where this one ends.
   if (!found.of_store || found.rest.find(":/") != std::string_view::npos) {
     return std::string(found.scheme) + "://...";
   }

@@ -19,8 +19,8 @@ std::string last_name(const Address& address) {
                              : address.key.substr(address.key.rfind('/') + 1);
 }
 
-/// Throws InputError where objects below a prefix cannot all be files. `skip` bytes of
-/// their keys are the prefix and its slash.
+/// Throws InputError if objects below a prefix cannot all be files. `skip` bytes of their
+/// keys are the prefix and its slash.
 void check_names(const std::vector<ObjectInfo>& objects, size_t skip) {
   std::set<std::string_view> keys;
   for (const ObjectInfo& object : objects) keys.insert(object.address.key);

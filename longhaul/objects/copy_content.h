@@ -26,8 +26,8 @@ struct CopyContent {
 };
 
 /// Returns what a copy of an object, or of objects below a prefix, consists of. Its id
-/// follows from their keys and versions. Throws InputError where the objects' names
-/// cannot be those of files.
+/// follows from their keys and versions. Throws InputError if the objects' names cannot
+/// be those of files.
 CopyContent content_of(const Address& address, std::vector<ObjectInfo> objects,
                        bool one_object);
 

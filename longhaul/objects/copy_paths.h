@@ -14,7 +14,7 @@ class CopyPaths {
  public:
   /// Notes that a path stands for an address.
   void note(const fs::path& path, const Address& address);
-  /// Returns a text for people in which the addresses stand in place of the paths.
+  /// Returns a text for people in which each noted path is replaced by its address.
   std::string with_addresses(std::string text) const;
 
  private:

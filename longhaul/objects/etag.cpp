@@ -25,7 +25,7 @@ constexpr uint64_t kMostSizes = 4;
 constexpr uint64_t kMegabyte = uint64_t{1} << 20;
 
 /// Returns the sizes in MiB that the parts of an object of `size` bytes in `parts` parts
-/// may have. Returns all whole sizes where there are at most kMostSizes, else the usual
+/// may have. Returns all whole sizes if there are at most kMostSizes, else the usual
 /// sizes.
 std::vector<uint64_t> part_megabytes(uint64_t size, uint64_t parts) {
   if (parts == 0 || parts > size / kMegabyte + 1) return {};

@@ -11,8 +11,8 @@ namespace longhaul::objects {
 
 /// Compares the bytes of an object, which come in their order, with its ETag. The ETag of
 /// an object that was sent at once is the MD5 of its bytes. An object that was sent in
-/// parts has an ETag that is made of the parts' MD5s. Neither holds where the store
-/// encrypts with keys of the user.
+/// parts has an ETag that is made of the parts' MD5s. Neither holds if the store encrypts
+/// with keys of the user.
 class EtagProof {
  public:
   /// `version` is the object's ETag.

@@ -44,16 +44,17 @@ constexpr const char* kByEtag = "by_etag";  ///< whether fetch() has compared th
 constexpr const char* kPlanned = "planned";
 constexpr const char* kRoom = "room";
 constexpr int kFilesAtOnce = 4;
-/// The most times that an object is fetched that comes with another wrong hash each time.
+/// How often an object is fetched at most while it comes with another wrong hash each
+/// time.
 constexpr int kMostFetches = 4;
 constexpr auto kLockWait = std::chrono::milliseconds(100);
 constexpr auto kTellEvery = std::chrono::seconds(10);
-/// Copies without a limit leave one part in kFreeShare of the disk free, and at most
-/// kMostFree bytes, since checkpoints may lie on it as well. Copies for a run that waits
-/// take these too.
+/// Copies without a limit leave one part in kFreeShare of the disk free, but no more than
+/// kMostFree bytes, since checkpoints may lie on the same disk. Copies for which a run
+/// under way waits may fill this part too.
 constexpr uint64_t kFreeShare = 20;
 constexpr uint64_t kMostFree = 20'000'000'000;
-/// How long to wait for the room of copies that others use.
+/// How long to wait for other processes to let go of copies whose room is needed.
 constexpr auto kRoomWait = std::chrono::seconds(60);
 
 std::string boot_of_machine() { return first_line("/proc/sys/kernel/random/boot_id"); }
@@ -65,14 +66,15 @@ struct Unused {
   uint64_t bytes = 0;
 };
 
-/// What the copies of all processes take.
+/// The disk space that the copies of all processes take.
 struct Taken {
   std::vector<Unused> copies;  ///< the longest unused first
   uint64_t bytes = 0;          ///< of all copies, also while they are fetched
   uint64_t coming = 0;         ///< what is still to be fetched of these bytes
 };
 
-/// Returns how many bytes of a directory's files are on the disk, while others write.
+/// Returns how many bytes of a directory's files are on the disk. Other processes may be
+/// writing the files at the same time.
 uint64_t bytes_on_disk(const fs::path& dir) {
   uint64_t bytes = 0;
   std::error_code gone;
@@ -109,7 +111,7 @@ struct LocalCopies::State {
   void say(const std::string& line) const {
     if (tell) tell(line);
   }
-  /// Lets another process go on for a moment.
+  /// Waits a moment for other processes.
   void wait() const {
     if (requests.go_on) requests.go_on();
     std::this_thread::sleep_for(kLockWait);
@@ -153,19 +155,18 @@ struct LocalCopies::State {
   fs::path copy_dir(const std::string& id) const { return dir / id; }
   fs::path lock_file(const std::string& id) const { return dir / (id + ".lock"); }
 
-  /// Learns what the records of this program in a copy say of hashes.
+  /// Learns the hashes that this program's own records in a copy list.
   void learn(const CopyContent& content, const Address& address, const fs::path& copy) {
     for (const ObjectInfo& object : content.objects) {
       recorded.learn(copy / content.file(object, address), object.address);
     }
   }
 
-  /// Throws where a file has another size than copy.json says, or another hash. The hash
-  /// of a file is not computed again where that was done after the file was written and
-  /// since the machine booted. Throws as well where the hash is not that of the object's
-  /// record (RecordedHashes). Where copy.json does not say that the ETags were compared,
-  /// as earlier versions of this program did not, compares the files that it hashes with
-  /// them too.
+  /// Throws if a file's size or hash is not the one in copy.json, or if its hash is not
+  /// the one in the object's record (RecordedHashes). A hash is not computed again if it
+  /// was computed after the file was written and since the machine booted. In copies of
+  /// earlier versions of this program, copy.json does not say that the ETags were
+  /// compared. Then the files that are hashed are compared with their ETags too.
   void prove(const CopyContent& content, const Address& address) {
     const fs::path copy = copy_dir(content.id);
     learn(content, address, copy);
@@ -206,7 +207,7 @@ struct LocalCopies::State {
     write_text_atomic(copy / kProved, boot_of_machine() + "\n");
   }
 
-  /// Returns whether a copy is there and whole. Deletes a copy that is not whole.
+  /// Returns whether a copy is there, complete and undamaged. Deletes a copy that is not.
   bool is_good(const CopyContent& content, const Address& address) {
     const std::string& id = content.id;
     if (!is_seen(copy_dir(id) / kRecord)) {
@@ -221,7 +222,8 @@ struct LocalCopies::State {
     return false;
   }
 
-  /// Proves a copy that other processes use as well, so that it cannot be fetched again.
+  /// Proves a copy that other processes use as well. Such a copy cannot be fetched again,
+  /// so damage is an error.
   void prove_beside_others(const CopyContent& content, const Address& address) {
     const auto broken = Failure::of([&] { prove(content, address); });
     if (!broken) return;
@@ -242,8 +244,8 @@ struct LocalCopies::State {
         if (lock.take(LOCK_EX)) {
           fs::remove_all(part);
         } else {
-          // The part may become a copy at this moment. Then its plan is gone, and it
-          // counts as a copy below.
+          // The process that fetches may rename `part` to the copy at this moment. Then
+          // the file kPlanned is not found, and the copy is counted below.
           const uint64_t come = bytes_on_disk(part / kCopyContent);
           const uint64_t planned =
               std::strtoull(first_line(part / kPlanned).c_str(), nullptr, 10);
@@ -270,7 +272,7 @@ struct LocalCopies::State {
     FileLock lock(file);
     if (!lock.take(LOCK_EX)) return;
     std::error_code problem;
-    // The copy may have been completed meanwhile.
+    // Another process may have completed the copy before this one took the lock.
     if (fs::exists(copy_dir(id) / kRecord, problem)) return;
     fs::remove_all(copy_dir(id), problem);
     if (!problem) fs::remove_all(part_dir(id), problem);
@@ -287,8 +289,8 @@ struct LocalCopies::State {
   }
 
   /// Deletes copies that nobody uses, the longest unused first, until `bytes` more fit
-  /// beside what others fetch. Deletes none and returns false where they do not fit
-  /// beside those in use.
+  /// beside what other processes fetch. If they would not fit even without the unused
+  /// copies, deletes none and returns false.
   bool make_room(uint64_t bytes, bool waits) const {
     Taken all = taken();
     uint64_t total = all.bytes + bytes;
@@ -317,8 +319,8 @@ struct LocalCopies::State {
     return true;
   }
 
-  /// Makes room for a copy and its directory, so that others count it. The caller has the
-  /// copy's lock.
+  /// Makes room for a copy, and makes its directory, by which other processes count the
+  /// copy. The caller has the copy's lock.
   void take_room(const CopyContent& content, const Address& address, bool waits) const {
     const fs::path part = part_dir(content.id);
     fs::remove_all(part);
@@ -356,10 +358,10 @@ struct LocalCopies::State {
   }
 
   /// Returns the hash of an object's file, which must be the recorded one
-  /// (RecordedHashes). Fetches the object again where it came with another hash. Where
-  /// the same wrong hash comes twice, the object is damaged in the store: throws
-  /// InputError. Only tells it where the record lies deeper below the address, as that of
-  /// one step of a run: a reader may want another step.
+  /// (RecordedHashes). Fetches the object again if it came with another hash. If the same
+  /// wrong hash comes twice, the object is damaged in the store. That is an InputError if
+  /// the record lies directly below the address. Else it is only told, since a record
+  /// deeper below may be that of one step of a run, and a reader may want another step.
   std::string prove_recorded(const ObjectInfo& object, const Address& address,
                              const fs::path& file, std::string came) const {
     const auto known = recorded.of(object.address);
@@ -436,7 +438,7 @@ struct LocalCopies::State {
     say(fmt::format("fetched {} of {}", human_bytes(content.bytes), address.text()));
   }
 
-  /// Fetches a copy where it is not there, and counts one more user of it.
+  /// Fetches a copy if it is not there, and counts one more user of it.
   void take(const CopyContent& content, const Address& address, bool waits) {
     {
       const std::lock_guard guard(mutex);
@@ -475,8 +477,8 @@ struct LocalCopies::State {
       return take(content, address, waits);
     }
     const std::lock_guard guard(mutex);
-    // Another thread may have been first. Then the lock of that thread stays, and this
-    // lock is released.
+    // Another thread may have taken the copy first. Then the lock of that thread stays,
+    // and this lock is released.
     const auto [place, first] =
         held.try_emplace(content.id, Held{std::move(lock), content.bytes, 0});
     ++place->second.users;

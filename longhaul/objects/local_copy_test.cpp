@@ -68,7 +68,8 @@ class LocalCopiesTest : public testing::Test {
             {prefix / "tokenizer/b", kSize, "version"},
             {prefix / "c", kSize, "version"}};
   }
-  /// Makes a copy of "a" and changes its bytes, but not its time, as a disk does.
+  /// Makes a copy of "a" and changes its bytes but not its time, as if the disk had
+  /// failed.
   fs::path damaged_copy() {
     LocalCopies one = copies();
     fs::path file = *hold(one, "a") / "a";

@@ -36,7 +36,7 @@ namespace longhaul::objects {
 namespace {
 
 /// How long the service may take to end after its socket was closed. Then it is killed
-/// and left behind: where its disk hangs, SIGKILL does not end it either.
+/// and left behind: if its disk hangs, SIGKILL does not end it either.
 constexpr std::chrono::seconds kEndSeconds{5};
 constexpr double kUsualPatience = 120.0;
 /// The most times that a small object is read whose bytes do not fit its ETag.
@@ -63,10 +63,11 @@ pid_t start_service(int socket, int memory, const Address& address,
         "whole program, or copy the files here by other means (docs/offline.md)",
         address.text(), program.string());
   }
-  // The variable is checked here, since nobody reads an error of the other process.
+  // Checks LONGHAUL_OBJECTS_PATIENCE in this process, since nobody reads an error of the
+  // other process.
   static_cast<void>(patience_seconds());
-  // The numbers lie above both descriptors that the program gets. So no copy overwrites a
-  // descriptor that has to be copied.
+  // These two descriptors have numbers above kServiceSocket and kServiceMemory. So dup2
+  // to one of those numbers closes no descriptor that is still to be copied.
   const Descriptor high_socket(::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1));
   const Descriptor high_memory(::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1));
   posix_spawn_file_actions_t actions;
@@ -125,7 +126,7 @@ struct ObjectStore::State {
     std::promise<Json> answer;
     std::span<std::byte> data;
   };
-  /// The socket of a process that lives.
+  /// A process longhaul-objects that runs, and the socket to it.
   struct Service {
     Service(const Address& address, Priority priority) {
       int ends[2];
@@ -137,7 +138,7 @@ struct ObjectStore::State {
       child = start_service(of_child.get(), memory->descriptor(), address, priority);
     }
     ~Service() {
-      // In a child, a shutdown of the socket would end it for the parent, too.
+      // In a forked child, a shutdown of the socket would end it for the parent, too.
       if (::getpid() != maker) {
         if (receiver.joinable()) receiver.detach();
         return;
@@ -145,7 +146,7 @@ struct ObjectStore::State {
       ::shutdown(socket.get(), SHUT_RDWR);
       if (receiver.joinable()) receiver.join();
       socket.reset();
-      // The process might still fetch bytes for which nobody waits.
+      // The process might still be fetching bytes for which nobody waits.
       if (stopped) ::kill(child, SIGKILL);
       const auto last = std::chrono::steady_clock::now() + kEndSeconds;
       auto pause = std::chrono::milliseconds(1);
@@ -186,7 +187,7 @@ struct ObjectStore::State {
     if (stopped) throw stopped_error();
   }
 
-  /// Returns the process, which is started where there is none, or where it has ended.
+  /// Returns the process, which is started if there is none, or if it has ended.
   std::shared_ptr<Service> living(const Address& address) {
     const std::lock_guard lock(mutex);
     require_going();
@@ -210,7 +211,8 @@ struct ObjectStore::State {
   /// Gives each answer to the request that waits for it, until the process ends.
   static void receive(Service& one) {
     system::leave_signals_to_main_thread();
-    // If there is no memory for an answer, all threads that wait are told, as at the end.
+    // If there is no memory for an answer, all threads that wait get the error that they
+    // get when the process has ended.
     static_cast<void>(Failure::of([&] { receive_answers(one); }));
     one.gone = true;
     const std::lock_guard lock(one.mutex);

@@ -27,8 +27,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// The object that says whose upload is under way. Making it shows that objects can be
-/// made.
+/// The name of an object whose text says which upload to this address is under way. An
+/// upload makes it first, to show that it may make objects.
 constexpr std::string_view kClaim = ".longhaul-upload";
 constexpr int kUploadsAtOnce = 4;
 constexpr auto kUploadLockWait = std::chrono::milliseconds(10);
@@ -53,7 +53,7 @@ bool is_among(const Names& last, const fs::path& file) {
   return std::ranges::find(last, file.filename().string()) != last.end();
 }
 
-/// Returns all objects below an address, without an upload's claim.
+/// Returns all objects below an address except kClaim.
 std::vector<Address> objects_below(const OutputRequests& store, const Address& address) {
   std::vector<Address> found;
   for (auto& object : store.list(address, /*versions=*/false)) {
@@ -74,8 +74,8 @@ bool overlap(const Address& one, const Address& other) {
          (one.key.starts_with(other.key + "/") || other.key.starts_with(one.key + "/"));
 }
 
-/// Throws InputError where an object has the very name of an address to write to: whoever
-/// reads the address gets that object.
+/// Throws InputError if an object has the very name of an address to write to: readers of
+/// that address would get the object.
 void refuse_object(const OutputRequests& store, const Address& address) {
   if (!store.look(address)) return;
   fail_input("objects",
@@ -113,8 +113,8 @@ void claim(const OutputRequests& store, const Address& address,
 using Versions = std::map<std::string, std::string>;  ///< of objects, by their keys
 
 /// Returns an object below an address that shows another upload: one that is not in
-/// `sent` with its version, one of `sent` that is absent, or the claim where its text is
-/// not `token`. Returns nothing where there is no such object.
+/// `sent` with its version, one of `sent` that is absent, or the claim if its text is not
+/// `token`. Returns nothing if there is no such object.
 std::optional<Address> sign_of_another(const OutputRequests& store, const Address& to,
                                        const std::string& token, const Versions& sent) {
   Versions absent = sent;
@@ -129,26 +129,27 @@ std::optional<Address> sign_of_another(const OutputRequests& store, const Addres
   return std::nullopt;
 }
 
-/// An upload to addresses that were claimed.
+/// An upload to addresses at which the caller has put its claim (kClaim).
 class Upload {
  public:
-  /// Keeps a text in `state` that says what is at the addresses. The references must
-  /// outlive the upload.
+  /// Keeps a text in `state` that says what is at the addresses. The arguments that are
+  /// references must outlive the upload.
   Upload(const OutputRequests& store, const Names& last, std::string token,
          std::string& state)
       : store_(store), last_(last), token_(std::move(token)), state_(state) {}
 
   /// Copies the files of a directory to an address, where they replace the objects `old`.
-  /// Deletes the old files of `last` first, since no reader may take a mixture of old and
-  /// new files for whole. Returns a line for people.
+  /// First deletes the old files whose names are in `last`, so that no reader takes a
+  /// mixture of old and new files for complete. Returns a line for people.
   std::string replace_objects(const std::vector<Address>& old, const fs::path& dir,
                               const Address& to);
 
  private:
-  /// Ends the upload where sign_of_another() finds something. Then the address may hold
-  /// files of two uploads, so its files of `last` are deleted and nothing counts as
-  /// whole. The claim is replaced, so that the other upload ends too. Files of `last` in
-  /// directories below the address that this upload has not sent stay.
+  /// Ends the upload if sign_of_another() finds an object. Then the address may hold
+  /// files of two uploads. So deletes the files there whose names are in `last`, without
+  /// which no reader takes the files for complete, and replaces the claim, so that the
+  /// other upload ends too. Keeps such files in directories below the address that this
+  /// upload has not sent.
   void refuse_mixture(const Address& to, const std::string& token);
   void put(const fs::path& file, const Address& place);
   bool comes_last(const fs::path& file) const { return is_among(last_, file); }
@@ -212,8 +213,8 @@ std::string Upload::replace_objects(const std::vector<Address>& old, const fs::p
   }
   refuse_mixture(to, token_);
   std::for_each(first_last, final, send);
-  // A directory that is whole has no claim, so the claim is deleted before the final file
-  // is sent.
+  // A complete directory has no claim, so the claim is deleted before the final file is
+  // sent.
   refuse_mixture(to, token_);
   store_.remove(to / kClaim);
   send(*final);
@@ -298,8 +299,8 @@ OutputPlace::OutputPlace(const std::string& named, OutputRequests store,
 
 void OutputPlace::take_locks(const fs::path& uploads) {
   fs::create_directories(uploads);
-  // A process takes this lock before it looks at the locks of others, so that no two are
-  // in each other's way.
+  // A process takes this lock before it looks at the locks of others, so that two
+  // processes that look at once do not refuse each other.
   FileLock looking(uploads / "all.lock");
   while (!looking.take(LOCK_EX)) std::this_thread::sleep_for(kUploadLockWait);
   for (const Place& place : places_) {
@@ -388,7 +389,7 @@ void OutputPlace::forget_directories() const {
 
 std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& there,
                                                    const Address& address) const {
-  // Where the object that is made last is there, an ended upload is whole, so this call
+  // If the object that is made last is there, the ended upload was complete, so this call
   // does not go on with it. Another process may have made that object.
   const auto is_last = [&](const Address& one) { return one.key == last_key_; };
   const bool goes_on = !ours_.empty() && std::ranges::none_of(there, is_last);
@@ -399,9 +400,9 @@ std::optional<Address> OutputPlace::object_to_keep(const std::vector<Address>& t
   const bool replaces = !goes_on && std::ranges::any_of(there, replaced);
   const auto kept = std::ranges::find_if(there, [&](const Address& one) {
     if (!replaces) return !replaced(one);
-    // Some objects stay even where the upload replaces others. No client can delete an
+    // Some objects stay even if the upload replaces others. No client can delete an
     // object whose key is no path. And a file of OutputUse::last in a directory below the
-    // address shows that the directory is a whole output of its own.
+    // address shows that the directory is a complete output of its own.
     return !is_path(one.key) || (is_deeper(one, address) && is_among(use_.last, one.key));
   });
   return kept == there.end() ? std::nullopt : std::optional(*kept);

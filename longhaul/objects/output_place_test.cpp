@@ -95,7 +95,7 @@ class OutputPlaceTest : public testing::Test {
   OutputPlace place(const OutputUse& use, const std::string& named = kOut) {
     return {named, store_.requests(), use};
   }
-  /// Writes files as a verb does.
+  /// Writes files of these names to the output's path.
   static void write(const OutputPlace& out, const std::vector<std::string>& names) {
     for (const std::string& name : names) {
       const fs::path file = fs::path(out.path()) / name;

@@ -13,12 +13,13 @@
 namespace longhaul::objects {
 namespace {
 
-/// The wait before a fetch ahead is tried again that has failed.
+/// How long to wait before a fetch that has failed ahead of its use is tried again.
 constexpr auto kTryAgain = std::chrono::seconds(2);
 
 }  // namespace
 
-/// The state of the fetches ahead, which this object and the thread of a fetch share.
+/// The state of the fetches that run ahead of their use. A Pieces and the thread of a
+/// fetch share it.
 struct Pieces::Ahead {
   std::mutex mutex;
   bool busy = false;
@@ -89,7 +90,7 @@ void Pieces::fetch_ahead(const std::vector<std::string>& names) const {
     }).detach();
     ahead_->busy = true;
   } catch (const std::system_error&) {
-    // Without a thread the reader fetches the objects itself.
+    // If no thread can be started, the reader fetches the objects itself.
   }
 }
 

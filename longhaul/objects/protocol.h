@@ -15,13 +15,13 @@ namespace longhaul::objects {
 // "read" that names a "place" gets its bytes there (objects/shared_places.h).
 
 /// Returns the seconds for which a request is tried again before it fails: 120, or
-/// LONGHAUL_OBJECTS_PATIENCE of the environment. Throws InputError where that is no
-/// number of seconds.
+/// LONGHAUL_OBJECTS_PATIENCE of the environment. Throws InputError if that is no number
+/// of seconds.
 double patience_seconds();
-/// Requests of one ObjectStore that run side by side.
+/// The most requests of one ObjectStore that run side by side.
 inline constexpr int kRequestsInFlight = 16;
 
-/// What the requests of one ObjectStore have met so far.
+/// Counts of the requests of one ObjectStore so far.
 struct ObjectCounts {
   int64_t requests = 0;  ///< requests to the store, without those tried again
   int64_t retries = 0;   ///< requests that were tried again
@@ -44,14 +44,14 @@ struct Head {
   ObjectCounts counts = {};  ///< set in answers
 };
 
-/// Most bytes of a request's or an answer's text: a listing of ten million objects.
+/// Most bytes of a request's or an answer's text. A listing of ten million objects fits.
 inline constexpr uint64_t kMostTextBytes = uint64_t{2} << 30;
 /// Most bytes of an object that one answer has.
 inline constexpr uint64_t kMostDataBytes = uint64_t{64} << 20;
 /// The descriptors of the socket and of the shared memory in longhaul-objects.
 inline constexpr int kServiceSocket = 3;
 inline constexpr int kServiceMemory = 4;
-/// The argument of longhaul-objects that lets whatever else runs come first.
+/// The argument that has longhaul-objects run at a low priority.
 inline constexpr const char* kLowPriority = "--low-priority";
 
 }  // namespace longhaul::objects

@@ -10,15 +10,15 @@
 namespace longhaul::objects {
 namespace {
 
-/// The names of records without ".json".
+/// The names of the files that are records of this program, without ".json".
 constexpr const char* kRecords = "store manifest bert";
-/// The largest store.json that its reader takes.
+/// The most bytes of a record. The reader of store.json takes no more either.
 constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
 using Hashes = std::vector<std::pair<std::string, std::string>>;
 
-/// Adds the names and hashes of all files that a record lists. `dir` is where their names
-/// begin: those of a tokenizer lie in a directory of their own.
+/// Adds the names and hashes of all files that a record lists. `dir` stands before each
+/// name: the files of a tokenizer lie in a directory of their own.
 void add_files(const Json& json, const std::string& dir, Hashes& found) {
   if (json.is_object() && json.contains("name") && json.contains("hash")) {
     found.emplace_back(dir + json.at("name").get<std::string>(),

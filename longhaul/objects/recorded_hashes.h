@@ -21,7 +21,7 @@ class RecordedHashes {
     Address dir;         ///< where that file lies
   };
 
-  /// Learns what a copy of an object says; nothing where the object is no record, or its
+  /// Learns what a copy of an object says; nothing if the object is no record, or its
   /// copy cannot be read.
   void learn(const fs::path& copy, const Address& object);
   /// Returns what was learned last about an object.

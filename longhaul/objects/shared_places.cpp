@@ -32,7 +32,7 @@ std::byte* SharedPlaces::at(uint64_t number) {
   void* place = ::mmap(nullptr, kPlaceBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                        descriptor(), offset_of(number));
   if (place == MAP_FAILED) throw refused("objects", "memory to share", errno);
-  // A child that reads hostile input has no business with these bytes.
+  // Forked children, some of which read hostile input, do not get these bytes.
   ::madvise(place, kPlaceBytes, MADV_DONTFORK);
   return mapped_[number] = static_cast<std::byte*>(place);
 }

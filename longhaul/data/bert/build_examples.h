@@ -14,10 +14,10 @@ struct BuildExamplesOptions : ReadDocumentsOptions {
   fs::path out;
   ExampleOptions examples;
   int64_t duplicates = 5;  ///< passes over the documents, each masked and paired anew
-  /// Number of shards; 0: shards of about 64 MiB in memory, and at least 16 shards where
+  /// Number of shards; 0: shards of about 64 MiB in memory, and at least 16 shards if
   /// there is enough text.
   int64_t shards = 0;
-  /// Memory for the shards that threads are making. Fewer threads work where all threads
+  /// Memory for the shards that threads are making. Fewer threads work if all threads
   /// would need more memory.
   uint64_t memory_bytes = uint64_t{4} << 30;
   bool force = false;    ///< replace examples that stand at `out`

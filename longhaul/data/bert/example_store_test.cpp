@@ -16,7 +16,7 @@ class ExampleStoreTest : public ::testing::Test {
   ExampleStoreTest() {
     if (hdf5_version().empty()) return;
     PackExamplesOptions options;
-    // The rows fill two blocks with hashes.
+    // rows.bin fills two blocks of 1 MiB, each with a hash of its own.
     options.shards = {write_test_shard(dir_, "s.hdf5", test_shard(4000, 128, 20))};
     options.out = dir_ / "packed";
     options.vocab_size = 30'000;

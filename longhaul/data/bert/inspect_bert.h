@@ -7,9 +7,9 @@
 
 namespace longhaul::data {
 
-/// Describes a directory of BERT examples as describe_data describes a store: whether the
-/// directory is complete, what it was made of and how. Only global_size of `options` is
-/// used. Returns nothing where `path` has no bert.json.
+/// Describes a directory of BERT examples: whether it is complete, what it was made of
+/// and how. Only global_size of `options` is used. Returns nothing if `path` has no
+/// bert.json.
 std::optional<DataDescription> describe_bert(const fs::path& path,
                                              const InspectOptions& options = {});
 

@@ -87,7 +87,7 @@ void check_shape(const fs::path& path, const ShardShape& shape,
              path.string(), shape.predictions, first->predictions);
 }
 
-/// Returns the fingerprint of the tokenizer in the records beside the shards; empty where
+/// Returns the fingerprint of the tokenizer in the records beside the shards; empty if
 /// there is no record.
 std::string tokenizer_of(const std::vector<fs::path>& shards) {
   std::set<fs::path> dirs;

@@ -98,8 +98,8 @@ class SentenceEncoder {
     piece.empty_documents += any ? 0 : 1;
   }
 
-  /// Adds a sentence. Returns the number of added sentences: several where the sentence
-  /// was too long, 0 where the sentence has no token.
+  /// Adds a sentence. Returns the number of added sentences: several if the sentence was
+  /// too long, 0 if the sentence has no token.
   uint32_t add(std::string_view sentence, SentencePiece& piece) const {
     std::vector<tokenizer::TokenId>& tokens = piece.documents.tokens;
     const size_t begin = tokens.size();

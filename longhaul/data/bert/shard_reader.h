@@ -15,8 +15,8 @@ namespace longhaul::data {
 class ShardReader {
  public:
   ShardReader();
-  /// Reads a whole shard, compares its hash with the record beside the shard where there
-  /// is a record, and calls check_shard. An InputError names the file and what is wrong.
+  /// Reads a whole shard, compares its hash with the record beside the shard if there is
+  /// a record, and calls check_shard. An InputError names the file and what is wrong.
   BertShard read(const fs::path& path, int64_t vocab_size);
 
  private:

@@ -9,8 +9,8 @@
 
 namespace longhaul::data {
 
-/// Throws TemporaryError where the system has refused memory to Arrow. Does nothing where
-/// a LimitedPool has refused memory, since its own limit was reached.
+/// Throws TemporaryError if the system has refused memory to Arrow. Does nothing if a
+/// LimitedPool has refused memory, since its own limit was reached.
 inline void require_memory(const arrow::Status& status, const fs::path& file) {
   // These words stand in the errors of Arrow's system pools only.
   if (!status.IsOutOfMemory() ||

@@ -51,8 +51,8 @@ class Flatbuffer {
   uint64_t size_;
 };
 
-/// Returns the place of a field of the RecordBatch that a Message has as its header; 0
-/// where the field is absent.
+/// Returns the place of a field of the RecordBatch that a Message has as its header; 0 if
+/// the field is absent.
 uint64_t batch_field(const Flatbuffer& buffer, uint64_t index) {
   constexpr uint64_t kHeaderField = 2;
   const uint64_t header = buffer.field(buffer.root(), kHeaderField);

@@ -35,8 +35,8 @@ class ArrowMessages {
   /// Sets whether bytes that are read from now on are hashed.
   void set_hashing(bool hashing) { hashing_ = hashing; }
   /// Reads the next message without its body; false at the end of the stream. Throws
-  /// InputError where the file ends without Arrow's end-of-stream mark, or where
-  /// unexpected bytes follow the mark.
+  /// InputError if the file ends without Arrow's end-of-stream mark, or if unexpected
+  /// bytes follow the mark.
   bool next(Header& header);
   /// Reads the body of the last message that next() gave. Returns the whole message.
   std::unique_ptr<arrow::ipc::Message> load(const Header& header);
@@ -46,7 +46,7 @@ class ArrowMessages {
     int64_t nulls = 0;
   };
   /// Returns node `number` of a record batch. The nodes are the columns, and the nodes of
-  /// the values inside a column follow the column. Returns a node of length 0 where the
+  /// the values inside a column follow the column. Returns a node of length 0 if the
   /// batch has no such node.
   static Node node(const Header& header, uint64_t number);
   /// Returns whether the body of a record batch is compressed.

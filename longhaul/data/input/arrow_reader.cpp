@@ -82,8 +82,9 @@ class ArrowReader final : public RangeReader {
   ArrowReader(const InputFile& file, const InputRange& range, const InputOptions& options)
       : options_(options),
         pool_(options),
-        // The reader of the messages hashes them. Messages of an object are read ahead
-        // where the range goes to the end. The end of another range is not known here.
+        // The reader of the messages hashes them. An object is read ahead only if the
+        // range goes to its end, since it is not known here at which byte any other range
+        // ends.
         file_(file, UINT64_MAX, range.end == InputRange::kToEnd ? UINT64_MAX : 0),
         messages_(file_, pool_.get(), options_) {
     messages_.set_hashing(range.begin == 0);

@@ -22,7 +22,7 @@ class ByteStream {
   virtual std::span<const char> next() = 0;
 };
 
-/// Opens the content of a file from byte `begin` on, which must be 0 where the file is
+/// Opens the content of a file from byte `begin` on, which must be 0 if the file is
 /// compressed.
 std::unique_ptr<ByteStream> open_bytes(StoredFile& file, uint64_t begin = 0);
 

@@ -92,7 +92,7 @@ ListRow list_row(const arrow::Array& array, int64_t row) {
 }
 
 /// Returns the first unsigned integer that does not fit into int64, with its position, as
-/// text; empty where all integers fit.
+/// text; empty if all integers fit.
 std::string first_huge(const ListRow& row) {
   if (row.values->type_id() != arrow::Type::UINT64) return {};
   const uint64_t* const values =
@@ -143,8 +143,8 @@ std::string column_names(const arrow::Schema& schema) {
   return names + (schema.num_fields() > kMost ? ", ..." : "");
 }
 
-/// Returns the first columns that hold texts or lists of integers; lists alone where ids
-/// are wanted.
+/// Returns the names of the first columns that hold texts or lists of integers; only
+/// those with lists if `wanted` can only be meant to hold ids.
 std::vector<std::string> columns_with_documents(const arrow::Schema& schema,
                                                 const std::string& wanted) {
   constexpr int kMost = 100;
@@ -159,7 +159,7 @@ std::vector<std::string> columns_with_documents(const arrow::Schema& schema,
   return names;
 }
 
-/// Returns whether a column holds lists of messages.
+/// Returns whether a column holds lists of chat messages.
 bool is_chat(const arrow::DataType& type) {
   if (!arrow::is_list_like(type.id())) return false;
   const arrow::DataType& value =

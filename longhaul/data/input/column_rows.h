@@ -26,7 +26,7 @@ class LimitedPool {
                        arrow::MemoryPool* from = arrow::system_memory_pool())
       : limit_(limit), counted_(from), capped_(&counted_, static_cast<int64_t>(limit)) {}
   /// Makes the pool of one reader. Its limit is options.max_batch_bytes, and its memory
-  /// comes from options.reader_memory, where there is one, which limits all readers
+  /// comes from options.reader_memory, if there is one, which limits all readers
   /// together.
   explicit LimitedPool(const InputOptions& options)
       : LimitedPool(options.max_batch_bytes, options.reader_memory
@@ -52,8 +52,8 @@ Value require(arrow::Result<Value> result, const fs::path& file, std::string_vie
   return std::move(result).ValueUnsafe();
 }
 
-/// Returns whether a type is that of lists of integers; of lists of true and false too
-/// where `is_mask`.
+/// Returns whether a type is that of lists of integers. With `is_mask`, lists of true and
+/// false count as well.
 bool is_integer_list(const arrow::DataType& type, bool is_mask = false);
 
 /// The values of one row of an array of lists.

@@ -306,7 +306,8 @@ TEST(Columns, AreReadInPartsWithTheirRows) {
   }
 }
 
-/// Returns a table that takes 200 KB, more than one request reads for a footer.
+/// Returns a table of 200 KB. That is more than a reader asks for at once when it looks
+/// for the footer of a file.
 std::shared_ptr<arrow::Table> long_table() {
   std::vector<std::optional<std::string>> values;
   for (int i = 0; i < 3000; ++i) {

@@ -1,4 +1,4 @@
-// Tests the counting of rows by the framing of Arrow files alone.
+// Tests the counting of rows by the headers of the messages of Arrow files alone.
 #include <arrow/api.h>
 #include <arrow/io/memory.h>
 #include <arrow/ipc/writer.h>
@@ -24,7 +24,8 @@ struct Column {
 
 enum class Form { Stream, File, Compressed };
 
-/// Writes a file with two rows in each batch, and counts its rows of two values.
+/// Writes a file with two rows in each record batch. Returns what even_arrow_rows() finds
+/// if each row of the column "ids" must have two values.
 std::optional<EvenRows> count(const std::vector<Column>& columns,
                               Form form = Form::Stream) {
   arrow::FieldVector fields;

@@ -16,12 +16,13 @@ namespace {
 constexpr std::array<std::string_view, 8> kTextNames{".txt", ".text", ".md",  ".rst",
                                                      ".tex", ".pod",  ".raw", ".html"};
 
-/// Names, without ending and in capitals, of files beside a corpus.
+/// Names, without ending and in capitals, of files that often lie beside a corpus and are
+/// no part of it.
 constexpr std::array<std::string_view, 12> kSideNames{
     "LICENSE",   "LICENCE", "COPYING",  "COPYRIGHT", "NOTICE",    "PATENTS",
     "CHANGELOG", "AUTHORS", "CITATION", "_SUCCESS",  "_METADATA", "_COMMON_METADATA"};
 
-/// Whole names of files beside a corpus.
+/// Complete names of files that often lie beside a corpus and are no part of it.
 constexpr std::array<std::string_view, 6> kSideFiles{
     "state.json",        "dataset_info.json", "dataset_infos.json",
     "dataset_dict.json", "croissant.json",    "SHA256SUMS"};

@@ -9,11 +9,11 @@
 namespace longhaul::data {
 
 /// Returns the format that a file's name shows, after .gz and .zst are removed; nothing
-/// where the name shows no known format.
+/// if the name shows no known format.
 std::optional<InputFormat> format_of_name(const fs::path& path);
 
-/// Returns whether a file's name shows a format whose records may hold ready token ids:
-/// JSON lines, Parquet or Arrow.
+/// Returns whether a file's name shows a format whose records may hold token ids in place
+/// of text: JSON lines, Parquet or Arrow.
 bool may_hold_ids(const fs::path& path);
 
 /// Returns the compression that an ending .gz or .zst shows.
@@ -30,11 +30,11 @@ inline bool has_columns(InputFormat format) {
 /// leave. A README is such a file unless `format` says that all files are text.
 bool is_side_file(const fs::path& path, std::optional<InputFormat> format);
 
-/// Returns true for .md and .rst. In a directory such files are a corpus only where the
-/// user names the format.
+/// Returns true for .md and .rst. In a directory such files are a corpus only if the user
+/// names the format.
 bool is_documentation(const fs::path& path);
 
-/// Returns the file's ending where it means a compression that the program cannot unpack,
+/// Returns the file's ending if it means a compression that the program cannot unpack,
 /// such as .bz2; empty for other files.
 std::string unread_packing(const fs::path& path);
 

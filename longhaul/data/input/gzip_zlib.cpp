@@ -1,4 +1,4 @@
-// Unpacks gzip with zlib: the build takes this file where ISA-L is absent.
+// Unpacks gzip with zlib: the build takes this file if ISA-L is absent.
 #include <zlib.h>
 
 #include "longhaul/base/error.h"

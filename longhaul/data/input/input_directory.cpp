@@ -33,7 +33,7 @@ std::optional<InputFormat> kind_in_directory(const fs::path& path,
 }
 
 /// Returns the split in a file's name, such as "train" for train-00000-of-00005.parquet;
-/// empty where the name has no split.
+/// empty if the name has no split.
 std::string_view split_of(std::string_view name) {
   for (const std::string_view split :
        {"train", "test", "validation", "valid", "val", "dev", "eval"}) {
@@ -60,8 +60,7 @@ bool is_store(const fs::path& directory, const FileTree& tree) {
   return tree.exists(directory / "store.json") || directory.extension() == ".building";
 }
 
-/// Returns a file in the directory or below that counts as data; empty where there is
-/// none.
+/// Returns a file in the directory or below that counts as data; empty if there is none.
 fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> format,
                       const FileTree& tree) {
   for (const FileTree::Entry& entry : tree.entries(directory)) {

@@ -26,9 +26,9 @@ DirectoryFiles files_of_directory(const fs::path& directory,
                                   std::optional<InputFormat> format,
                                   const FileTree& tree = local_tree());
 
-/// Returns a file in the directory that counts as data by its name; empty where there is
-/// no such file. The caller must have made sure that the directory is no store and no
-/// data set of a library.
+/// Returns a file in the directory that counts as data by its name; empty if there is no
+/// such file. The caller must have made sure that the directory is no store and no data
+/// set of a library.
 fs::path data_file_of(const fs::path& directory);
 
 }  // namespace longhaul::data

@@ -118,7 +118,7 @@ TEST_F(Directories, AreWhatAPatternForEverythingReadsOfThem) {
               "2 files or directories passed over as no corpus: "
               "README.md, LICENSE");
   }
-  // README.md is read where a pattern with more than * or ** as its last part names it.
+  // Here the last part of the pattern is more than * or **, so README.md is read.
   EXPECT_EQ(InputSet(inputs_of({dir_ / "in/*.md"})).files().size(), 1U);
 }
 

@@ -32,7 +32,7 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 5> kFormatNames{{
     {"arrow", InputFormat::Arrow},
 }};
 
-/// Returns the format that a file's name shows. Throws InputError where the name shows no
+/// Returns the format that a file's name shows. Throws InputError if the name shows no
 /// format, since a guess could read JSON lines, or bytes that are no text, as one
 /// document of text.
 InputFormat known_format(const fs::path& path) {
@@ -245,7 +245,7 @@ class InputSearch {
       if (seen_.insert(path).second) keep(look_at_object(path, tree, options_));
     };
     for (const fs::path& path : named_objects(address, tree)) {
-      // Where an object and a prefix have the same name, the object is meant.
+      // If an object and a prefix have the same name, the object is meant.
       const bool directory = tree.object(path) == nullptr;
       take(address.text(), path, directory, tree, add);
     }

@@ -91,7 +91,7 @@ constexpr uint64_t kBytesAhead = kLargestPiece;
 constexpr size_t kReadersAhead = 4;
 constexpr int kProvers = 2;
 
-/// Runs `work` on a file. Where the work fails and the object was replaced since it was
+/// Runs `work` on a file. If the work fails and the object was replaced since it was
 /// found, the error says that the object was replaced, and not what is wrong with its new
 /// bytes.
 template <typename Work>
@@ -140,8 +140,8 @@ class PartReader final : public RecordReader {
       reader_.reset();
       finished_.push_back(std::move(finished));
     }
-    // The ranges of a part count only when all objects of the part are proved to be
-    // unchanged.
+    // finished() may return the ranges of a part only if all objects of the part are
+    // proved to be unchanged.
     try {
       for (std::future<void>& proof : std::exchange(proofs_, {})) proof.get();
     } catch (...) {

@@ -42,7 +42,7 @@ struct InputOptions {
   /// unpacked.
   std::optional<InputFormat> format;
   /// Separates the columns of CSV; 0 means tab for *.tsv, else a comma. Any other value
-  /// is refused where no input is CSV.
+  /// is refused if no input is CSV.
   char delimiter = 0;
   /// A longer record is a bad record (TooLong). The value may be at most kMaxRecordBytes.
   uint64_t max_record_bytes = kMaxRecordBytes;
@@ -53,7 +53,7 @@ struct InputOptions {
   /// The memory that the readers of one build share; null: no limit for all readers
   /// together.
   std::shared_ptr<LimitedPool> reader_memory;
-  /// The object store from which addresses are read; may be null where no argument is an
+  /// The object store from which addresses are read; may be null if no argument is an
   /// address.
   std::shared_ptr<objects::ObjectStore> objects;
 };
@@ -107,7 +107,7 @@ class RecordReader {
   /// Reads the next record; false at the end. Throws InputError, with file and place, for
   /// a file that cannot be read, is damaged or truncated, lacks the column, or holds a
   /// batch above max_batch_bytes. At the end of a range of an object it also throws
-  /// InputError where the object has been replaced meanwhile.
+  /// InputError if the object has been replaced while it was read.
   virtual bool next(RawRecord& record) = 0;
   /// Returns the stored bytes that were read so far, for a progress display. The last
   /// value is the part's stored_bytes or a little more.
@@ -137,8 +137,8 @@ class InputSet {
   const std::vector<InputFile>& files() const { return files_; }
   uint64_t stored_bytes() const { return stored_bytes_; }
   /// Returns a line about files in directories and patterns that are no corpus, such as
-  /// "2 files passed over as no corpus: README.md, LICENSE"; empty where there are no
-  /// such files.
+  /// "2 files passed over as no corpus: README.md, LICENSE"; empty if there are no such
+  /// files.
   const std::string& passed_over() const { return passed_over_; }
 
   /// Cuts all files in order into parts of about `about_bytes` stored bytes: small files

@@ -182,7 +182,7 @@ TEST(Records, LeaveOutTheByteOrderMark) {
   const auto lines = dir.write("a.jsonl", "\xEF\xBB\xBF" + json_line("x"));
   const auto text = dir.write("b.txt", "\xEF\xBB\xBFy");
   EXPECT_EQ(read_records(inputs_of({lines, text})), (Records{"x", "y"}));
-  // The records are also complete where a range ends inside the byte order mark.
+  // The records are also complete if a range ends inside the byte order mark.
   EXPECT_EQ(read_records(inputs_of({lines, text}), 2), (Records{"x", "y"}));
 }
 

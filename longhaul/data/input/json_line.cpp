@@ -66,8 +66,8 @@ ParsedRecord objects_in(std::string_view key, RecordProblem problem,
                   wanted, key, key));
 }
 
-/// Returns the first fields that hold a text or a list of ids; a list alone where ids are
-/// wanted.
+/// Returns the names of the first fields that hold a text or a list of ids; only those
+/// with lists if `wanted` can only be meant to hold ids.
 std::vector<std::string> fields_with_documents(const dom::object& object,
                                                std::string_view wanted) {
   constexpr size_t kMost = 20;
@@ -189,8 +189,8 @@ ParsedRecord take_field(const dom::object& object, std::string_view field) {
   return parsed;
 }
 
-/// Returns a key without its quotes; nothing where the key is no valid text, such as a
-/// lone surrogate.
+/// Returns a key without its quotes; nothing if the key is no valid text, such as a lone
+/// surrogate.
 std::optional<std::string> decoded(std::string_view key) {
   if (key.find('\\') == std::string_view::npos) {
     return std::string(key.substr(1, key.size() - 2));
@@ -204,8 +204,8 @@ std::optional<std::string> decoded(std::string_view key) {
 }
 
 /// Returns the object of a line with null in place of each value that is not read, since
-/// only the values that are read must be valid. Returns nothing where the line is no
-/// object at all.
+/// only the values that are read must be valid. Returns nothing if the line is no object
+/// at all.
 std::optional<std::string> without_the_rest(std::string_view line,
                                             std::string_view field) {
   const auto members = split_members(line);

@@ -14,7 +14,7 @@ bool is_hex(char c) {
 }
 
 /// Scans JSON for split_members. Each function begins at the element of its name and
-/// moves past this element. A function returns false where the text has another element.
+/// moves past this element. A function returns false if the text has another element.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) {}

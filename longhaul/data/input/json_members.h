@@ -12,11 +12,10 @@ struct RawMember {
   std::string_view value;
 };
 
-/// Returns the members of the JSON object `text`; nothing where `text` is no object.
-/// Values are separated but not interpreted. The grammar must hold, but numbers may have
-/// any size, and NaN and Infinity are accepted as Python writes them. Surrogates may
-/// stand alone, and values may be nested 10,000 deep. The stack does not grow with the
-/// depth.
+/// Returns the members of the JSON object `text`; nothing if `text` is no object. Values
+/// are separated but not interpreted. The grammar must hold, but numbers may have any
+/// size, and NaN and Infinity are accepted as Python writes them. Surrogates may stand
+/// alone, and values may be nested 10,000 deep. The stack does not grow with the depth.
 std::optional<std::vector<RawMember>> split_members(std::string_view text);
 
 /// Where the first value of a JSON text ends.

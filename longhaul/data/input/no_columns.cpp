@@ -1,5 +1,5 @@
-// The build takes this file in place of parquet_reader.cpp and arrow_reader.cpp where
-// Arrow is absent.
+// The build takes this file in place of parquet_reader.cpp and arrow_reader.cpp if Arrow
+// is absent.
 #include "longhaul/base/error.h"
 #include "longhaul/data/input/range_reader.h"
 

@@ -66,7 +66,7 @@ void check_frame(const StoredFile& file) {
   }
 }
 
-/// Refuses a file whose footer is plain and whose columns are not.
+/// Refuses a file whose columns are encrypted although its footer is not.
 void refuse_encrypted(const parquet::FileMetaData& footer, const StoredFile& file) {
   if (!footer.is_encryption_algorithm_set()) return;
   file.fail("a Parquet file with encrypted columns", 0,
@@ -172,7 +172,7 @@ class ObjectBytes final : public arrow::io::RandomAccessFile {
   bool closed_ = false;
 };
 
-/// Returns the object of a file that is one, else null.
+/// Returns the object that the file is; null for a file on the disk.
 std::shared_ptr<ObjectBytes> open_object(const StoredFile& file,
                                          arrow::MemoryPool* pool) {
   return file.is_object() ? std::make_shared<ObjectBytes>(file, pool) : nullptr;

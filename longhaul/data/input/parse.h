@@ -21,7 +21,7 @@ ParsedRecord invalid_utf8(std::string_view bytes, std::string_view of);
 /// Returns whether a field of this name can only be meant to hold ids.
 inline bool wants_ids(std::string_view field) { return field == "input_ids"; }
 
-/// Returns what to say where a record lacks the wanted field: "; name one that it has, as
+/// Returns what to say if a record lacks the wanted field: "; name one that it has, as
 /// --field text". `names` are the fields that may hold a document. A field is named if it
 /// is the only one, or "text", or nearly the wanted one. The text is empty without names.
 std::string name_another(std::vector<std::string> names, std::string_view wanted);

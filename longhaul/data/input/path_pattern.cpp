@@ -51,7 +51,8 @@ class PatternWalk {
   PatternWalk(const fs::path& pattern, const FileTree& tree)
       : pattern_(pattern), tree_(tree), parts_(pattern.begin(), pattern.end()) {
     if (objects::is_address(pattern)) {
-      // The walk begins in the bucket, whose two slashes are no parts of a path.
+      // The walk begins in the bucket. The two slashes of "s3://" are no parts of the
+      // path.
       const objects::Address address = objects::parse_pattern(pattern);
       const fs::path key = address.key;
       parts_.assign(key.begin(), key.end());

@@ -7,22 +7,21 @@
 
 namespace longhaul::data {
 
-/// Returns true where the path contains * ? or [ and may stand for other paths.
+/// Returns true if the path contains * ? or [ and may stand for other paths.
 bool is_pattern(const fs::path& path);
 
-/// Returns true where the last part of a pattern is * or **, which matches any name.
+/// Returns true if the last part of a pattern is * or **, which matches any name.
 bool means_everything(const fs::path& pattern);
 
 /// Returns the paths that a path names. A path without * ? [ is returned unchanged, even
-/// where no such file exists. A pattern gives its matches in the order of the bytes of
-/// the names; empty where it matches nothing. A part ** stands for any number of
-/// directories, without hidden and linked directories. A ** as the last part, or before a
-/// last *, stands for all files beneath. Where a file's own name equals the pattern, the
-/// pattern names this file. Throws InputError when there is such a file and the pattern
-/// matches other files as well. Also throws InputError for ** beside other characters,
-/// for a directory that cannot be read, and for a name that is not UTF-8. The
-/// address of objects is returned unchanged, with wildcards too, since this function asks
-/// no store.
+/// if no such file exists. A pattern gives its matches in the order of the bytes of the
+/// names; empty if it matches nothing. A part ** stands for any number of directories,
+/// without hidden and linked directories. A ** as the last part, or before a last *,
+/// stands for all files beneath. If a file's own name equals the pattern, the pattern
+/// names this file. Throws InputError when there is such a file and the pattern matches
+/// other files as well. Also throws InputError for ** beside other characters, for a
+/// directory that cannot be read, and for a name that is not UTF-8. The address of
+/// objects is returned unchanged, with wildcards too, since this function asks no store.
 std::vector<fs::path> expand_pattern(const fs::path& pattern);
 
 /// Expands a pattern as expand_pattern(pattern) does, but over the names of a tree, which

@@ -54,8 +54,8 @@ struct EvenRows {
 /// Returns the number of rows of a stream of Arrow without reading its values. Looks at
 /// the column options.field and at those columns of `more` that the file has. Each must
 /// hold lists of integers without nulls, with `length` values for each row of a record
-/// batch. Returns nothing where a column does not, and where the file is compressed, is
-/// no stream, or lacks options.field.
+/// batch. Returns nothing if a column does not, or if the file is compressed, is no
+/// stream, or lacks options.field.
 std::optional<EvenRows> even_arrow_rows(const InputFile& file,
                                         const InputOptions& options,
                                         const std::vector<std::string>& more,

@@ -62,7 +62,7 @@ struct RawRecord {
   std::string bytes;
   std::vector<int64_t> ids;
   std::vector<int64_t> labels;  ///< filled where has_labels is true
-  /// Filled where has_mask is true.
+  /// Filled if has_mask is true.
   std::vector<int64_t> attention_mask;
   bool has_labels = false;
   bool has_mask = false;
@@ -95,7 +95,7 @@ struct ParsedRecord {
 };
 
 /// Finds the document of a record: options.field of a JSON line or a CSV row, else the
-/// whole record. A list of integers is a document of token ids. Where there are an
+/// whole record. A list of integers is a document of token ids. If there are an
 /// attention_mask and labels beside the ids, mask 0 and label -100 mark tokens that are
 /// no targets. The function may write to the record's buffers or take the buffers. Pure;
 /// any thread may call it.
@@ -126,7 +126,7 @@ struct DroppedRecords {
 enum class BadRecords : uint8_t { Fail, Drop };
 
 /// Returns one line of a list of bad records, as JSON with a newline. The JSON has file,
-/// line or row, byte offset where the offset is known, problem and detail. `line` is
+/// line or row, byte offset if the offset is known, problem and detail. `line` is
 /// RecordPlace::line plus InputSet::lines_before.
 std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
                             int64_t offset, RecordProblem problem,

@@ -24,7 +24,8 @@ struct StoredFile::Hash {
 namespace {
 
 std::unique_ptr<ObjectReader> open_object(const InputFile& file, uint64_t ahead_end) {
-  // The readers of columns know their places and jump between them.
+  // The readers of Parquet and Arrow know where their bytes lie, and read them in any
+  // order.
   const auto use = has_columns(file.format) ? ObjectReader::Use::AnyOrder
                                             : ObjectReader::Use::FrontToBack;
   return std::make_unique<ObjectReader>(file.object, use, ahead_end);

@@ -1,4 +1,4 @@
-// Says what a file is where its records cannot be read.
+// Says what is wrong with a whole file if its records cannot be read.
 #include "longhaul/data/input/wrong_files.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ std::string command_for(const std::string& program, const InputFile& file) {
   return fmt::format("{} -dc {} | {}{}", unpack, word(name), program, to);
 }
 
-/// Returns what JSON text is that is no JSON lines; empty where the text may be JSON
+/// Returns what kind of JSON a text is if it is not JSON lines; empty if it may be JSON
 /// lines.
 std::string other_json(const InputFile& file, std::string_view text, bool whole) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
@@ -131,7 +131,7 @@ void FilesInUse::drop(const RecordPlace& place, RecordProblem problem,
 void FilesInUse::check(int file, int64_t records) const {
   const auto bad = first_bad_.find(file);
   if (bad == first_bad_.end() || used_.contains(file)) return;
-  // A file of text is one record.
+  // A text file is one record, which is left out if it is bad.
   if (!has_fields(inputs_.files().at(static_cast<size_t>(file)).format)) return;
   const auto& [place, problem, detail] = bad->second;
   refuse_unused(inputs_, place, records, problem, detail);

@@ -70,9 +70,9 @@ struct Cursor {
   /// stay as they are.
   void pass_over_last(const Cursor& now, int64_t sequences);
 
-  /// Returns how many sequences training has had, where an epoch has `per_epoch`
-  /// sequences. A phase whose epoch has another number of sequences, such as a phase of
-  /// another length, counts by the share of its own epoch that was read.
+  /// Returns how many sequences training has had, counted as if each epoch had
+  /// `per_epoch` sequences. A phase whose epoch has another number of sequences, such as
+  /// a phase of another length, counts by the share of its own epoch that was read.
   double sequences_of(int64_t per_epoch) const;
   /// Returns the number of sequences that training has had in all phases. tokens()
   /// returns the number of tokens in these sequences.

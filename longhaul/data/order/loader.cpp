@@ -97,7 +97,7 @@ Phase make_phase(const std::vector<WeightedSource>& sources, const LoaderOptions
   return phase;
 }
 
-/// Returns the cursor for a step. Adds `phase` where the cursor's last phase is another
+/// Returns the cursor for a step. Adds `phase` if the cursor's last phase is another
 /// stream.
 Cursor enter_step(Cursor cursor, const Phase& phase) {
   std::vector<Phase>& phases = cursor.phases;
@@ -223,7 +223,7 @@ void Loader::restart(const LoaderOptions& options, Cursor start) {
 }
 
 void Loader::start_ahead() {
-  // Where the system gives no thread, the call is deferred and next() prepares the batch
+  // If the system gives no thread, the call is deferred and next() prepares the batch
   // itself.
   ahead_ = std::async(std::launch::async | std::launch::deferred, [this] { prepare(); });
 }

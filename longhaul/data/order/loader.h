@@ -80,7 +80,7 @@ struct SourcePlan {
 /// thread of its own.
 class Loader {
  public:
-  /// `start` is an earlier run's cursor, or empty. A new phase begins where sources,
+  /// `start` is an earlier run's cursor, or empty. A new phase begins if sources,
   /// weights, length, seed or shuffle differ from the last phase of `start`. A source
   /// that was read before at the same length goes on where it stood. At another length
   /// the source begins its next epoch. Each of options.changes begins a phase in the same
@@ -97,8 +97,8 @@ class Loader {
   /// Continues from another cursor, as a new loader of the same sources would.
   void restart(const LoaderOptions& options, Cursor start);
 
-  /// Waits until next() can return at once, `limit` at most. Returns whether it can, and
-  /// true where next() reads the step itself.
+  /// Waits until next() can return at once, `limit` at most. Returns whether it can. Also
+  /// returns true if next() itself reads the step.
   bool ready(std::chrono::milliseconds limit) const;
 
   /// Returns the next step's batches of this rank and moves the cursor past the whole
@@ -120,9 +120,9 @@ class Loader {
   /// Returns the number of sequences in all sources together, which is the unit of
   /// run.epochs.
   int64_t sequences_per_epoch() const { return cursor().phases.back().per_epoch(); }
-  /// Returns how often training has had the data, by Cursor::sequences_of().
+  /// Returns how many epochs of the data training has had, by Cursor::sequences_of().
   double epoch() const;
-  /// Returns what training has had of each source, as PhaseStream::counts does.
+  /// Returns how many sequences and tokens of each source training has had.
   std::vector<SourceCount> source_counts() const {
     return steps_[current_].stream->counts(cursor().phases.back().consumed);
   }

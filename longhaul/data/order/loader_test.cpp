@@ -493,7 +493,7 @@ TEST(Loader, FetchesTheNextPieceOfASequentialOrderUntilTheRunEnds) {
     return source->ahead;
   };
   EXPECT_EQ(ahead(false, 0), (std::vector<int64_t>{10, 10, 20, 20, 0, 0, 10}));
-  // The last step fetches nothing that no step reads.
+  // After the last step no piece is fetched, since no step would read it.
   EXPECT_EQ(ahead(false, 7), (std::vector<int64_t>{10, 10, 20, 20, 0, 0}));
   EXPECT_EQ(ahead(true, 0), std::vector<int64_t>{});
 }

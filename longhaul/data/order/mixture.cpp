@@ -90,9 +90,9 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
   return owners;
 }
 
-/// The deadline of a source's turn in the floating places. `row` is the row before which
-/// the turn must be done. `shared` says that the last row of this turn is also the first
-/// row of the next turn.
+/// The deadline of a source's turn in the floating places (see Mixture): the turn must
+/// come before `row`, the number of a window in its period. `shared` says that the last
+/// window of this turn is also the first window of the next turn.
 struct Deadline {
   int64_t row = 0;
   bool shared = false;
@@ -201,8 +201,8 @@ void Mixture::choose_floating() {
     uint16_t* next = floated_.data() + static_cast<size_t>(row + 1) * shares_.size();
     for (const Task& task : tasks) next[task.source] = static_cast<uint16_t>(task.done);
   }
-  // Computes the slots of the first row in the next period, which follow from the slots
-  // of the last row.
+  // Computes which source has each slot in the first row of the next period. This follows
+  // from the slots of the last row of this period.
   const std::vector<int> first(chosen_.begin(),
                                chosen_.begin() + static_cast<ptrdiff_t>(slots_));
   std::vector<int> sorted = first;

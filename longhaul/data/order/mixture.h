@@ -72,8 +72,8 @@ class Mixture {
   /// `before` has the source of each slot in the window before.
   std::vector<int> next_slots(const std::vector<int>& before,
                               std::vector<int> chosen) const;
-  /// Returns the slot that `slot` becomes `periods` periods later; earlier where
-  /// `periods` is negative.
+  /// Returns the slot that `slot` becomes `periods` periods later; earlier if `periods`
+  /// is negative.
   size_t moved_slot(size_t slot, int64_t periods) const;
   int64_t count_before(size_t source, const Position& at) const;
 

@@ -52,7 +52,8 @@ std::vector<std::vector<double>> weight_sets() {
   return sets;
 }
 
-/// Walks a stretch of the stream; `seen` holds the counts before the stretch.
+/// Walks along the stream from `begin` on, and counts each source's sequences before the
+/// place that it has reached.
 class Walk {
  public:
   Walk(const Mixture& mixture, int64_t begin)

@@ -39,7 +39,7 @@ struct Progress {
   double passes = 0.0;  ///< in sequences of the latest phase, as PhaseStream::had()
   SourceCount had;
 
-  /// Changes to the order of a phase. A new order begins with the next whole pass.
+  /// Switches to the order of another phase. A new order begins with the next whole pass.
   void change_order(const Phase& phase, int64_t sequences) {
     const bool same = seq_len == phase.seq_len && num_sequences == sequences &&
                       seed == phase.seed && shuffle == phase.shuffle;

@@ -12,7 +12,7 @@
 
 namespace longhaul::data {
 
-/// What training has had of a source in all phases.
+/// How much of a source training has had in all phases.
 struct SourceCount {
   std::string name;
   std::string fingerprint;

@@ -46,8 +46,8 @@ const FileTree& local_tree();
 /// addresses do: "s3://bucket/dir/a.jsonl".
 class ListedTree final : public FileTree {
  public:
-  /// Asks the store for all that a pattern may match. For a plain address that is the
-  /// object of this name, and only where there is none what lies below it.
+  /// Asks the store for all that a pattern may match. A plain address matches the object
+  /// of this name; if there is none, it matches all objects below it.
   ListedTree(std::shared_ptr<objects::ObjectStore> store,
              const objects::Address& pattern);
 
@@ -58,7 +58,7 @@ class ListedTree final : public FileTree {
   uint64_t size(const fs::path& file) const override;
   std::string read_text(const fs::path& file) const override;
 
-  /// Returns the object of a path; null where there is none.
+  /// Returns the object of a path; null if there is none.
   const objects::ObjectInfo* object(const fs::path& path) const;
   const std::shared_ptr<objects::ObjectStore>& store() const { return store_; }
   /// Returns the objects whose keys are no paths, since a part of the key is empty, "."

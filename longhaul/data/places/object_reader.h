@@ -15,7 +15,7 @@
 
 namespace longhaul::data {
 
-/// The number of bytes of an object that one request reads, the largest number, and how
+/// The usual and the largest number of bytes of an object that one request reads, and how
 /// many pieces are requested before they are needed. The last piece also takes a rest of
 /// the object of up to half a piece.
 inline constexpr uint64_t kObjectPiece = uint64_t{8} << 20;
@@ -26,8 +26,8 @@ inline constexpr int kPiecesAhead = 4;
 /// is read.
 inline constexpr uint64_t kObjectReaderBytes = (kPiecesAhead + 1) * objects::kPlaceBytes;
 
-/// Reads the bytes of one object. Where the bytes are read in order, the reader requests
-/// the next bytes before they are needed. Not thread-safe.
+/// Reads the bytes of one object. If the bytes are read in order, the reader requests the
+/// next bytes before they are needed. Not thread-safe.
 class ObjectReader {
  public:
   enum class Use { FrontToBack, AnyOrder };
@@ -42,10 +42,10 @@ class ObjectReader {
   /// Requests one piece from `offset` on, before it is read.
   void begin(uint64_t offset);
 
-  /// Fills `to`, which must lie inside the object. Throws what the store throws. Where
-  /// the object has been read from its first byte to its last one, compares the bytes
-  /// with its ETag. Throws TemporaryError where the bytes do not match the ETag, and
-  /// InputError where the object was replaced.
+  /// Fills `to`, which must lie inside the object. Throws what the store throws. If the
+  /// object has been read from its first byte to its last one, compares the bytes with
+  /// its ETag. Throws TemporaryError if the bytes do not match the ETag, and InputError
+  /// if the object was replaced.
   void read(uint64_t offset, std::span<std::byte> to);
 
  private:

@@ -13,16 +13,18 @@
 namespace longhaul::data {
 
 /// Opens a save_to_disk directory whose rows are read in place as sequences. Every row
-/// must have seq_len tokens in the column `field`. Targets are the labels (the ids where
+/// must have seq_len tokens in the column `field`. Targets are the labels (the ids if
 /// there are no labels) shifted by one, as Hugging Face models shift them. The last
 /// position, labels of -100 and padding at a row's end have no target. The function reads
-/// the framing of the files and the lengths of the rows, not the values. Each record
-/// batch is validated in full before its first row is used, and each row's ids when the
-/// row is read. An InputError names the file, the row, what was expected and what to do.
+/// the headers of the files' messages and the lengths of the rows, not the values. Each
+/// record batch is validated in full before its first row is used, and each row's ids
+/// when the row is read. An InputError names the file, the row, what was expected and
+/// what to do.
 std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len,
                                                   const std::string& field = kIdsField);
 
-/// Opens the rows of one Arrow file of such a directory in the same way.
+/// Opens the rows of one Arrow file of a save_to_disk directory in the same way as
+/// saved_dataset_source() opens all rows.
 std::unique_ptr<TokenSource> saved_file_source(const fs::path& file, int64_t seq_len,
                                                const std::string& field = kIdsField);
 
@@ -39,7 +41,7 @@ struct SavedRows {
 /// Counts rows and tokens, which costs no more than opening the directory.
 SavedRows saved_rows(const fs::path& path, const std::string& field = kIdsField);
 
-/// Describes a save_to_disk directory in a few lines, for people. Throws InputError where
+/// Describes a save_to_disk directory in a few lines, for people. Throws InputError if
 /// the directory is not complete.
 std::string describe_saved_dataset(const fs::path& path,
                                    const std::string& field = kIdsField);
@@ -49,9 +51,9 @@ bool is_rows_file(std::string_view name);
 
 /// Returns what saved_pieces_source() has to know of a save_to_disk directory below
 /// `prefix`. `objects` are all that lie there, with their versions. No file of the format
-/// says how many rows another one has. So this reads the framing of each file, which is a
-/// small request for each record batch. Returns an empty text where the rows cannot be
-/// read file by file, since not all have seq_len tokens in the column `field`.
+/// says how many rows another one has. So this reads the headers of each file's messages,
+/// which is a small request for each record batch. Returns an empty text if the rows
+/// cannot be read file by file, since not all have seq_len tokens in the column `field`.
 std::string outline_of_saved_dataset(const objects::Address& prefix,
                                      const std::vector<objects::ObjectInfo>& objects,
                                      const std::string& field, int64_t seq_len,

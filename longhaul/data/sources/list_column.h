@@ -20,8 +20,8 @@ class ListColumn {
   ListColumn() = default;
   /// With `is_mask` the column may also hold true and false, and then only leading_ones()
   /// may read its values. Throws InputError when the column is no list of integers or
-  /// says that it holds nulls. It has a row. Only the first and the last offset are
-  /// checked; SavedDataset::batch_of validates the other offsets.
+  /// says that it holds nulls. The column must have a row. Only the first and the last
+  /// offset are checked; SavedDataset::batch_of validates the other offsets.
   ListColumn(const std::shared_ptr<arrow::Array>& column, const std::string& name,
              const fs::path& file, bool is_mask = false);
 

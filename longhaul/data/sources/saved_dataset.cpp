@@ -18,8 +18,9 @@
 namespace longhaul::data {
 namespace {
 
-/// Memory that reading the framing may allocate. Mapped columns need no memory.
-/// Compressed columns would be unpacked into this pool and soon exceed its limit.
+/// Memory that reading the headers of a file's messages may allocate. Mapped columns need
+/// no memory. Compressed columns would be unpacked into this pool and soon exceed its
+/// limit.
 constexpr uint64_t kMaxAllocated = uint64_t{64} << 20;
 /// The empty message with which a stream ends.
 constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};

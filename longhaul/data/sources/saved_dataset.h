@@ -26,9 +26,9 @@ struct SavedBatch {
   std::unique_ptr<std::once_flag> checked = std::make_unique<std::once_flag>();
 };
 
-/// A directory that Hugging Face datasets wrote with save_to_disk. All files are mapped
-/// and their framing is checked. Every row lies inside the column's values. Immutable;
-/// any thread may read.
+/// A directory that Hugging Face datasets wrote with save_to_disk. All files are mapped,
+/// and the headers of their messages are checked. Every row lies inside the column's
+/// values. Immutable; any thread may read.
 struct SavedDataset {
   /// The pool of all buffers. It is declared before all members that hold such buffers,
   /// since members are destroyed in the reverse order.
@@ -62,7 +62,7 @@ inline constexpr const char* kMaskColumn = "attention_mask";
 /// Opens some files of a directory, whose path is for messages, as if it had no others.
 SavedDataset open_saved_files(const fs::path& path, const SavedFiles& files,
                               const std::string& field);
-/// Returns the fingerprint of a directory with so many rows.
+/// Returns the fingerprint of a directory whose files have `rows` rows in all.
 std::string saved_fingerprint(const SavedFiles& files, int64_t rows,
                               const std::string& field);
 

@@ -83,7 +83,7 @@ class SavedPieces final : public TokenSource {
     int64_t first = 0;
     int64_t rows = 0;
   };
-  /// The file that is read.
+  /// The file that is being read, and the copy of it that is held.
   struct Here {
     const File* file;
     std::shared_ptr<const fs::path> held;
@@ -150,7 +150,8 @@ std::string outline_of_saved_dataset(const objects::Address& prefix,
   int64_t sum = 0;
   Json listed = Json::array();
   for (size_t i = 0; i < rows.size(); ++i) {
-    // A batch has labels and a mask in all its rows, or in none.
+    // In a batch of training all rows have labels or none has them; the same holds for
+    // masks. So all files must have the same columns.
     if (!rows[i] || rows[i]->columns != rows.front()->columns) return {};
     sum += rows[i]->rows;
     const std::string path = files.paths[i].string();

@@ -65,14 +65,14 @@ class TokenSource {
   /// Returns the terms of a model's loss (ModelDescription::losses) that the source has
   /// targets for, in the order of TokenBatch::targets.
   virtual std::vector<std::string> losses() const { return {kNextToken}; }
-  /// Keeps only the targets of the terms `wanted`, where losses() begins with these
-  /// terms; else does nothing.
+  /// Keeps only the targets of the terms `wanted`, if losses() begins with these terms;
+  /// else does nothing.
   virtual void keep_losses(const std::vector<std::string>& /*wanted*/) {}
-  /// Returns a number that all ids are below; 0 where the format does not say such a
-  /// number. Then each row must be checked when it is read.
+  /// Returns a number that all ids are below; 0 if the format does not say such a number.
+  /// Then each row must be checked when it is read.
   virtual int64_t max_token_id() const = 0;
-  /// Refuses ids of `vocab_size` and above with InputError: at once where max_token_id()
-  /// is known, else in read().
+  /// Refuses ids of `vocab_size` and above with InputError: at once if max_token_id() is
+  /// known, else in read().
   virtual void limit_ids(int64_t vocab_size);
   /// Gives the batch room for `rows` rows with the fields that read() fills. Sources that
   /// agree in seq_len() and losses() give batches of one shape.
@@ -82,14 +82,13 @@ class TokenSource {
   /// Copies sequence `index`, 0 <= index < num_sequences(), to row `row` of a batch that
   /// shape() has made.
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
-  /// Returns the first sequence behind `index` whose read needs files that are not those
-  /// of `index`, where a source fetches its files one after another; num_sequences()
-  /// where there is none.
+  /// Returns the first sequence behind `index` whose read needs other files than the read
+  /// of `index`, if the source fetches its files one after another; else num_sequences().
   virtual int64_t next_piece(int64_t /*index*/) const { return num_sequences(); }
   /// Begins to fetch what the read of a sequence needs, and returns at once.
   virtual void fetch_ahead(int64_t /*index*/) const {}
   /// Checks every row that read() might refuse, until `stop` is true, and throws
-  /// InputError for a bad row. Reads all of the data where max_token_id() is 0.
+  /// InputError for a bad row. Reads all of the data if max_token_id() is 0.
   virtual void check_rows(const std::atomic<bool>& stop) const { (void)stop; }
   /// Returns name, kind and size in one line, for logs.
   virtual std::string describe() const = 0;
@@ -100,8 +99,8 @@ class TokenSource {
   virtual std::string tokenizer_fingerprint() const { return {}; }
 };
 
-/// Joins at least one source to one source, one part after another. All parts must have
-/// one length. The fingerprint is a hash of the parts' fingerprints in their order.
+/// Joins one or more sources into one source, in their order. All parts must have one
+/// length. The fingerprint is a hash of the parts' fingerprints in their order.
 std::unique_ptr<TokenSource> concatenated_source(
     std::vector<std::unique_ptr<TokenSource>> parts);
 
@@ -126,7 +125,7 @@ BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
 /// the whole row.
 void fill_plain_positions(const BatchRow& row);
 
-/// Says that all positions of a row from `length` on are padding.
+/// Marks all positions of a row from `length` on as padding.
 void set_real_length(TokenBatch& batch, int64_t row, int64_t length);
 
 }  // namespace longhaul::data

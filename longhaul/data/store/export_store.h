@@ -27,8 +27,8 @@ struct StoreExportReport {
 
 /// Writes a directory that Hugging Face's datasets.load_from_disk opens. Its rows have
 /// seq_len tokens with input_ids (int32), attention_mask (int8, ones) and labels (int64).
-/// Labels are the ids themselves, since Hugging Face models shift labels, and -100 where
-/// a token is no target. With s = seq_len, row i holds tokens [i s, i s + s). Unlike in
+/// Labels are the ids themselves, since Hugging Face models shift labels, or -100 if a
+/// token is no target. With s = seq_len, row i holds tokens [i s, i s + s). Unlike in
 /// training from the store, a row's last token does not predict the next row's first
 /// token. Memory does not grow with the store. The directory appears at `out` only when
 /// it is complete. Throws InputError when `store` is no store, or when the place is

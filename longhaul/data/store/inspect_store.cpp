@@ -268,8 +268,8 @@ void describe_first_ids(const std::vector<int32_t>& ids, Table& table,
                                      shown.size() < ids.size() ? " [...]" : ""));
 }
 
-/// Describes rows of ids: the first alone, or with options.scan the number of rows and
-/// tokens, for which all are read.
+/// Describes rows of ids: the first row, and with options.scan also the numbers of rows
+/// and tokens, for which it reads all rows.
 void describe_rows(const InputSet& set, const InspectOptions& options, Table& table,
                    OrderedJson& json) {
   StoreCounts counts;
@@ -306,8 +306,8 @@ void describe_rows(const InputSet& set, const InspectOptions& options, Table& ta
   describe_epoch(tokens, as_they_are ? rows : -1, options, table, json);
 }
 
-/// Returns whether a file, or the files of a directory, may hold ready ids by their
-/// names.
+/// Returns whether a file, or the files of a directory, may hold token ids in place of
+/// text, by their names.
 bool may_be_ready_ids(const fs::path& path) {
   if (!fs::is_directory(path)) return may_hold_ids(path);
   for (const char* other : {"config.json", "dataset_dict.json"}) {

@@ -17,8 +17,8 @@ struct InspectOptions {
   /// When positive together with seq_len, the description also says how many steps an
   /// epoch has.
   int64_t global_size = 0;
-  /// Reads a save_to_disk directory and ready ids to the end to count their tokens. A
-  /// token store records its number of tokens.
+  /// Reads a save_to_disk directory, or files of token ids, to the end to count their
+  /// tokens. A token store records its number of tokens.
   bool scan = false;
   /// The tokenizer that the caller has just built the store with; null: the tokenizer in
   /// the store is loaded and its self-test is run.
@@ -40,10 +40,10 @@ struct DataDescription {
 std::optional<DataDescription> describe_data(const fs::path& path,
                                              const InspectOptions& options = {});
 
-/// Describes JSON lines, Parquet or Arrow of ready ids, a file or a directory of them:
-/// files, first ids and, with options.scan, rows and tokens. Returns nothing where the
-/// names of the files show other data. Throws InputError for files without ids in the
-/// field, and for broken rows.
+/// Describes a file or a directory of token ids in JSON lines, Parquet or Arrow: files,
+/// first ids and, with options.scan, rows and tokens. Returns nothing if the names of the
+/// files show other data. Throws InputError for files without ids in the field, and for
+/// broken rows.
 std::optional<DataDescription> describe_ready_ids(const fs::path& path,
                                                   const InspectOptions& options = {});
 

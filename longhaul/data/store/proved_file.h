@@ -53,7 +53,7 @@ class ProvedFile {
   ProvedFile(const fs::path& dir, const StoreFile& file,
              std::shared_ptr<const ShardHashes> hashes);
 
-  /// Returns true where there is no file, or an empty file.
+  /// Returns true if there is no file, or an empty file.
   bool empty() const { return mapped_.bytes().empty(); }
   /// Returns all bytes without comparing blocks.
   std::span<const std::byte> unproved() const { return mapped_.bytes(); }

@@ -30,8 +30,8 @@ SelfTest read_self_test(const fs::path& path);
 
 /// Throws InputError, with the text and the first id that differs, when `tokenizer` makes
 /// other ids than the store's self-test has. Does nothing for a path that is no token
-/// store and for a store of ready ids. `whose` names the tokenizer in messages: "the
-/// model's tokenizer".
+/// store and for a store that was built from token ids. `whose` names the tokenizer in
+/// messages: "the model's tokenizer".
 void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenizer,
                      const std::string& whose);
 

@@ -109,11 +109,11 @@ struct StoreInfo {
   std::optional<StoreFile> self_test;
   std::optional<StoreFile> bad_records;
   std::string special_tokens;  ///< the policy in words
-  /// "all documents", or the side of a holdout.
+  /// Which documents the store has: "all documents", or one side of a holdout.
   std::string selection;
   std::vector<StoreOrigin> origins;
   std::map<std::string, int64_t> dropped;  ///< records left out, by cause
-  /// Padding after ready ids: positions with attention_mask 0.
+  /// The number of positions with attention_mask 0 behind token ids, which were left out.
   int64_t padding_removed = 0;
   std::string build;        ///< hash of inputs, tokenizer and options
   std::string fingerprint;  ///< changes when tokens or documents change
@@ -150,7 +150,7 @@ StoreShard shard_from_json(const Json& json, const fs::path& file);
 StoreCounts counts_from_json(const Json& json, const fs::path& file);
 
 /// Returns the mean UTF-8 bytes per token of a store; 0 when `path` is no token store or
-/// a store of ready ids.
+/// a store that was built from token ids.
 double bytes_per_token(const fs::path& path);
 
 }  // namespace longhaul::data

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kLength = 16;
 const objects::Address kStore{"bucket", "store"};
 
-/// A store of several shards on the disk, and the same in objects.
+/// A store of several shards on the disk, and the same store as objects.
 class StoreInPieces : public BuildTest {
  protected:
   StoreInPieces() {
@@ -56,7 +56,7 @@ class StoreInPieces : public BuildTest {
     const auto of = pieces(most_bytes);
     return store_source(of->dir(), kLength, mask, true, of);
   }
-  /// Returns the shards whose tokens were fetched, each once for each fetch.
+  /// Returns the token files that were fetched, one entry for each fetch.
   std::vector<std::string> fetched() const {
     std::vector<std::string> names;
     for (const auto& request : memory.requests()) {

@@ -34,8 +34,8 @@ std::optional<StoreFile> optional_file(const JsonFields& fields, const char* nam
   return file_in(fields, name);
 }
 
-/// Throws InputError unless the store has the file in its size. `where` names the file in
-/// messages.
+/// Throws InputError unless the store has the file, and in the recorded size. `where`
+/// names the file in messages.
 void check_size(const std::string& where, std::optional<uint64_t> size,
                 const std::string& missing, const StoreFile& file) {
   const auto fail = [&](const std::string& what) {

@@ -311,7 +311,8 @@ TEST_F(StoreTest, ReadingTellsChangedBytesWhenTheirBlockIsFirstTouched) {
                    hash_hex(damaged) + ", hashes_00000.json says " + hash_hex(block) +
                    "; copy the store again or build it again");
   }
-  // The last target of the sequence before lies in block 2 too.
+  // The last target of sequence 3 is the first token of sequence 4, which lies in block
+  // 2.
   EXPECT_HAS(input_error([&] { source->read(3, batch, 0); }), "block 2");
   EXPECT_NO_THROW(open_source(dir / "store", 1 << 18, false, false)->read(4, batch, 0));
 }

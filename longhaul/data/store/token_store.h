@@ -41,15 +41,16 @@ class TokenStore {
   /// Returns the number of the document that holds a token.
   int64_t document_of(int64_t token) const;
   bool in_pieces() const { return pieces_ != nullptr; }
-  /// Releases all shards except the shard of a token, where shards are pieces. A read
-  /// that is running keeps its shards until it ends.
+  /// In a store in pieces, releases all shards except the shard of a token. A read that
+  /// is running keeps its shards until it ends.
   void pass(int64_t token) const;
   /// Returns the first token of the shard that follows the shard of `token`; the number
-  /// of all tokens where no shard follows.
+  /// of all tokens if no shard follows.
   int64_t next_shard(int64_t token) const;
-  /// Begins to fetch the shard of a token, where shards are pieces.
+  /// In a store in pieces, begins to fetch the shard of a token.
   void fetch_ahead(int64_t token) const;
-  /// Returns the UTF-8 bytes of a document's text; 0 for a document of ready ids.
+  /// Returns the UTF-8 bytes of a document's text; 0 for a document that came as token
+  /// ids.
   uint64_t text_bytes(int64_t document) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Compares one file with its hash, and with the hashes of its blocks where `blocks` has
+/// Compares one file with its hash, and with the hashes of its blocks if `blocks` has
 /// them. Returns the file's bytes.
 uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& blocks) {
   const MappedFile mapped(path);

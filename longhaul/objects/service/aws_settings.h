@@ -15,13 +15,13 @@ struct AwsSettings {
   std::string region;          ///< empty: the bucket's own is asked for
   bool virtual_hosts = false;  ///< whether a bucket is part of the host's name
   bool anonymous = false;
-  /// Whether the client sends checksums that the store compares: at AWS, where neither
-  /// AWS_REQUEST_CHECKSUM_CALCULATION nor the profile says "when_required".
+  /// Whether the client sends checksums that the store compares. It does so at AWS,
+  /// unless AWS_REQUEST_CHECKSUM_CALCULATION or the profile says "when_required".
   bool checksums = true;
   /// Whether the ETag of an object that was sent at once need not be the MD5 of its
-  /// bytes: at AWS, which may encrypt with keys of the user, and where
-  /// LONGHAUL_OBJECTS_ETAGS is "opaque". It is empty where only a comparison of the
-  /// bucket's objects with their ETags can tell.
+  /// bytes. It is false if LONGHAUL_OBJECTS_ETAGS is "md5", and true if that is "opaque".
+  /// Else it is true at AWS, which may encrypt with keys of the user, and empty
+  /// elsewhere: only a comparison of the bucket's objects with their ETags can tell.
   std::optional<bool> has_other_etags;
   std::string certificates;  ///< file of the authorities' certificates
 };
@@ -36,7 +36,7 @@ struct AwsSettings {
 AwsSettings aws_settings();
 
 /// Returns a setting of one profile in the text of a file like ~/.aws/config; the empty
-/// text where there is none. A setting below "s3 =" counts as one of the profile.
+/// text if there is none. A setting in the profile's block "s3 =" counts as well.
 std::string profile_setting(const std::string& text, const std::string& profile,
                             const std::string& name);
 

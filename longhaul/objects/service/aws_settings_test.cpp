@@ -11,7 +11,7 @@
 namespace longhaul::objects {
 namespace {
 
-/// An environment in which only what a test sets decides.
+/// Takes away all settings of the environment, so that only what a test sets decides.
 class AwsSettingsTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -34,8 +34,8 @@ double seconds_before(int64_t attempts) {
 }
 
 /// Returns when a request began whose first try has failed now. Threads of Arrow have no
-/// WorkBegan. There a try without an answer has taken kRequestSeconds, and any other try
-/// no time.
+/// WorkBegan. For them, a try without an answer counts as kRequestSeconds long, and any
+/// other failed try as instant.
 Patience::Clock::time_point began_before(const std::string& message) {
   if (work_began) return *work_began;
   constexpr const char* kNoAnswer = "curlCode: 28";

@@ -23,25 +23,25 @@ struct Patience {
   std::atomic<int64_t> retries = 0;
   std::atomic<int64_t> given_up = 0;  ///< requests that the client has given up
 
-  /// Returns whether less than `seconds` have passed since a time once another wait is
-  /// over, so that one more try may begin.
+  /// Returns whether one more try may begin after a wait of `wait` seconds: by then less
+  /// than `seconds` have passed since `since`.
   bool has_time(Clock::time_point since, double wait) const {
     const std::chrono::duration<double> passed = Clock::now() - since;
     return !over && passed.count() + wait < seconds;
   }
-  /// Waits before another try, and counts it: the times double from 0.2 s to 10 s, each
-  /// shortened by chance by up to a half, so that many processes do not come back at
-  /// once. Returns false at once where there is no time for that, unless `in_any_case`.
+  /// Waits before another try, and counts that try. The waits double from 0.2 s to 10 s,
+  /// each shortened by chance by up to a half, so that many processes do not come back at
+  /// once. Returns false at once if has_time() is false, unless `in_any_case`.
   bool wait_for_retry(Clock::time_point since, int64_t attempts,
                       bool in_any_case = false);
 };
 
-/// Seconds after which a request is given up that gets no answer.
+/// Seconds after which a request without an answer is given up.
 inline constexpr double kRequestSeconds = 30.0;
 
-/// Says when the work began for which this thread sends requests. While the object lives,
-/// the patience of each request counts from that time. Within another WorkBegan the time
-/// of the outer one stays.
+/// While the object lives, the patience of each request of this thread counts from the
+/// time at which the thread began the work that the requests are for. Within another
+/// WorkBegan the time of the outer one stays.
 class WorkBegan {
  public:
   explicit WorkBegan(Patience::Clock::time_point time = Patience::Clock::now());

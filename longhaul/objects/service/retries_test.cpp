@@ -16,7 +16,7 @@ arrow::fs::S3RetryStrategy::AWSErrorDetail passing(const char* message) {
   return {0, message, "", true};
 }
 
-/// A patience of five seconds, and the strategy that decides by it.
+/// A Patience of five seconds, and a strategy of retries that decides by it.
 class Retries : public testing::Test {
  protected:
   Retries() { patience_->seconds = 5; }

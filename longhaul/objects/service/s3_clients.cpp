@@ -17,7 +17,7 @@ namespace {
 
 namespace af = arrow::fs;
 
-/// Threads of Arrow that send the parts of objects.
+/// The number of Arrow's threads that send the parts of objects.
 constexpr int kPartThreads = 8;
 
 void check(const arrow::Status& status, const Address& address, const char* doing,
@@ -26,7 +26,8 @@ void check(const arrow::Status& status, const Address& address, const char* doin
   throw store_error(status.message(), address, doing, patience.seconds);
 }
 
-/// Returns a path of a key as it stands in an address.
+/// Returns a path in which all characters are percent-encoded except letters, digits and
+/// "/._-~".
 std::string percent_encoded(std::string_view path) {
   std::string text;
   for (const char c : path) {
@@ -38,9 +39,9 @@ std::string percent_encoded(std::string_view path) {
   return text;
 }
 
-/// Returns whether a client takes the name of a directory for that of a bucket. What is
-/// behind "?" would be lost. "run:1" is a URI to Arrow, and a name that ends with "-s3"
-/// has a meaning of its own at AWS.
+/// Returns whether a client can be given the name of a directory as that of a bucket. The
+/// client would lose what is behind "?", and takes "run:1" for a URI; a name that ends
+/// with "-s3" has a meaning of its own at AWS.
 bool stands_for_a_bucket(std::string_view dir) {
   const size_t scheme = std::ranges::find_if_not(dir,
                                                  [](unsigned char c) {
@@ -53,7 +54,8 @@ bool stands_for_a_bucket(std::string_view dir) {
          (scheme == dir.size() || dir[scheme] != ':');
 }
 
-/// Returns the place below which the objects of a bucket lie; empty where it is unknown.
+/// Returns the host and path below which the objects of a bucket lie; empty if they are
+/// unknown.
 std::string place_of_bucket(const AwsSettings& settings, const std::string& bucket,
                             const std::string& region) {
   if (!settings.endpoint.empty()) {

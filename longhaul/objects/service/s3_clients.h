@@ -37,10 +37,10 @@ class S3Clients {
   /// Returns the client that removes an object. After a removal Arrow makes an object for
   /// the directory of the removed object. Nobody has asked for that object, and a store
   /// that keeps files takes it for a file. But Arrow does not make a bucket again. So
-  /// this client takes the directory for a bucket, which leads to the same addresses.
-  /// Where the directory's name cannot stand for a bucket's, the result is client().
+  /// this client takes the directory for a bucket, which leads to the same addresses. If
+  /// the directory's name cannot stand for a bucket's, the result is client().
   Named remover(const Address& address);
-  /// Makes all clients anew: their credentials may have been renewed.
+  /// Makes all clients anew at the next request: their credentials may have been renewed.
   void forget();
   /// Ends the listings under way, which their callers have given up, and does forget().
   void end_listings();
@@ -49,8 +49,9 @@ class S3Clients {
   bool have_checksums() const { return checksums_; }
 
  private:
-  /// Makes the client of a bucket or, with `above`, of the directory of that path in it.
-  /// The result is null where it is not known how the directory is addressed.
+  /// Makes the client of a bucket. With `above`, makes a client that takes the path
+  /// `above` in the bucket for the store's host, and so a directory in `above` for a
+  /// bucket. The result is null if it is not known how the path is addressed.
   std::shared_ptr<arrow::fs::S3FileSystem> make(
       const Address& address, std::optional<std::string> above = std::nullopt);
 
@@ -59,7 +60,8 @@ class S3Clients {
   std::mutex mutex_;  ///< guards what follows
   arrow::StopSource listings_;
   bool started_ = false;
-  /// By bucket, or by "/", the bucket and the path above the directory taken for one.
+  /// The clients of make(), by "BUCKET", or by "/BUCKET/ABOVE" for those made with
+  /// `above`.
   std::map<std::string, std::shared_ptr<arrow::fs::S3FileSystem>> clients_;
 };
 

@@ -22,17 +22,17 @@ namespace {
 
 namespace af = arrow::fs;
 
-/// Objects whose sizes and versions are remembered, which takes some 300 bytes each.
+/// The most objects whose sizes and versions are remembered, at some 300 bytes each.
 constexpr size_t kMostKnown = 50'000;
-/// Room for the text of any error.
+/// The size of a buffer that has room for the text of any error.
 constexpr int64_t kErrorBytes = 64 << 10;
-/// Bytes at the end of a range that show whether all of it came.
+/// The number of bytes at the end of a range by which to see whether all of it came.
 constexpr size_t kTailBytes = 16;
-/// Bytes that one request reads of an object that is read whole: whole blocks of the
-/// hash.
+/// The bytes of each request when an object is read whole: a multiple of the blocks that
+/// are hashed.
 constexpr uint64_t kWholeBytes = 8 * kHashBlockBytes;
-/// Objects that are read to find out what the ETags of a bucket are, and how large they
-/// may be.
+/// How many objects are read at most to find out whether a bucket's ETags are MD5s, and
+/// the most bytes of such an object.
 constexpr size_t kMostBeside = 3;
 constexpr int64_t kLargestBeside = int64_t{64} << 20;
 /// What Arrow's client says of an object that is absent.
@@ -43,8 +43,8 @@ std::byte chance_byte() {
   return static_cast<std::byte>(chance() >> 8);
 }
 
-/// Returns whether a body was longer than the range that was asked for: a server that
-/// overlooks ranges, or the text of an error.
+/// Returns whether a body was longer than the range that was asked for, since the server
+/// ignores ranges or has sent the text of an error.
 bool does_not_fit(const arrow::Status& status) {
   return names(status, "Failed to flush response stream");
 }
@@ -72,18 +72,18 @@ void S3Requests::fail(const arrow::Status& told, const Address& address,
   const arrow::Status why = reason(address, told);
   const Error error =
       store_error((why.ok() ? told : why).message(), address, doing, patience->seconds);
-  // Errors that the store answered a moment later, and answers that could not be read,
-  // may pass.
+  // The error may pass if the store could answer a moment later, or if the text of its
+  // answer could not be read.
   const bool is_unknown = is_garbled(why) && names(why, "AWS Error UNKNOWN");
   if (why.ok() || is_unknown) throw TemporaryError(error.area(), error.message());
   throw error;
 }
 
-/// Returns what the store says about a request that has failed with `told`; OK where the
-/// store gives bytes now. An answer to HEAD has no body, and Arrow's client puts the body
-/// of any other answer into the buffer for the bytes that were asked for. So this asks
-/// for bytes with a buffer of kErrorBytes. What the client says of a bucket of another
-/// region names both regions.
+/// Returns what the store says about a request that has failed with `told`; OK if the
+/// store gives bytes when it is asked again. An answer to HEAD has no body, and Arrow's
+/// client puts the body of any other answer into the buffer for the bytes that were asked
+/// for. So this asks for bytes with a buffer of kErrorBytes. For a bucket of another
+/// region it asks about the bucket, since that error names both regions.
 arrow::Status S3Requests::reason(const Address& address, const arrow::Status& told) {
   if (names(told, kElsewhere)) {
     const auto bucket =
@@ -212,8 +212,8 @@ void S3Requests::require_bucket(const Address& address) {
 }
 
 /// Asks for a range once. Returns whether all of it came. Arrow's client counts a body
-/// that is too short as whole, and leaves the rest of the bytes as they were. So the
-/// last bytes are set by chance before, and the very last one to `last`.
+/// that is too short as complete, and leaves the rest of the buffer as it was. So the
+/// last bytes are set to random values beforehand, and the very last one to `last`.
 arrow::Result<bool> S3Requests::read_once(const ObjectInfo& one, uint64_t offset,
                                           std::span<std::byte> to, std::byte last) {
   const std::span<std::byte> tail = to.last(std::min(to.size(), kTailBytes));
@@ -236,7 +236,7 @@ arrow::Result<bool> S3Requests::read_once(const ObjectInfo& one, uint64_t offset
   return static_cast<uint64_t>(*got) == to.size() && tail.back() != last;
 }
 
-/// Asks for a range. Where its last byte still has the value that was set before, which
+/// Asks for a range. If its last byte still has the value that was set beforehand, which
 /// may be its true value, asks for the last bytes once more. Returns whether all bytes
 /// came.
 arrow::Result<bool> S3Requests::read_proved(const ObjectInfo& one, uint64_t offset,

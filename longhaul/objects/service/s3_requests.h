@@ -32,8 +32,8 @@ bool is_absent(const arrow::Status& status);
 /// Returns whether Arrow's message holds a word.
 bool names(const arrow::Status& status, std::string_view word);
 
-/// Sends requests to a store, tries them again, and finds out why they fail. Any thread
-/// may call it.
+/// Sends requests to a store, sends those again that fail for a passing reason, and finds
+/// out why others fail. Any thread may call it.
 class S3Requests {
  public:
   std::shared_ptr<Patience> patience = std::make_shared<Patience>();
@@ -46,7 +46,8 @@ class S3Requests {
     return request([&] { return clients.client(address); },
                    [&](const S3Clients::Named& named) { return work(*named.client); });
   }
-  /// Does one request in the same way, with the client that `choose` returns.
+  /// Does one request with the client that `choose` returns. Waits while
+  /// kRequestsInFlight others are under way.
   template <typename Choose, typename Work>
     requires std::is_invocable_v<Choose>
   auto request(Choose choose, Work work) {
@@ -59,11 +60,11 @@ class S3Requests {
     return result;
   }
 
-  /// Does work again, as long as the patience lasts, while it fails with a Temporary
+  /// Calls `work` again, as long as the patience lasts, while it fails with a Temporary
   /// error. Expired credentials are such an error, since their source may have new ones
-  /// by now. Arrow's client itself does not ask again where the text of an answer is cut
-  /// off. Work whose first try may have used up the patience is tried once more in any
-  /// case.
+  /// by now. Arrow's client itself does not ask again if the text of an answer is cut
+  /// off. With `once_more`, work whose first try may have used up the patience is tried
+  /// once more in any case.
   template <typename Work>
   auto with_patience(Work work,
                      Patience::Clock::time_point since = Patience::Clock::now(),
@@ -81,7 +82,7 @@ class S3Requests {
     }
   }
 
-  /// Throws what a request that has failed means, and asks the store for the reason where
+  /// Throws the error of a request that has failed, and asks the store for the reason if
   /// the answer had none.
   [[noreturn]] void fail(const arrow::Status& told, const Address& address,
                          const char* doing);
@@ -89,31 +90,32 @@ class S3Requests {
     if (!status.ok()) fail(status, address, doing);
   }
 
-  /// Asks for an object's size and version; nothing where it is absent.
+  /// Asks for an object's size and version; nothing if it is absent.
   std::optional<ObjectInfo> look(const Address& address);
   /// Returns an object with the version that it had when it was asked about for the first
-  /// time. Throws InputError where `object` has another version.
+  /// time. Throws InputError if `object` has another version.
   ObjectInfo wanted(const ObjectInfo& object);
   /// Keeps what the store said about an object for the reads that follow.
   void remember(const ObjectInfo& one);
   /// Lists what lies below a prefix, at any depth or (without `deep`) just below it, page
-  /// by page. Fails where the store sends a page twice.
+  /// by page. Fails if the store sends a page twice.
   std::vector<arrow::fs::FileInfo> list(const Address& prefix, bool deep = true);
-  /// Throws InputError where the bucket of a listing that was empty is not there.
+  /// Must be called when a listing was empty. Throws InputError if there is no such
+  /// bucket.
   void require_bucket(const Address& address);
 
   /// Reads a range of an object, and tries again while the patience lasts.
   void read_range(const ObjectInfo& one, uint64_t offset, std::span<std::byte> to);
-  /// Reads an object of this size whole, and returns its hash; an empty text where it has
+  /// Reads an object of this size whole, and returns its hash; an empty text if it has
   /// another size.
   std::string hash_of(const Address& address, uint64_t size);
-  /// Returns how the bytes of an object are compared with its ETag; nothing where they
-  /// are not.
+  /// Returns an EtagProof with which to compare the bytes of an object; nothing if its
+  /// ETag is not comparable.
   std::optional<EtagProof> proof_of(const ObjectInfo& one);
-  /// Must be called where an object's bytes came twice alike and do not fit its ETag.
-  /// Notes that the ETags of its bucket are not made of MD5s. For an object that was sent
-  /// at once, has_other_etags or the objects beside it must confirm that. Throws
-  /// InputError where they do not, since the bytes may be another object's.
+  /// Must be called if an object's bytes came twice alike and do not fit its ETag. Notes
+  /// that the ETags of its bucket are not made of MD5s. For an object that was sent at
+  /// once, has_other_etags or the objects beside it must confirm that. Throws InputError
+  /// if they do not, since the bytes may be another object's.
   void note_other_etag(const ObjectInfo& one, const EtagProof& proof);
   /// Does what ObjectStore::came_right() promises.
   bool came_right(const ObjectInfo& one, const std::string& digest);
@@ -140,8 +142,8 @@ class S3Requests {
   std::set<std::string> seen_;          ///< buckets that exist
   std::map<std::string, Known> known_;  ///< by path
   std::deque<std::string> order_;       ///< paths of `known_`, the oldest first
-  /// Buckets with ETags that are not made of MD5s: of objects that were sent at once, and
-  /// in parts.
+  /// Buckets with ETags that are not made of MD5s: [0] of objects that were sent in
+  /// parts, [1] of objects that were sent at once.
   std::set<std::string> other_etags_[2];
 };
 

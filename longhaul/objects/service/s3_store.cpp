@@ -24,14 +24,14 @@ namespace {
 
 namespace af = arrow::fs;
 
-/// Bytes that one request of fetch() reads: whole blocks of the hash.
+/// The bytes of each request of fetch(): a multiple of the blocks that are hashed.
 constexpr uint64_t kFetchBytes = 8 * kHashBlockBytes;
 constexpr int kFetchThreads = 4;
-/// Pieces in which put() hands a file to Arrow, and how many of them are under way.
+/// The size of the pieces in which put() hands a file to Arrow, and how many of them are
+/// under way at most.
 constexpr uint64_t kPutBytes = uint64_t{16} << 20;
 constexpr int kPutPieces = 4;
-/// The most bytes of an object: Arrow sends 10,000 parts, which a store allows, of 10
-/// MiB.
+/// The most bytes of an object: Arrow sends parts of 10 MiB, and a store allows 10,000.
 constexpr uint64_t kLargestPut = uint64_t{10'000} * (uint64_t{10} << 20);
 
 /// A buffer that says when Arrow has no more use for it.
@@ -108,7 +108,7 @@ struct S3Store::State : S3Requests {
     return combine_hashes(blocks);
   }
 
-  /// Copies an object until the file fits its ETag, or comes twice alike.
+  /// Copies an object until the file fits its ETag, or until the same bytes come twice.
   std::string fetch_proved(const ObjectInfo& one, const fs::path& to) {
     const auto since = Patience::Clock::now();
     std::string before;
@@ -156,7 +156,7 @@ std::vector<ObjectInfo> S3Store::list(const Address& prefix, bool versions) {
   system::share_among_threads(
       static_cast<int64_t>(objects.size()), kRequestsInFlight, [&](int64_t index) {
         ObjectInfo& object = objects[static_cast<size_t>(index)];
-        // A client shortens "a/../b" to "b", so that it would look at another object.
+        // A client shortens "a/../b" to "b", so that look() would ask for another object.
         if (!is_path(object.address.key)) return;
         const std::optional<ObjectInfo> one = state_->look(object.address);
         // rclone's server lists a directory that has become empty as an object.

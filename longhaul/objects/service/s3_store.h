@@ -12,7 +12,7 @@
 namespace longhaul::objects {
 
 /// An S3-compatible store through Arrow's file system, in the process longhaul-objects.
-/// Its functions do what those of ObjectStore with their names promise. Any thread may
+/// Each function does what the one of ObjectStore with its name promises. Any thread may
 /// call it.
 class S3Store {
  public:

@@ -36,7 +36,7 @@ constexpr std::array kKnownErrors = std::to_array<KnownError>({
     {kUntrusted, ErrorKind::Input,
      "the store's certificate is not trusted here; name the file of its authorities in "
      "AWS_CA_BUNDLE, or set the clock where the certificate seems to have expired"},
-    // These errors pass, though their HTTP status is that of a refusal.
+    // These errors are temporary, though their HTTP status is that of a refusal.
     {"EXPIRED", ErrorKind::Temporary, kExpired},
     {"TOKEN_REFRESH_REQUIRED", ErrorKind::Temporary, kExpired},
     {"REQUEST_TIMEOUT", ErrorKind::Temporary, kPassing},
@@ -88,7 +88,8 @@ Error store_error(const std::string& message, const Address& address,
   std::ranges::transform(lower, lower.begin(),
                          [](unsigned char c) { return std::tolower(c); });
   for (const KnownError& known : kKnownErrors) {
-    // Errors that Arrow's client does not know have only their name in the message.
+    // For an error that Arrow's client does not know, the message holds only AWS's name,
+    // such as AccessDenied.
     std::string plain;
     for (const char c : std::string_view(known.name)) {
       if (c != '_') plain += static_cast<char>(std::tolower(c));
@@ -101,7 +102,7 @@ Error store_error(const std::string& message, const Address& address,
             fmt::format("{}: cannot {} it: {}; {}", address.text(), doing, message,
                         known.advice)};
   }
-  // Any other HTTP status 4xx is a refusal, but for 408 (too late) and 429 (too many).
+  // Any other HTTP status 4xx is a refusal, except 408 (too late) and 429 (too many).
   const bool refused = words.find("HTTP status 4") != std::string::npos &&
                        words.find("HTTP status 408") == std::string::npos &&
                        words.find("HTTP status 429") == std::string::npos;

@@ -8,14 +8,14 @@
 
 namespace longhaul::objects {
 
-/// What the message of Arrow's client holds where it does not trust a certificate.
+/// What the message of Arrow's client contains if it does not trust a certificate.
 inline constexpr const char* kUntrusted = "SSL peer certificate";
-/// What the message holds where the bucket is in another region.
+/// What the message of Arrow's client contains if the bucket is in another region.
 inline constexpr const char* kElsewhere = "HTTP status 301";
 
-/// Returns what Arrow's message about a request that has failed for good means to a
-/// person, and whether it may pass. `doing` is what could not be done to the object, such
-/// as "read"; `patience` is for how many seconds it was tried.
+/// Returns the error that tells a person what Arrow's message about a failed request
+/// means. Its kind says whether a later try may succeed. `doing` is what could not be
+/// done to the object, such as "read"; `patience` is for how many seconds it was tried.
 Error store_error(const std::string& message, const Address& address,
                   std::string_view doing, double patience);
 

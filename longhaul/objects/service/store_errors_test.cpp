@@ -23,7 +23,7 @@ TEST(StoreErrors, WhatMayPassIsTemporaryAndWhatIsRefusedIsNot) {
             ErrorKind::Temporary);
   EXPECT_EQ(kind("AWS Error ACCESS_DENIED during HeadObject operation: no"),
             ErrorKind::Input);
-  // These errors pass, though their HTTP status is that of a refusal.
+  // These errors are temporary, though their HTTP status is that of a refusal.
   for (const char* name : {"ExpiredToken", "TokenRefreshRequired", "RequestTimeout",
                            "ThrottlingException", "OperationAborted", "BadDigest"}) {
     EXPECT_EQ(kind(std::string("AWS Error UNKNOWN (HTTP status 400) during GetObject "

@@ -62,8 +62,7 @@ constexpr uint64_t kMaxChunkBytes = uint64_t{256} << 20;
 constexpr int64_t kMaxChunks = int64_t{1} << 22;
 /// A deflated byte unpacks to at most 1032 bytes.
 constexpr uint64_t kMostInflated = 1032;
-/// The filters make a chunk that deflate cannot shrink longer by at most this number of
-/// bytes.
+/// A chunk that deflate cannot shrink becomes longer by at most this number of bytes.
 constexpr uint64_t kChunkOverhead = uint64_t{64} << 10;
 
 int64_t parts_of(int64_t whole, int64_t part) { return (whole + part - 1) / part; }

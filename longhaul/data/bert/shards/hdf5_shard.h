@@ -20,7 +20,7 @@ namespace longhaul::data {
 /// the limits and can come out of a file of this size. This program, not libhdf5, unpacks
 /// the chunks into exactly their size and verifies their checksums. No plug-in is ever
 /// loaded. An InputError names the file, the column and what is wrong. The function also
-/// throws InputError where the build has no HDF5.
+/// throws InputError if the build has no HDF5.
 BertShard read_shard_unprotected(const fs::path& path);
 
 /// A shard that is ready to be written. Each column is a list of deflated chunks of whole
@@ -42,7 +42,7 @@ PackedShard pack_shard(const BertShard& shard);
 /// time.
 void write_packed_shard(const fs::path& path, const PackedShard& shard);
 
-/// Returns the version of libhdf5, or an empty string where the build has no HDF5.
+/// Returns the version of libhdf5, or an empty string if the build has no HDF5.
 std::string hdf5_version();
 
 }  // namespace longhaul::data

@@ -125,7 +125,7 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
   const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
   system::run_on_threads(static_cast<int>(most), [&](int) { lane(); });
   if (failures.empty()) return;
-  // When the build is asked to stop, the failures are requests that were cut off.
+  // If the build was asked to stop, the failures are only requests that were cut off.
   refuse_to_go_on(context.options);
   std::rethrow_exception(failures.begin()->second);
 }

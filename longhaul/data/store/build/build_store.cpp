@@ -40,7 +40,7 @@ uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
   return std::max(kLeastPartBytes, inputs.stored_bytes() / kMostParts);
 }
 
-/// Returns the field "build" of the store at a place; empty where there is no readable
+/// Returns the field "build" of the store at a place; empty if there is no readable
 /// store.
 std::string build_at(const fs::path& path) {
   if (!is_token_store(path)) return {};
@@ -81,7 +81,7 @@ class Builder {
 
   /// Runs the build. A process other than 0 may start after the other processes have done
   /// everything. Then the directory of the build is being removed or is gone, and an
-  /// error is ignored where the stores stand already.
+  /// error is ignored if the stores stand already.
   BuildReport run() {
     try {
       return build();
@@ -91,7 +91,7 @@ class Builder {
     }
   }
 
-  /// Removes, after a failure, the directory of a build that has done nothing.
+  /// Removes the directory of a build that has failed before it finished any part.
   void clean_up() const {
     if (options_.processes > 1 || !build_.is_locked()) return;
     if (is_seen(directory_.commit()) || finished_parts() > 0) {

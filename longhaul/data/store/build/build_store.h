@@ -28,8 +28,8 @@ struct BuildOptions {
   InputOptions inputs;
   fs::path out;
   SpecialPolicy special = SpecialPolicy::TokenizerAndEos;
-  /// True when the user named the policy. Then records that hold ready ids are refused,
-  /// since no policy changes ready ids.
+  /// True when the user named the policy for special tokens. Then records that hold token
+  /// ids in place of text are refused, since no policy changes such ids.
   bool special_asked = false;
   /// Without a tokenizer the inputs hold ready ids (token ids instead of text), which
   /// must be below this number.
@@ -69,8 +69,8 @@ struct BuildOptions {
   /// the build.
   std::function<bool()> stop;
 
-  /// Returns the option of the command line that only texts can obey, such as
-  /// "--special-tokens bos", and no ready ids; empty where none was given.
+  /// Returns an option of the command line that was given and that changes only texts and
+  /// no token ids, such as "--special-tokens bos"; empty if there is none.
   std::string option_of_texts() const;
 };
 
@@ -91,17 +91,17 @@ struct BuildReport {
 /// Makes a token store of records, or two stores with a holdout. The bytes of the result
 /// depend on inputs, tokenizer and options, never on threads, memory or processes.
 /// Finished work is kept beside the store, in OUT.building, and the same call continues
-/// after an interruption of any kind. Without a tokenizer (null) only ready ids are read.
-/// Throws InputError for bad input, and while another process builds at this place. Also
-/// throws InputError when OUT.building holds a build with other inputs, another tokenizer
-/// or other options.
+/// after an interruption of any kind. Without a tokenizer (null) only records of token
+/// ids are read. Throws InputError for bad input, and while another process builds at
+/// this place. Also throws InputError when OUT.building holds a build with other inputs,
+/// another tokenizer or other options.
 BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
                         const BuildOptions& options);
 
 /// Returns the place of a store's held-out documents: "data/wiki" -> "data/wiki-val".
 fs::path holdout_path(const fs::path& out);
-/// Returns 2 GiB, or 128 MiB for each thread where this product is larger. 0 threads
-/// means all cores.
+/// Returns 2 GiB, or 128 MiB for each thread if this product is larger. 0 threads means
+/// all cores.
 uint64_t default_build_memory(int threads);
 
 }  // namespace longhaul::data

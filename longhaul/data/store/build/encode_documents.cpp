@@ -15,8 +15,8 @@ namespace {
 /// The seed of the hash that chooses the holdout. The constant is arbitrary but must
 /// never change, because holdouts would change too.
 constexpr uint64_t kHoldoutSeed = 0x6C6F6E676861756CULL;
-/// The seed of the hash of ready ids. It is another constant, so that ids and a text of
-/// the same bytes have different hashes.
+/// The seed of the hash of documents that come as token ids. It is another constant, so
+/// that ids and a text of the same bytes have different hashes.
 constexpr uint64_t kIdsSeed = 0x726561647920696BULL;
 /// The most bytes of the first document that go into the self-test.
 constexpr size_t kFirstTextBytes = 4096;

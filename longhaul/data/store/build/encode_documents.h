@@ -49,8 +49,8 @@ using DuplicateBits = std::vector<uint64_t>;
 /// thread may call it.
 class DocumentEncoder {
  public:
-  /// `tokenizer` may be null. Then only ready ids are documents. `inputs` must outlive
-  /// this object.
+  /// `tokenizer` may be null. Then only records of token ids are documents. `inputs` must
+  /// outlive this object.
   DocumentEncoder(const tokenizer::Tokenizer* tokenizer, const InputOptions& inputs,
                   const BuildOptions& options);
 
@@ -67,7 +67,7 @@ class DocumentEncoder {
 
  private:
   ParsedRecord parse(RawRecord& record) const;
-  /// Returns what the tokenizer cannot express; empty where the text was added.
+  /// Returns what the tokenizer cannot express; empty if the text was added.
   std::string add_text(const std::string& text, EncodedPiece& result) const;
   void refuse_ids_with_option_of_texts() const;
   void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;

@@ -208,7 +208,7 @@ class Merger {
   int64_t bad_ = 0;
 };
 
-/// Returns the fingerprint of the store at a place; empty where there is no store.
+/// Returns the fingerprint of the store at a place; empty if there is no store.
 std::string fingerprint_at(const fs::path& path) {
   return is_token_store(path) ? read_store_info(path).fingerprint : std::string();
 }

@@ -36,7 +36,7 @@ class ShardPiece {
 
   /// Adds one document of at least one token, special tokens included. `is_target` has a
   /// 0 or 1 for each token; when it is empty, all tokens are targets. `text_bytes` is 0
-  /// for ready ids.
+  /// for a document that came as token ids.
   void add(std::span<const tokenizer::TokenId> tokens, std::span<const uint8_t> is_target,
            uint64_t text_bytes);
   StoreCounts& counts() { return counts_; }

@@ -19,7 +19,7 @@ class SplitTest : public BuildTest {
     result.threads = 2;
     return result;
   }
-  /// Builds a store of ready ids, without a tokenizer; some tokens are no targets.
+  /// Builds a store from token ids, without a tokenizer; some tokens are no targets.
   void build_ids(int count) {
     std::string corpus;
     for (int i = 0; i < count; ++i) {
