@@ -122,7 +122,7 @@ bool starts_anew(const RunConfig& config) {
   }
 }
 
-/// Throws ConfigError where a start would refuse [optimizer] groups.
+/// Throws ConfigError if a start would refuse [optimizer] groups.
 void check_groups(const RunConfig& config, const ModelDescription& model,
                   std::vector<std::string>& warnings) {
   const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
@@ -138,7 +138,7 @@ void check_groups(const RunConfig& config, const ModelDescription& model,
 }
 
 /// Checks the run's inputs as far as this machine has them. An input that is missing here
-/// is a warning, and an error when the run starts. Returns the model, where it is here.
+/// is a warning, and an error when the run starts. Returns the model, if it is here.
 std::optional<ModelConfig> check_inputs(const RunConfig& config,
                                         std::vector<std::string>& warnings) {
   checkpoint::refuse_foreign_start(config);
@@ -164,8 +164,8 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   return model;
 }
 
-/// What is printed of one pipeline stage: what its ranks hold and send. The costs are
-/// those of the rank that holds most, which is the first of each group.
+/// What is printed of one pipeline stage. The costs are those of the first rank of the
+/// stage, since no other rank of it holds more.
 struct StageLine {
   int stage = 0;
   int64_t first_layer = 0;
