@@ -7,7 +7,7 @@
 
 namespace longhaul {
 
-/// What becomes of a path that the settings name.
+/// How the run uses a path that the settings name.
 enum class PathUse {
   Reads,           ///< each rank reads it in each start
   ReadsSometimes,  ///< not each rank, or not each start, or out of an image
