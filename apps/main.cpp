@@ -17,9 +17,9 @@
 #include "longhaul/system/standard_streams.h"
 
 // The program that people type. LibTorch takes a third of a second and 140 MB to load. So
-// the verbs that compute with LibTorch are in a second program beside this one. This
-// process turns into the second program for them, with the same number and the same
-// arguments.
+// the verbs that compute with LibTorch are in a second program beside this one. For such
+// a verb, execv() replaces this program by the second one, which keeps the process id and
+// the arguments.
 
 namespace longhaul::apps {
 namespace {

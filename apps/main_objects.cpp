@@ -15,8 +15,8 @@ constexpr int kLowest = 19;  // the lowest priority of setpriority()
 
 }  // namespace
 
-// The process that reads and writes objects for longhaul, which starts it at the first
-// address and tells it by a socket what to do.
+// The process that reads and writes objects for longhaul. longhaul starts it when an
+// address of an object is first used, and sends it requests over a socket.
 
 int main(int count, char** arguments) {
   longhaul::system::guard_standard_streams();

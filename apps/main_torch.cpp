@@ -8,7 +8,8 @@
 #include "longhaul/system/standard_streams.h"
 #include "longhaul/tensor/vector_math.h"
 
-// The verbs that compute with LibTorch; longhaul becomes this program for them.
+// The program of the verbs that compute with LibTorch. For these verbs, `longhaul`
+// replaces itself by this program.
 
 int main(int argc, char** argv) {
   using namespace longhaul::apps;
@@ -23,8 +24,9 @@ int main(int argc, char** argv) {
     add_train(program, outcome);
     program.set_version_flag("--version", version_text, kVersionHelp);
   });
-  // Everything of a run has ended with its scope. LibTorch's tables of operators remain,
-  // and their destructors take half as long as the start of the program.
+  // All objects of the run were destroyed with the scope that held them. LibTorch's
+  // tables of operators remain. _Exit skips their destructors, which would take half as
+  // long as the start of the program.
   std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(exit_code);

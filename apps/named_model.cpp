@@ -22,7 +22,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// Returns what --dtype means: with "auto" it is bf16 where config.json says so.
+/// Returns what --dtype means: with "auto" it is bf16 if config.json says so.
 ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
   if (dtype == "bf16") return ComputeType::Bf16;
   if (dtype == "fp32") return ComputeType::Fp32;
@@ -33,7 +33,7 @@ ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
   return ComputeType::Fp32;
 }
 
-/// Throws ConfigError where --device and --device-plugin do not fit.
+/// Throws ConfigError if --device and --device-plugin do not fit.
 void check_device(const ModelCall& call) {
   const bool wanted = call.device == "plugin";
   if (wanted && call.device_plugin.empty()) {
@@ -48,7 +48,8 @@ void check_device(const ModelCall& call) {
   }
 }
 
-/// Returns the layout of the run that a checkpoint is of; nothing where there was none.
+/// Returns the layout of the run that wrote a checkpoint. Returns nothing if the model is
+/// no checkpoint, or if the checkpoint was imported and so has no run.
 std::optional<ParallelSection> run_parallel(const NamedModel& model,
                                             comm::Communicator& world) {
   const checkpoint::ModelSource& source = model.source->source();
@@ -61,7 +62,8 @@ std::optional<ParallelSection> run_parallel(const NamedModel& model,
 }
 
 /// Sets how many ranks share the experts: as many as divide both dp x cp and the number
-/// of experts. A layout that is a run's stays as it is if it fits the ranks.
+/// of experts. If the layout is `of_run`, a run's own, it stays as it is if it fits the
+/// ranks.
 void fit_experts(ParallelSection& parallel, bool of_run, const ModelConfig& model,
                  int64_t ranks) {
   const int64_t replicas = ranks / (parallel.tp * parallel.pp * parallel.cp);
@@ -159,8 +161,8 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
                             int64_t micro_size, World world) {
   check_device(call);
   if (positions > model.config.network.max_positions) {
-    // The error is a ConfigError, since no file is at fault. Older checkpoints of the
-    // model have no more positions either.
+    // The error is a ConfigError, so that with_model() does not try older checkpoints,
+    // which have no more positions either.
     fail_config("model",
                 "{} positions are needed, the model has {} (max_position_embeddings in "
                 "{}); use a shorter length",
@@ -175,7 +177,8 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
   config.data.seq_len = positions;
   config.parallel = parallel;
   config.precision.compute = compute_type(call.dtype, model.config);
-  // The number of micro batches is the largest that any schedule of the run may ask for.
+  // Each replica gets two micro batches per pipeline stage, as many as one pass of `eval`
+  // runs.
   const int64_t one_replica = parallel.tp * parallel.pp * parallel.cp;
   const int64_t replicas = std::max<int64_t>(1, world->size() / one_replica);
   config.batch.micro_size = micro_size;

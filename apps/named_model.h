@@ -29,9 +29,10 @@ void add_model_options(CLI::App& verb, ModelCall& call);
 /// Does the work of a verb on the ranks that a launcher started, else in this process
 /// alone, and returns the verb's exit code. A rank waits for another at most as long as
 /// in a run with the default resilience.comm_timeout_s. Errors name the addresses of the
-/// copies that `objects` has made. `use` gets the model that a person named. Where that
-/// is a run whose newest checkpoint turns out to be damaged, which all ranks have to find
-/// alike, standard error says so and `use` is called again with an older checkpoint.
+/// copies that `objects` has made. `use` gets the path of the model that a person named.
+/// If that is a run whose newest checkpoint turns out to be damaged, standard error says
+/// so and `use` is called again with an older checkpoint. All ranks must find the same
+/// damage.
 int with_model(const std::string& named, const objects::Access& objects,
                const std::function<void(const fs::path& path, const World& world)>& use);
 
@@ -44,18 +45,19 @@ struct NamedModel {
 /// Collective.
 NamedModel open_model(const fs::path& path, comm::Communicator& world);
 
-/// Returns how the ranks are to hold the model: as the call says. Where it says nothing
-/// and there are several ranks, they hold it like the run that the weights are from; else
-/// each rank has all of it except experts. Where neither the call nor a run that fits the
-/// ranks says how experts are spread, they lie over as many ranks as divide dp x cp and
-/// the experts. Sequence parallelism (parallel.sequence) is off, so that sequences may
-/// have any length. Collective.
+/// Returns the layout in which the ranks hold the model: that of the call, if the call
+/// says anything about it. Else several ranks take the layout of the run that wrote the
+/// weights, and without such a run each rank holds all of the model except experts. If
+/// neither the call nor a run that fits the ranks says how experts are spread, they lie
+/// over the largest number of ranks that divides both dp x cp and the number of experts.
+/// Sequence parallelism (parallel.sequence) is off, so that sequences may have any
+/// length. Collective.
 ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
                                comm::Communicator& world);
 
 /// Loads a model for passes over sequences of up to `positions`, `micro_size` at a time.
-/// Throws ConfigError where the model has fewer positions, or where the layout does not
-/// fit the ranks or the model, or the device its library. Collective.
+/// Throws ConfigError if the model has fewer positions, if the layout does not fit the
+/// ranks or the model, or if --device and --device-plugin do not fit. Collective.
 session::Session load_model(const NamedModel& model, const ModelCall& call,
                             const ParallelSection& parallel, int64_t positions,
                             int64_t micro_size, World world);

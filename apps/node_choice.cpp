@@ -40,7 +40,7 @@ std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
   return usable;
 }
 
-/// Returns on how many of `usable` nodes to train; 0 for too few.
+/// Returns on how many of `usable` nodes to train; 0 if there are too few.
 size_t NodeChoice::nodes_for(size_t usable) const {
   const auto wanted = static_cast<size_t>(nodes_);
   if (usable >= wanted) return wanted;

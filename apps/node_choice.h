@@ -19,8 +19,8 @@ class NodeChoice {
       : config_(config), fleet_(fleet), nodes_(nodes), ranks_per_node_(ranks_per_node) {}
 
   /// Returns the nodes of the next start: those that trained last, and spares in place of
-  /// those that cannot be used. There are fewer nodes where resilience.on_node_loss is
-  /// "shrink". Throws TemporaryError where too few are left.
+  /// those that cannot be used. There may be fewer nodes if resilience.on_node_loss is
+  /// "shrink". Throws TemporaryError if too few are left.
   std::vector<std::string> choose(const cluster::Attempt& attempt);
   /// Returns whether choose() would find fewer nodes than wanted.
   bool lacks(const cluster::Attempt& attempt) {

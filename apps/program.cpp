@@ -148,8 +148,8 @@ std::string wrong_verb(const CLI::App& program, const std::string& above,
   return fmt::format("{}; the verbs are {}{}", none, fmt::join(verbs, ", "), example);
 }
 
-/// Returns what is wrong where no verb stands below a verb that needs one ("data"), or
-/// nothing.
+/// Returns what is wrong if a verb that needs one of the verbs below it ("data") stands
+/// alone; nothing if a verb follows it.
 std::optional<std::string> missing_verb(const CLI::App& program,
                                         std::span<const std::string> words) {
   const NamedVerb named = find_verb(program, words);
@@ -177,7 +177,7 @@ std::string example_of(const NamedVerb& verb) {
 }
 
 /// Returns what is wrong with a word that stands before --help where a verb is expected,
-/// or nothing where no such word is. CLI11 would print the help of the verb above the
+/// or nothing if no such word is. CLI11 would print the help of the verb above the
 /// word.
 std::optional<std::string> misspelt_before_help(const CLI::App& program,
                                                 std::span<const std::string> words) {
@@ -293,7 +293,7 @@ bool output_is_a_log(std::span<const std::string> words) {
 
 constexpr std::string_view kCannotWrite = "cannot write";
 
-/// Throws where standard output is the verb's result and could not be written whole: the
+/// Throws if standard output is the verb's result and could not be written whole: the
 /// verb then must not report success.
 void flush_output() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
@@ -310,8 +310,8 @@ bool is_unread(const std::exception& problem) {
          system::output_reader_has_gone();
 }
 
-/// Throws where the working directory was removed: LibTorch's libraries and mpirun would
-/// end there with messages that nobody understands.
+/// Throws if the working directory was removed: LibTorch's libraries and mpirun would end
+/// there with messages that nobody understands.
 void check_working_directory() {
   std::error_code error;
   static_cast<void>(fs::current_path(error));
@@ -321,9 +321,9 @@ void check_working_directory() {
                    "exists (cd), then run the same command again");
 }
 
-/// Says what ended the process where no code could catch the exception, such as a
-/// library's thread or constructor that got no memory. An internal error, which is a
-/// fault of the program, still aborts the process.
+/// Says what ended the process if no code could catch the exception, such as a library's
+/// thread or constructor that got no memory. An internal error, which is a fault of the
+/// program, still aborts the process.
 [[noreturn]] void say_last_error() {
   // A second call of terminate means that memory is lacking even for the message, so a
   // fixed text is written.
@@ -352,7 +352,7 @@ void say_last_errors(int /*argc*/, char** /*argv*/, char** /*environment*/) {
 
 }  // namespace
 
-/// Run by the dynamic loader before the constructors of all libraries.
+/// Is called by the dynamic loader before the constructors of all libraries.
 [[gnu::section(".preinit_array"),
   gnu::used]] static void (*const before_libraries)(int, char**,
                                                     char**) = say_last_errors;

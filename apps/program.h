@@ -9,7 +9,8 @@
 
 namespace longhaul::apps {
 
-/// Adds subcommands, whose callbacks do the work, and what else the program can do.
+/// Adds the verbs, whose callbacks do the work and set the outcome, and options such as
+/// --version.
 using AddVerbs = std::function<void(CLI::App& program, Outcome& outcome)>;
 
 /// Reads the command line, runs the verb in it and returns the exit code. Errors are said

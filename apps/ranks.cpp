@@ -99,8 +99,8 @@ void FailureReport::report(const Error& error) {
           ? text
           : fmt::format("rank {} of {}: {}", group_->rank(), group_->size(), text);
   Meeting meeting;
-  // The area stands inside the text, not only at its start: code that failed in a wait
-  // puts words of its own before the error of communication.
+  // The area "[comm]" may stand inside the text, not only at its start: code that failed
+  // in a wait puts words of its own before the error of communication.
   const bool of_communication = text.find("[comm] ") != std::string::npos;
   if (!of_communication && group_->ledger().under_way() == 0) {
     try {

@@ -11,7 +11,7 @@
 
 namespace longhaul::apps {
 
-/// Throws ConfigError, with the same text on every rank, where the ranks were started
+/// Throws ConfigError, with the same text on every rank, if the ranks were started
 /// with different settings: it names the ranks and the first key that differs with its
 /// values. Collective.
 void check_same_config(comm::Communicator& world, const RunConfig& config);
@@ -57,7 +57,7 @@ int run_ranks(const World& world, const std::function<void(const std::string& li
               const std::function<void(const Error&)>& on_failure = {});
 
 /// Runs a verb on the ranks that a launcher started, else in this process alone, and
-/// returns 0, or the error's exit code where it fails on any rank. The error names the
+/// returns 0, or the error's exit code if it fails on any rank. The error names the
 /// addresses of the copies that `objects` has made. A rank that waits for others longer
 /// than `deadline_seconds` fails. The default is a day, since ranks may read or write
 /// large files.

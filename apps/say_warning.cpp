@@ -6,8 +6,8 @@
 #include "apps/program.h"
 #include "longhaul/system/terminal.h"
 
-// The function has a file of its own, because a tool of the tests has a verb without the
-// program around it.
+// The functions have a file of their own, so that a tool of the tests that runs one verb
+// can link them without program.cpp.
 namespace longhaul::apps {
 
 void say_warning(const std::string& line) {

@@ -16,7 +16,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// "--Batch-Size=8" as "--Batch-Size", "batch_size" and "8".
+/// An unknown flag: "--Batch-Size=8" has the name "batch_size" and the value "8".
 struct UnknownFlag {
   std::string word;
   std::string name;
@@ -200,7 +200,7 @@ std::string as_set(const std::string& setting, const std::string& value) {
   return fmt::format("--set {}={}", setting, given);
 }
 
-/// Returns how a run file is given to the verb, or nothing where the flag is no name for
+/// Returns how a run file is given to the verb, or nothing if the flag is no name for
 /// a run file or the verb takes none.
 std::optional<std::string> as_run_file(const NamedVerb& verb, const UnknownFlag& flag) {
   if (!has_word(kRunFileWords, flag.name)) return std::nullopt;
@@ -222,7 +222,7 @@ std::optional<std::string> as_run_file(const NamedVerb& verb, const UnknownFlag&
   return std::nullopt;
 }
 
-/// Returns how the value of a flag is given to the verb, where the verb takes such a
+/// Returns how the value of a flag is given to the verb, if the verb takes such a
 /// value as a positional argument.
 std::optional<std::string> as_place(const NamedVerb& verb, const UnknownFlag& flag) {
   std::string usage = verb.name;

@@ -26,7 +26,7 @@ NamedVerb find_verb(const CLI::App& program, std::span<const std::string> words)
 /// verb. Returns what the first such option should be: another option of the verb, or the
 /// --set that says what is meant ("--steps 5": "--set run.steps=5"), or what longhaul has
 /// instead. The names of other trainers are known. A verb without --set is never told to
-/// use it. Returns nothing where all options are known.
+/// use it. Returns nothing if all options are known.
 std::optional<std::string> setting_hint(const CLI::App& program,
                                         std::span<const std::string> words);
 

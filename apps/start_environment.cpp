@@ -48,6 +48,6 @@ void start_again_with_variables(int /*argc*/, char** argv, char** environment) {
 }  // namespace
 }  // namespace longhaul::apps
 
-/// Run by the dynamic loader before the constructors of all libraries.
+/// Is called by the dynamic loader before the constructors of all libraries.
 [[gnu::section(".preinit_array"), gnu::used]] static void (*const before_all)(
     int, char**, char**) = longhaul::apps::start_again_with_variables;

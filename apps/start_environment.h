@@ -16,7 +16,7 @@ inline constexpr StartVariable kStartEnvironment[] = {
     // OpenMP's threads spin for this many rounds before they sleep, which takes 50 to 200
     // microseconds, by CPU. The single-threaded stretches of a step are as long.
     {"GOMP_SPINCOUNT=3000", {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}},
-    // malloc asks for large pages where the kernel gives them on request: activations are
+    // malloc asks for large pages if the kernel gives them on request: activations are
     // read a row of a few KB at a time, each in a page of its own.
     {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1", {"GLIBC_TUNABLES", nullptr}},
 };

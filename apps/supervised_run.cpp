@@ -42,7 +42,8 @@ int count_entries(const fs::path& dir, const std::string& prefix) {
   return count;
 }
 
-/// Returns what every node of the run must see alike, and where each makes its own files.
+/// Returns the paths that every node of the run must see alike, and the paths at which
+/// each node makes files of its own.
 std::vector<cluster::NeededPath> needed_paths(const RunConfig& config,
                                               const fs::path& memory) {
   using cluster::PathRole;

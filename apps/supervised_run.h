@@ -11,15 +11,15 @@ namespace longhaul::apps {
 /// Returns how many ranks this machine gets: one per accelerator, else one per NUMA node.
 int ranks_of_this_node();
 
-/// Returns `file`, or, where it cannot be read any more, the run's own copy of its
-/// settings (config.toml in `run_dir`) with a line for people on standard error. Where
-/// `goes_on`, the run has begun, and a file that holds no settings, such as one that an
-/// editor is just writing, counts as one that cannot be read. Where no copy can be read
-/// either, `file` is returned.
+/// Returns `file`, or, if it cannot be read any more, the run's own copy of its settings
+/// (config.toml in `run_dir`) with a line for people on standard error. With `goes_on`,
+/// the run has begun, and a file that holds no settings, such as one that an editor is
+/// just writing, counts as one that cannot be read. If no copy can be read either, `file`
+/// is returned.
 std::string settings_file(const std::string& file, const fs::path& run_dir,
                           const std::vector<std::string>& sets, bool goes_on);
 
-/// Returns what a run's settings mean for its supervisor.
+/// Returns the options that a supervisor gets from the settings of its run.
 cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks);
 
 /// Supervises the run to its end and returns the exit code. Adds the time after the
@@ -27,7 +27,7 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
                    cluster::Fleet& fleet, system::OwnerLock lease);
 
-/// Appends to a launcher's words those of a worker: `program` (this program where it is
+/// Appends to a launcher's words those of a worker: `program` (this program if it is
 /// empty), `train`, its file and its settings.
 std::vector<std::string> train_words(std::vector<std::string> words,
                                      const std::string& file,

@@ -6,7 +6,7 @@
 
 namespace longhaul::apps {
 
-/// The arguments that verbs which write a Hugging Face directory have in common.
+/// The arguments that are common to the verbs that write a Hugging Face directory.
 struct WeightsOutput {
   std::string out;
   std::string dtype;  ///< empty: as stored

@@ -17,15 +17,15 @@ namespace longhaul::apps {
 namespace {
 
 /// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
-/// checked where the settings are read. `submit` checks only outputs and secrets among
+/// checked when the settings are read. `submit` checks only outputs and secrets among
 /// the words of the verb that its job is to run; the job's process checks all of them.
 constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
                                   "--slurm",          "--name",   "--flags"};
 constexpr const char* kOtherStart = "submit";
 
-/// What a verb reads by address, and where it writes by address. All other options and
-/// arguments refuse the address of an object.
+/// A verb, and its options and arguments that may be the address of an object, be it for
+/// input or for output. All other options and arguments refuse such an address.
 struct ByAddress {
   std::string_view verb;
   std::string_view options;
@@ -51,7 +51,7 @@ bool takes_address(const std::string& verb, const std::string& option) {
   return found != std::end(kByAddress) && has_word(found->options, option);
 }
 
-/// Returns whether an option names what is written.
+/// Returns whether an option names a file or directory that the verb writes.
 bool names_output(std::string_view option) {
   return option.starts_with("--out") || option == "--dir" || option == "--run-dir";
 }
@@ -73,7 +73,8 @@ std::string problem_of_output(const std::string& word) {
                  "written there; name an address without it");
 }
 
-/// Returns what is wrong with a word of an option, or of an argument, of a verb.
+/// Returns what is wrong with a word that is the value of an option or argument of a
+/// verb.
 std::string problem_of_word(const std::string& verb, const std::string& option,
                             const std::string& word) {
   if (objects::is_address(word)) {
@@ -86,7 +87,7 @@ std::string problem_of_word(const std::string& verb, const std::string& option,
       }
       return refusal(word, meant);
     }
-    // Whether an input exists is checked where the verb opens it.
+    // The verb checks whether an input exists when it opens the input.
     return names_output(option) ? problem_of_output(word) : "";
   }
   std::string meant = unexpanded(word);
@@ -109,7 +110,7 @@ bool are_one_place(const std::string& one, const std::string& other) {
   return plain(one) == plain(other) || fs::equivalent(one, other, absent);
 }
 
-/// Throws where an output of a verb is also another output or an input of the verb: with
+/// Throws if an output of a verb is also another output or an input of the verb: with
 /// --force the output would replace it.
 void refuse_one_place(const CLI::App& verb) {
   struct Place {

@@ -9,8 +9,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// Returns the character of --delimiter; 0 where none was given, and the file's name
-/// decides.
+/// Returns the character of --delimiter. Returns 0 if the option was not given, so that
+/// the name of each file decides.
 char parse_delimiter(const std::string& text) {
   if (text.empty()) return 0;
   if (text == "\\t" || text == "tab") return '\t';

@@ -12,7 +12,8 @@ namespace longhaul::apps {
 /// Reads "1%" or "0.01" of the documents: 0 <= share < 1. InputError names the option.
 double parse_share(const std::string& option, const std::string& text);
 
-/// The arguments that the verbs which make something of text or records have in common.
+/// The arguments that are common to the verbs that read text or records and make data or
+/// a tokenizer of them.
 struct BuildArguments {
   data::InputOptions inputs;
   std::string out;
@@ -46,7 +47,8 @@ void add_run_arguments(CLI::App& verb, BuildArguments& arguments,
 /// Throws InputError for a delimiter that is not one character.
 data::InputOptions input_options(const BuildArguments& arguments);
 
-/// Throws InputError for --max-bad-records where no bad record is dropped.
+/// Throws InputError if --max-bad-records is given while the first bad record ends the
+/// build, since no bad record is dropped.
 void check_bad_record_arguments(const BuildArguments& arguments);
 
 /// Returns --memory in bytes, and `otherwise` without it.

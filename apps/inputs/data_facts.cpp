@@ -35,7 +35,8 @@ using Paths = std::vector<fs::path>;
              shell_word(store), shell_word(question.model), shell_word(store));
 }
 
-/// Counts ready ids until all are counted or the time is up.
+/// Counts the token ids in data that is tokenized already, until all are counted or the
+/// time is up.
 DataFacts count_ids(const DataQuestion& question) {
   data::InputOptions options;
   options.arguments = {question.path};
@@ -122,8 +123,8 @@ DataFacts of_directory(const DataQuestion& question, const fs::path& path) {
   return facts;
 }
 
-/// Returns the paths of the stores inside a directory that is no store itself; empty
-/// where there are none.
+/// Returns the paths of the stores inside a directory that is no store itself; an empty
+/// text if there are none.
 std::string stores_in(const fs::path& path) {
   if (!fs::is_directory(path) || is_store(path)) return {};
   std::set<std::string> names;

@@ -35,12 +35,12 @@ struct DataQuestion {
 };
 
 /// Returns what a store or a run of this data may be called: "book" for
-/// texts/book.txt.gz, "corpus" for corpus/ and for 'corpus/*.jsonl'; "mine" where nothing
-/// in it is a name.
+/// texts/book.txt.gz, "corpus" for corpus/ and for 'corpus/*.jsonl'; "mine" if no part of
+/// `given` can be a name.
 std::string name_of_data(const std::string& given);
 
-/// Finds the facts about anything that data.train takes. Throws InputError with what was
-/// found where training cannot take it; for text the error has the command that makes a
+/// Finds the facts about anything that data.train takes. For other data it throws
+/// InputError that says what was found; for text the error has the command that makes a
 /// token store of the text.
 DataFacts data_facts(const DataQuestion& question);
 

@@ -21,8 +21,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// Returns the paths that an entry of the data names on this machine; nothing where an
-/// error prevents that. The start of the run reports the error.
+/// Returns the paths that an entry of the data names on this machine; nothing if an error
+/// prevents that. The start of the run reports the error.
 std::vector<fs::path> named_by(const fs::path& entry) {
   try {
     return data::expand_paths({entry});

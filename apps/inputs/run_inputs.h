@@ -13,20 +13,20 @@ namespace longhaul::apps {
 std::vector<std::string> missing_inputs(const RunConfig& config);
 
 /// Returns a line for each address that a run reads: "s3://b/model is an address, looked
-/// at by train". No store is asked.
+/// at by train". The object store is not asked.
 std::vector<std::string> unlooked_addresses(const RunConfig& config);
 
-/// Throws InputError where the weights that a run begins with are here and are not those
-/// of its model (checkpoint/hf/model_check.h). A run that goes on from a checkpoint is
-/// not looked at.
+/// Throws InputError if the weights that a run begins with are on this machine and are
+/// not those of its model (checkpoint/hf/model_check.h). Does nothing for a run that
+/// continues from a checkpoint.
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
 /// Refuses what can be refused before any rank is started. Among the inputs these are
 /// missing ones, patterns of addresses where training reads none, a model's config that
 /// cannot be used, and weights that are damaged or of another model. It also refuses
-/// settings that do not fit the model, ranks that do not fit layout and batch, and a
-/// directory of the run that is a link to nothing or holds another program's checkpoint.
-/// Throws InputError or ConfigError for the first problem.
+/// settings that do not fit the model, and numbers of ranks that do not fit layout and
+/// batch. The directory of the run may not be a dangling link, nor hold another program's
+/// checkpoint. Throws InputError or ConfigError for the first problem.
 void check_before_start(const RunConfig& config, int ranks);
 
 }  // namespace longhaul::apps

@@ -36,8 +36,8 @@ int64_t floor_power(int64_t number) {
       std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(number, 1))));
 }
 
-/// Rounds a weight to three digits: a person reads it, and it is near enough for any
-/// source, however small its share is.
+/// Rounds the weight of a source of data to three digits. A person can read such a
+/// number, and it is near enough for a source with any share.
 double three_digits(double number) { return std::stod(fmt::format("{:.3g}", number)); }
 
 class Chooser {
@@ -159,8 +159,8 @@ class Chooser {
   }
   bool fits() const { return facts_.machine.memory_bytes == 0 || bytes_now() <= room(); }
 
-  /// Tries savings of memory, from the cheapest to the most expensive; false where the
-  /// run does not fit with any.
+  /// Tries savings of memory, from the cheapest to the most expensive. Returns false if
+  /// the run does not even fit with all of them.
   bool fits_with_savings() {
     for (const int64_t zero : {int64_t{1}, int64_t{3}}) {
       if (zero > 1 && facts_.machine.ranks == 1) continue;
@@ -175,8 +175,8 @@ class Chooser {
   }
 
   /// Chooses what saves memory, with micro batches of one sequence. If the run does not
-  /// fit even with all savings, the file is for another machine: it then has no savings,
-  /// and a warning says how much memory is needed.
+  /// fit this machine even with all savings, the run file is meant for another machine:
+  /// it then has no savings, and a warning says how much memory is needed.
   void fit_memory() {
     config_.batch.micro_size = 1;
     const NewRun unsaved = run_;
@@ -241,7 +241,7 @@ class Chooser {
       double fresh;
       double continued;
     };
-    // Fresh: GPT-3's and Llama's tables, rounded.
+    // The rates for fresh weights are those in the tables of GPT-3 and Llama, rounded.
     constexpr Size kSizes[] = {{5e7, 1e-3, 1e-4},
                                {5e8, 6e-4, 5e-5},
                                {2e9, 3e-4, 2e-5},

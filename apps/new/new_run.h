@@ -33,7 +33,7 @@ struct NewRunFacts {
   std::vector<DataFacts> train;
   std::string field;  ///< the field of a record that holds ready ids
   fs::path run_dir;
-  /// About how many bytes of memory a rank of such a run takes at most.
+  /// About how many bytes of memory a rank takes at most in a run with these settings.
   std::function<int64_t(const RunConfig&)> bytes_of;
 };
 
@@ -49,7 +49,7 @@ int64_t sequences_of(const std::vector<DataFacts>& train, int64_t seq_len);
 
 /// Chooses sequence length, batch, precision, memory savings, learning rate, and how
 /// often the run saves and validates, by the model, the data and the machine. Throws
-/// ConfigError where the data has sequences of several fixed lengths.
+/// ConfigError if the data has sequences of several fixed lengths.
 NewRun choose_new_run(const NewRunFacts& facts);
 
 /// Returns the run file as TOML, with its comments.

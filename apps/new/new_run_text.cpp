@@ -11,7 +11,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// Columns before a comment.
+/// The column in which a comment behind a setting begins.
 constexpr size_t kCommentColumn = 30;
 
 std::string quoted(const std::string& text) { return config::print_value({text, ""}); }

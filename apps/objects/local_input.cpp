@@ -39,8 +39,8 @@ Meant meant_by(const objects::Address& address) {
   return {{address.bucket, address.key.substr(0, slash)}, step};
 }
 
-/// Finds the step `wanted` in a mirror, or without it the newest step that is whole.
-/// Warns of newer steps that are not whole. Returns nothing where the mirror has no
+/// Finds the step `wanted` in a mirror, or the newest whole step if `wanted` is empty.
+/// Warns of newer steps that are not whole. Returns nothing if the mirror has no
 /// checkpoint.
 std::optional<checkpoint::MirrorStep> find_step(checkpoint::MirrorStore& store,
                                                 std::optional<int64_t> wanted) {
@@ -92,12 +92,12 @@ objects::CopyRequests requests_for(Hashes hashes,
 }
 
 /// Returns a local copy of a checkpoint that a mirror holds: of the step that the address
-/// names, or of the mirror's newest whole step. It returns null where the address does
-/// not name a mirror. The copy is one of the objects' copies, which stays while the
-/// result lives. Warns of newer steps that are not whole. Throws InputError where the
-/// step that the address names is not whole, where no step of the mirror is, and where
-/// bytes of the copy do not match their manifest. `tell` gets lines for people.
-/// `prove_anew` has the copy compared with its hashes, also where that was done before.
+/// names, or of the mirror's newest whole step. It returns null if the address names an
+/// object and not a mirror. The copy stays on this machine while the result lives. Warns
+/// of newer steps that are not whole. Throws InputError if the step that the address
+/// names is not whole, if the mirror has steps but none is whole, and if bytes of the
+/// copy do not match their manifest. `tell` gets lines for people. With `prove_anew` the
+/// copy is compared with its hashes even if that was done before.
 std::shared_ptr<const fs::path> mirrored_checkpoint(
     const objects::Address& address, const objects::Access& objects,
     const std::function<void(const std::string&)>& tell, bool prove_anew) {
@@ -130,8 +130,8 @@ std::shared_ptr<const fs::path> mirrored_checkpoint(
                               objects.paths());
   if (prove_anew) copies.prove_anew();
   auto copy = copies.hold(prefix, std::move(files), /*waits=*/false);
-  // In the mirror the manifest's name contains the attempt, so the copy lacks the usual
-  // name.
+  // In the mirror the manifest's name contains the attempt, so the copy has no manifest
+  // of the usual name yet.
   const fs::path manifest = *copy / run::kManifestFile;
   if (!fs::exists(manifest) || read_text(manifest) != step->manifest_text) {
     write_text_atomic(manifest, step->manifest_text);

@@ -11,16 +11,18 @@
 
 namespace longhaul::apps {
 
-/// Returns a path of this machine for what an argument names: the path itself, or for an
-/// address that of a local copy, which is fetched where it is not there. Lines on
-/// standard error tell of a fetch. The copy stays while `objects` lives. `prove_anew` has
-/// the copy compared with its hashes, also where that was done before.
+/// Returns a path on this machine for what an argument names. For a path it is the path
+/// itself, and for an address it is the path of a local copy, which is fetched if it is
+/// not there yet. Lines on standard error tell of a fetch. The copy stays while `objects`
+/// lives. With `prove_anew` the copy is compared with its hashes even if that was done
+/// before.
 std::string local_input(const std::string& named, const objects::Access& objects,
                         bool prove_anew = false);
 
-/// Does what local_input() does for what may be a checkpoint: the address of a mirror
-/// means its newest whole checkpoint, whose copy stays while this object lives. `verify`
-/// asks with `prove_anew`, since it is asked whether all bytes are sound.
+/// The local path of an argument that may name a checkpoint. The address of a mirror
+/// means its newest whole checkpoint, whose copy stays while this object lives. Any other
+/// argument goes to local_input(). `verify` asks with `prove_anew`, since it must find
+/// out whether all bytes are sound.
 class LocalCheckpoint {
  public:
   LocalCheckpoint(const std::string& named, const objects::Access& objects,

@@ -17,7 +17,7 @@ namespace longhaul::apps {
 namespace {
 
 constexpr const char* kArea = "docs";
-/// The list of pages, in their directory.
+/// The page in the directory of pages that lists all of them.
 constexpr const char* kListOfPages = "README.md";
 
 /// Returns "data" for "docs/data.md", "./Data" and "data"; a page in another folder keeps

@@ -76,7 +76,8 @@ class Wrapper {
     word_.clear();
   }
 
-  /// Puts a part of a word, which may be wider than a line.
+  /// Adds a part of a word to the lines. A part that is wider than the rest of the line
+  /// is broken.
   void put_broken(Piece part) {
     while (line_.columns + text_columns(part.text) > columns_) {
       if (line_.columns == columns_) end_line();

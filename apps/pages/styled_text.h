@@ -27,7 +27,7 @@ struct DrawnLine {
 std::string drawn(const Piece& piece, bool colour);
 
 /// Returns the pieces as lines of at most so many columns, broken at spaces, and inside a
-/// word only where the word alone is wider. There is at least one line.
+/// word only if the word alone is wider. There is at least one line.
 std::vector<DrawnLine> wrapped(const Pieces& pieces, size_t columns, bool colour);
 
 /// Returns how many columns the longest line takes when nothing is wrapped.

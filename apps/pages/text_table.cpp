@@ -107,7 +107,7 @@ std::vector<std::string> table_lines(const TextTable& table, size_t columns,
   for (size_t i = 0; i < total; ++i) rule += "─";
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i == 1) lines.push_back(drawn({rule, kFaint}, colour));
-    // A row of several lines is parted from its neighbours by an empty one.
+    // An empty line separates a row of several lines from its neighbours.
     if (i > 1 && std::max(rows[i - 1].size(), rows[i].size()) > 1) lines.emplace_back();
     lines.insert(lines.end(), rows[i].begin(), rows[i].end());
   }

@@ -15,8 +15,8 @@ struct TextTable {
   std::vector<bool> right;
 };
 
-/// Returns the widths of columns that share `room`. Each column has its natural width
-/// where all fit; else narrow columns keep this width, and the others share what is left.
+/// Returns the widths of columns that share `room`. If all columns fit, each has its
+/// natural width. Else narrow columns have it, and the others share what is left.
 std::vector<size_t> column_widths(const std::vector<size_t>& natural, size_t room);
 
 /// Returns the table as lines of at most `columns` columns of a terminal, with aligned

@@ -15,13 +15,14 @@ namespace longhaul::apps {
 void add_container_options(CLI::App& verb, cluster::SuperviseCommand& command);
 
 /// Returns the container of a run's ranks, with all that the run names, its file and this
-/// program; no container where no image was given. Throws InputError for what cannot be
+/// program; no container if no image was given. Throws InputError for what cannot be
 /// mounted.
 cluster::Container container_of_run(const cluster::SuperviseCommand& command,
                                     const RunConfig& config);
 
-/// Returns the container of a verb, with all that its words name; a configuration among
-/// them names more. Throws as container_of_run() does.
+/// Returns the container of a verb, with all that its words name. If a run file is among
+/// them, the container also has all that the run file names. Throws as container_of_run()
+/// does.
 cluster::Container container_of_verb(const cluster::SuperviseCommand& command,
                                      const std::vector<std::string>& words);
 

@@ -40,7 +40,7 @@ constexpr uint64_t kMpirunFileBytes = 16'000'000;
   throw ConfigError(kArea, text);
 }
 
-/// Returns 0 where a listener at 127.0.0.1 can be connected to, else the errno.
+/// Returns 0 if a listener at 127.0.0.1 can be connected to, else the errno.
 int try_loopback() {
   sockaddr_in address{};
   address.sin_family = AF_INET;

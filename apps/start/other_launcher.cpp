@@ -16,7 +16,7 @@ namespace {
 
 using Environment = std::function<const char*(const char*)>;
 
-/// Returns the whole number in a variable, or `otherwise` where the variable holds none:
+/// Returns the whole number in a variable, or `otherwise` if the variable holds none:
 /// other programs set it as they like.
 int number(const Environment& environment, const char* name, int otherwise) {
   const char* const text = environment(name);
@@ -62,7 +62,7 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
   const int ranks = number(environment, "WORLD_SIZE", 1);
   const int tasks = number(environment, "SLURM_NTASKS", 1);
   const bool alone = !elastic && !local && rank <= 0 && ranks <= 1;
-  // A supervisor starts `train` without srun where it wants one rank, so the number of
+  // A supervisor starts `train` without srun if it wants one rank, so the number of
   // Slurm's tasks is no sign of a mistake.
   const bool chosen = set("LONGHAUL_SUPERVISOR") || words.empty() || words[0] != "train";
   if (tasks > 1 && alone && !chosen) {

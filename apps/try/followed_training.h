@@ -16,7 +16,7 @@ struct FollowOptions {
   bool draws = true;          ///< draws the loss on a terminal while the run trains
 };
 
-/// Follows a run that another process trains, by its files.
+/// Follows a run that another process trains, by reading the run's files.
 class FollowedTraining {
  public:
   FollowedTraining(fs::path run_dir, FollowOptions options);
@@ -28,13 +28,13 @@ class FollowedTraining {
   /// line.
   void finish();
 
-  /// Returns the median speed of the steps. The first step of a start counts only where
-  /// there is no other. Throws Error (Internal) where there was no step.
+  /// Returns the median speed of the steps. The first step of a start counts only if
+  /// there is no other. Throws Error (Internal) if there was no step.
   double sequences_per_s() const;
   /// Returns how long all steps took together, in seconds.
   double seconds_of_steps() const;
   /// Returns one line with the curve of the loss, its first and its last value, and the
-  /// loss on held-out text. Throws Error (Internal) where there was no step.
+  /// loss on held-out text. Throws Error (Internal) if there was no step.
   std::string summary() const;
 
  private:

@@ -11,7 +11,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// A run of ten steps, by its files.
+/// A run of ten steps, of which the test writes the files.
 class Followed : public testing::Test {
  protected:
   Followed() {

@@ -43,7 +43,7 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\f\v") == std::string_view::npos;
 }
 
-/// Returns whether the name of an input tells what it is.
+/// Returns whether the name of an input tells its kind.
 bool is_of_known_kind(const fs::path& path) {
   if (!fs::is_directory(path)) {
     return data::format_of_name(path).has_value() || !data::unread_packing(path).empty();
@@ -51,7 +51,7 @@ bool is_of_known_kind(const fs::path& path) {
   return data::is_saved_dataset(path) || !data::data_file_of(path).empty();
 }
 
-/// Returns the format that was asked for, else text where no input's name tells its kind.
+/// Returns the format that was asked for, else text if no input's name tells its kind.
 std::optional<data::InputFormat> format_of(const data::InputOptions& options) {
   if (options.format) return options.format;
   for (const std::string& argument : options.arguments) {
@@ -149,7 +149,7 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
 }
 
 /// Returns the beginning of the first line that is not blank. It ends with a whole word
-/// where the line has one.
+/// if the line has one.
 std::string first_words(const std::string& document) {
   const size_t begin = document.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return {};

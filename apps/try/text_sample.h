@@ -9,7 +9,7 @@
 namespace longhaul::apps {
 
 /// The beginning of a person's texts, cut into small documents, so that some of them can
-/// be held out even where the texts are one file.
+/// be held out even if the texts are one file.
 struct TextSample {
   std::vector<std::string> documents;  ///< valid UTF-8, none of white space alone
   uint64_t bytes = 0;                  ///< bytes of all documents together
@@ -20,15 +20,15 @@ struct TextSample {
   size_t files_in_all = 0;
 };
 
-/// The least text of which a part can be held out and from which something can be
-/// learned.
+/// A text of fewer bytes is too short to hold out a part of it and to learn from the
+/// rest.
 inline constexpr uint64_t kLeastText = 20'000;
 
 /// Reads at most about `most_bytes` of text, however large the inputs are. Inputs are
-/// those of `data build`; besides, where no file's name tells its kind, all files count
-/// as text, source code for example. Throws InputError with the file's name where a file
-/// is missing, where it holds no text (with the offset of the byte), and where all files
-/// together have less than kLeastText.
+/// those of `data build`. If no file's name tells its kind, all files count as text, such
+/// as source code. Throws InputError with the file's name if a file is missing, if it
+/// holds no text (with the offset of the byte), and if all files together have less than
+/// kLeastText.
 TextSample take_text(data::InputOptions options, uint64_t most_bytes);
 
 /// The places at which a text is cut into documents.

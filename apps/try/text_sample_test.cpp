@@ -113,7 +113,8 @@ TEST(TakeText, OfALargeTextTheBeginningIsTakenUpToALineEnd) {
 TEST(TakeText, AHugeFileIsNotReadWhole) {
   const TestDirectory dir;
   write_file(dir / "huge.txt", repeated("some words of a book\n", 200'000));
-  // The rest of the file is a hole, which would be refused.
+  // The rest of the file is a hole of zero bytes, which take_text() would refuse if it
+  // read them.
   fs::resize_file(dir / "huge.txt", uint64_t{2} << 30);
   const TextSample sample = take_text(inputs_of(dir / "huge.txt"), 100'000);
   EXPECT_FALSE(sample.whole);

@@ -95,8 +95,8 @@ class TryChain {
                                             options_.dir.string()));
   }
 
-  /// Returns the signal that this process got, for the command that is running; else 0.
-  /// It is returned only once, so that the command can end in order.
+  /// Returns the signal that this process got, to send it on to the command that is
+  /// running; else 0. It is returned only once, so that the command can end in order.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
     return signals_.raised();
@@ -153,7 +153,7 @@ class TryChain {
   }
 
   /// Trains without showing the log, which is in the run's directory too; the person sees
-  /// its errors where the training fails.
+  /// its errors if the training fails.
   void train_quietly(const Words& words, FollowedTraining& follow) {
     const auto result = start(words, {}, [&] { follow.look(); });
     follow.finish();

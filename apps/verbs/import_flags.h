@@ -15,7 +15,7 @@ struct FlagsCall {
 
 /// Prints or writes the run file, and says on standard error how many settings it carried
 /// over. A run file that `train` would refuse is printed and never written: ConfigError.
-/// Throws InputError, and writes nothing, where `flags` cannot be read or `out` exists.
+/// Throws InputError, and writes nothing, if `flags` cannot be read or `out` exists.
 void import_flags(const FlagsCall& call);
 
 }  // namespace longhaul::apps

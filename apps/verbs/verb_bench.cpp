@@ -138,7 +138,7 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
 }
 
 /// Returns the bytes that an update moves for a parameter: its gradient read, master and
-/// moments read and written, the weight written where it is no master itself.
+/// moments read and written, the weight written if it is no master itself.
 double bytes_of_update(const PrecisionSection& precision) {
   const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
   const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
@@ -191,8 +191,8 @@ MeasuredSteps read_steps(const fs::path& run) {
   return steps;
 }
 
-/// Prints what the products of a step reached, beside the ceiling that was measured with
-/// it.
+/// Prints the rate of each product of a step, and which part of `ceiling` it reached, the
+/// machine's peak rate.
 void print_products(const run::ProfileEvent& step, double ceiling) {
   fmt::print("\n{:<44} {:>6} {:>9} {:>7} {:>8} {:>11}\n",
              "product, rows x summed x columns", "calls", "seconds", "share", "TFLOP/s",

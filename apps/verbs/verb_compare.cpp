@@ -109,7 +109,7 @@ void print_table(const std::vector<Row>& rows, const CompareOptions& options) {
   }
 }
 
-/// Compares two models. Returns 0 where they have tensors in common and all of these are
+/// Compares two models. Returns 0 if they have tensors in common and all of these are
 /// within the tolerance.
 int run_compare(const CompareOptions& options, const objects::Access& objects) {
   const auto first = open(options.first, objects);

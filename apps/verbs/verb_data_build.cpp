@@ -71,7 +71,7 @@ std::string describe_bad(const std::string& line) {
   return detail.empty() ? text : text + ": " + detail;
 }
 
-/// Returns the counts of requests to an object store so far; nothing where none was made.
+/// Returns the counts of requests to an object store so far; nothing if none was made.
 std::optional<objects::ObjectCounts> counts_of_objects(const objects::Access& objects) {
   const objects::ObjectCounts counts = objects.store()->counts();
   return counts.requests == 0 ? std::nullopt : std::optional(counts);

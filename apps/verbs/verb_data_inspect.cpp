@@ -54,7 +54,8 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
              path, reason);
 }
 
-/// Describes ready ids. Throws InputError, with the reason, where the path holds none.
+/// Describes files of token ids, which need no tokenizer. Throws InputError, with the
+/// reason, if the path holds none.
 data::DataDescription ready_ids(const std::string& path,
                                 const data::InspectOptions& options) {
   try {

@@ -28,14 +28,14 @@ size_t page_columns() {
   return columns < 20 || columns > 1000 ? 80 : static_cast<size_t>(columns);
 }
 
-/// Returns the words of $PAGER, without a shell; `less -R` where it is not set.
+/// Returns the words of $PAGER, without a shell; `less -R` if it is not set.
 std::vector<std::string> pager_words() {
   const char* named = std::getenv("PAGER");
   return split_words(named == nullptr ? "less -R" : named);
 }
 
-/// Replaces this process by the pager, with the text as its standard input. Returns where
-/// the pager cannot be started.
+/// Replaces this process by the pager, with the text as its standard input. Returns only
+/// if the pager cannot be started.
 void become_pager(const std::string& text) {
   std::vector<std::string> words = pager_words();
   if (words.empty()) return;

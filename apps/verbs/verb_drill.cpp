@@ -66,7 +66,7 @@ std::vector<std::string> supervisor_words(const DrillArguments& arguments,
   return cluster::supervise_words(this_program(), command);
 }
 
-/// Throws ConfigError, before anything is started, where this job has too few nodes for
+/// Throws ConfigError, before anything is started, if this job has too few nodes for
 /// the drill.
 void check_job(const DrillArguments& arguments) {
   if (arguments.nodes == 0) {

@@ -29,8 +29,8 @@ struct ExportCall {
   int threads = 0;
 };
 
-/// Tells where an output projection differs from the embedding that it is tied to. The
-/// export writes both as they are, so that transformers loads the same as from the
+/// Tells the user if an output projection differs from the embedding that it is tied to.
+/// The export writes both as they are, so that transformers loads the same as from the
 /// source.
 void tell_tied_head(const checkpoint::WeightsSource& source) {
   try {
@@ -58,9 +58,9 @@ std::string computed_dtype(const fs::path& config) {
   return {};
 }
 
-/// Says that a checkpoint's weights are master weights, where no --dtype was given and
-/// the run computed with narrower ones: the files are twice as large as those that the
-/// run may have begun with.
+/// Tells the user that a checkpoint's weights are master weights, if no --dtype was given
+/// and the run computed with narrower ones. The files are then twice as large as those
+/// that the run may have begun with.
 void tell_dtype(const checkpoint::WeightsSource& source) {
   if (source.source().kind != checkpoint::ModelSource::Kind::Checkpoint) return;
   const std::string computed = computed_dtype(source.config_path());

@@ -157,7 +157,7 @@ void import_what_is_given(ImportCall& call, const objects::Access& objects) {
   run_import(call, objects);
 }
 
-/// Adds --flags, which goes with --out and --ranks alone.
+/// Adds --flags, with which only --out and --ranks may be given.
 void add_flags(CLI::App& verb, ImportCall& call) {
   CLI::Option* const flags = verb.add_option(
       "--flags", call.flags.flags,

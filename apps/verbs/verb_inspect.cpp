@@ -64,7 +64,7 @@ void print_names(const InspectCall& options) {
   if (options.json) fmt::print("{}\n", json_text(list, 2));
 }
 
-/// Describes data; returns nothing where the path holds no data that training takes.
+/// Describes data; returns nothing if the path holds no data that training takes.
 std::optional<data::DataDescription> data_at(const std::string& path) {
   if (fs::is_directory(path)) {
     auto data = data::describe_data(path);

@@ -69,7 +69,7 @@ constexpr const char* kNoMpirun =
     "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
     "one rank (-n 1) needs none";
 
-/// Throws where mpirun is absent or where it would refuse every start: it runs as root
+/// Throws if mpirun is absent or if it would refuse every start: it runs as root
 /// only with an option or variables that allow it.
 void require_mpirun(const LaunchOptions& options) {
   cluster::require_program("mpirun", "launch", kNoMpirun);
@@ -88,7 +88,7 @@ void require_mpirun(const LaunchOptions& options) {
   }
 }
 
-/// Has Open MPI 4.1 do without ssh and rsh, which it wants even where it starts ranks on
+/// Has Open MPI 4.1 do without ssh and rsh, which it wants even if it starts ranks on
 /// this machine alone.
 void do_without_ssh() {
   if (cluster::has_program("ssh") || cluster::has_program("rsh")) return;

@@ -166,7 +166,7 @@ void check_data(const RunConfig& config, const ModelConfig& model,
   }
 }
 
-/// Throws InputError where the data has less than one sequence.
+/// Throws InputError if the data has less than one sequence.
 void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
   if (sequences_of(facts, config.data.seq_len) > 0) return;
   fail_input("data", "{} holds {}, less than a sequence of {}; name more data",

@@ -32,7 +32,7 @@ std::vector<std::string> recipe_names(const fs::path& dir) {
   return names;
 }
 
-/// Returns the first line, where it is a comment.
+/// Returns the first line, if it is a comment.
 std::string description_of(const std::string& text) {
   if (!text.starts_with("#")) return "";
   const size_t begin = text.find_first_not_of("# ");
@@ -85,7 +85,8 @@ void check_free(const fs::path& path, const std::string& text) {
   refuse_existing(path, kArea);
 }
 
-/// Writes a file unless a file of this name exists, which has the same text.
+/// Writes a file unless one of this name exists. check_free() has made sure that such a
+/// file has the same text.
 void write_if_new(const fs::path& path, const std::string& text) {
   if (!fs::exists(path)) write_new(path, text, kArea);
 }

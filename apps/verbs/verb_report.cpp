@@ -37,7 +37,7 @@ void write_page(const ReportCall& options, const std::string& run,
 
 std::string this_build() { return "longhaul " + build_info().one_line(); }
 
-/// Compares the run with the reference; returns 0, or 1 where the run misses it.
+/// Compares the run with the reference; returns 0, or 1 if the run misses it.
 int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json) {
   const auto result =
       monitor::hold_against(monitor::reference_of(run.records()),

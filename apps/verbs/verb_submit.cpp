@@ -47,7 +47,7 @@ struct SubmitCommand {
   SubmitCommand() { batch.signal_seconds = run.nodes = 0; }
 };
 
-/// The time for a save where none was measured; it is enough for most models.
+/// The time for a save if none was measured; it is enough for most models.
 constexpr int kSignalSeconds = 300;
 /// The time before the limit allows for so many saves. A save that has just begun when
 /// the signal comes is waited for, and one more follows. The third allows for a file
@@ -112,7 +112,8 @@ std::string tame(const std::string& name) {
   return name.empty() || name == "." ? "longhaul" : plain_characters(name);
 }
 
-/// Returns the log's path for Slurm, which reads a % in it.
+/// Returns the path of the log for Slurm, which replaces %j by the number of the job.
+/// Each other % is doubled.
 std::string log_path(const fs::path& dir, const std::string& name) {
   std::string text;
   for (const char c : absolute_text(dir / name))

@@ -49,18 +49,19 @@ struct SuperviseArguments {
   std::string stands_in;   ///< node of the supervisor that does not answer any more
   int replaces = 0;        ///< number of the lease of that supervisor
   bool again = false;      ///< an earlier supervisor of this script had the run
-  std::string moved_from;  ///< node of the batch script, which does not show the run
+  std::string moved_from;  ///< node of the batch script, on which the run is missing
 };
 
-/// Seconds for which a start waits for a run that no node shows: a mount may come late.
+/// Seconds for which a start waits for a run that no node finds in its directory, since
+/// the file system may be mounted late.
 constexpr double kMountSeconds = 60.0;
 
-/// Seconds for which a supervisor waits for the run's directory, where it is not the
-/// first one of its batch script, and seconds between two looks.
+/// Seconds for which a supervisor waits for the run's directory, if an earlier supervisor
+/// of the same batch script had the run, and seconds between two looks.
 constexpr double kDirectorySeconds = 600.0;
 constexpr int kDirectoryLookSeconds = 5;
 
-/// Takes the lease where the run's directory is here and can be written; else returns why
+/// Takes the lease if the run's directory is here and can be written; else returns why
 /// this is not possible.
 std::variant<system::OwnerLock, std::string> try_again(const fs::path& run_dir) {
   try {
@@ -74,10 +75,10 @@ std::variant<system::OwnerLock, std::string> try_again(const fs::path& run_dir) 
   }
 }
 
-/// Takes the run's supervision. Returns nothing where another supervisor has taken it. A
-/// script whose supervisor had the run waits until the directory shows the run, since
-/// this node may show an empty directory in its place, and returns nothing if it never
-/// does.
+/// Takes the run's supervision. Returns nothing if another supervisor has taken it. If an
+/// earlier supervisor of this script had the run, this one waits for the lock in the
+/// run's directory, which may be missing or empty on this node for a while. Returns
+/// nothing if it waits in vain.
 std::optional<system::OwnerLock> take_lease(const SuperviseArguments& arguments,
                                             const fs::path& run_dir) {
   if (!arguments.again) {
@@ -205,7 +206,7 @@ fs::path run_dir_of(const SuperviseArguments& arguments) {
 }
 
 /// Returns whether the run's checkpoints are here, or may be in a mirror. Either is
-/// enough to go on with the run, even where its directory is gone.
+/// enough to go on with the run, even if its directory is gone.
 bool has_checkpoints_of(const SuperviseArguments& arguments, const std::string& run) {
   try {
     const RunConfig config =
@@ -219,7 +220,7 @@ bool has_checkpoints_of(const SuperviseArguments& arguments, const std::string& 
 }
 
 /// Returns why this node cannot supervise the run that the job has trained before it was
-/// requeued; nothing where it can.
+/// requeued; nothing if it can.
 std::optional<std::string> why_not_here(const SuperviseArguments& arguments,
                                         const cluster::SlurmJob& job) {
   if (job.restarts == 0) return std::nullopt;
@@ -237,7 +238,7 @@ std::optional<std::string> why_not_here(const SuperviseArguments& arguments,
 }
 
 /// Has another node of the job run this command. Returns that command's exit code;
-/// nothing where no other node shows the run.
+/// nothing if no other node that was asked finds the run in its directory.
 std::optional<int> supervise_elsewhere(const SuperviseArguments& arguments,
                                        const cluster::SlurmJob& job) {
   const system::SignalWatch signals;
@@ -258,9 +259,9 @@ bool may_move(const SuperviseArguments& arguments, const cluster::SlurmJob& job)
          job.nodes.size() > 1;
 }
 
-/// Returns an exit code where this node does not see the run and another node has
-/// supervised it. Throws TemporaryError where no node sees the run that the job has
-/// trained before it was requeued: it does not begin anew by itself.
+/// Returns an exit code if this node does not find the run in its directory and another
+/// node has supervised it. Throws TemporaryError if no node finds the run that the job
+/// has trained before it was requeued: the run does not begin anew by itself.
 std::optional<int> look_for_run(const SuperviseArguments& arguments,
                                 const cluster::SlurmJob& job) {
   auto problem = why_not_here(arguments, job);
@@ -292,9 +293,9 @@ std::optional<int> look_for_run(const SuperviseArguments& arguments,
           "begins anew");
 }
 
-/// Takes the lease, and tries another node where this one cannot write what the run
-/// needs. Returns an exit code in place of the lease where another node has done the
-/// work, or another supervisor has the run.
+/// Takes the lease, and tries another node if this one cannot write what the run needs.
+/// Returns an exit code in place of the lease if another node has done the work, or if
+/// another supervisor has the run.
 std::variant<system::OwnerLock, int> take_or_move(const SuperviseArguments& arguments,
                                                   const fs::path& run_dir,
                                                   const cluster::SlurmJob& job) {
@@ -343,8 +344,8 @@ int supervise(const SuperviseArguments& arguments) {
   }
   // The lease is taken before anything else, because another supervisor may work for the
   // run. If the run has begun, the lease also comes before the settings are read. A node
-  // that does not see the run may not see its settings either, and must not end the job
-  // for that.
+  // on which the run's directory is missing may not have the settings either, and must
+  // not end the job for that.
   const bool begun = arguments.again || !arguments.stands_in.empty();
   std::optional<system::OwnerLock> lease;
   if (begun && !command.run_dir.empty()) {
@@ -375,8 +376,8 @@ int supervise(const SuperviseArguments& arguments) {
   return supervise_elsewhere(arguments, *job).value_or(kExitTemporary);
 }
 
-/// Returns those of the job's nodes that have booted. Throws TemporaryError where a
-/// signal asks the job to end before that: nothing has begun.
+/// Returns those of the job's nodes that have booted. Throws TemporaryError if a signal
+/// asks the job to end before that, since nothing has begun.
 std::vector<std::string> await_boot(const cluster::SlurmClient& slurm,
                                     const cluster::SlurmJob& job,
                                     const std::vector<std::string>& nodes,
@@ -420,8 +421,9 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   std::vector<std::string> given = job.nodes;
   if (const auto now = slurm.query_job(job.id)) {
     given = now->nodes;
-    // Slurm sends its signal before the time limit to the batch script. In these two
-    // cases the script may be lost, so this supervisor watches the time itself.
+    // Slurm sends its signal before the time limit to the batch script. A supervisor that
+    // stands in for another one, or was moved to this node, may have lost the script, so
+    // it watches the time itself.
     if (!arguments.stands_in.empty() || !arguments.moved_from.empty()) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }

@@ -85,8 +85,8 @@ std::string told_to_end() {
 
 /// Finds out why mpirun sends SIGTERM, which SIGKILL follows one second later: because a
 /// rank of this machine is gone, or because somebody has sent mpirun a signal. In the
-/// latter case the ranks have that second to save. Where it is too short, this process
-/// says so, with the last words of longhaul/system/signals.h, and ends just before it is
+/// latter case the ranks have that second to save. If it is too short, this process
+/// prints system::last_words(), which say what is lost, and ends just before it is
 /// killed.
 class MpirunEnd {
  public:

@@ -53,8 +53,8 @@ RunView look(RunFiles& run, bool& changed) {
   return view;
 }
 
-/// Returns 0 where the run got to its end and 79 where the file STOP or a rule ended it.
-/// It returns 75 where something else stopped the run, which can go on, and 1 where the
+/// Returns 0 if the run got to its end and 79 if the file STOP or a rule ended it.
+/// It returns 75 if something else stopped the run, which can go on, and 1 if the
 /// run failed or was killed.
 int exit_code_of(const RunView& view) {
   if (view.state == run::RunStatus::kDone) return 0;
@@ -131,7 +131,7 @@ int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
   return exit_code;
 }
 
-/// Waits until the run has begun; returns false where a signal came before.
+/// Waits until the run has begun; returns false if a signal came before.
 bool wait_for_run(const WatchCall& options) {
   if (options.once || !monitor::may_become_run(options.run)) return true;
   const system::SignalWatch signals;

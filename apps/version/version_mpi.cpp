@@ -6,7 +6,7 @@ namespace longhaul::apps {
 
 std::string mpi_version() {
   // The call is allowed before MPI_Init. Its text is "Open MPI v4.1.4, package: ...,
-  // ident: ...", and the version is in its head.
+  // ident: ...", which begins with the version.
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);

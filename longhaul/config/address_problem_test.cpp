@@ -73,8 +73,8 @@ TEST(AddressProblem, OtherTextsHoldNoSecret) {
   EXPECT_NE(objects::address_problem("s3://c/x"), "") << "no bucket has such a name";
 }
 
-/// Settings are refused by their types, values and names, and each of these messages
-/// repeats what was given.
+/// A setting may be refused for its type, its value or its name. Each of these messages
+/// repeats what was given, so each must leave out the secret of an address.
 TEST(AddressProblem, NoSettingOfAnyTypeRepeatsASecret) {
   RunConfig config;
   std::vector<std::string> keys = all_names(sections_of(config));

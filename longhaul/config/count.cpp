@@ -36,7 +36,7 @@ constexpr std::array<Multiple, 9> kMultiples{{{"", 0, 1},
                                               {"Mi", 0, 1 << 20},
                                               {"Gi", 0, 1 << 30}}};
 
-/// Returns whether commas part the digits in threes: "1,000".
+/// Returns whether commas separate the digits into groups of three: "1,000".
 bool is_grouped(std::string_view text) {
   const size_t first = text.find(',');
   if (first == std::string_view::npos || first == 0 || first > 3) return false;

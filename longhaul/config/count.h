@@ -16,9 +16,9 @@ struct CountText {
 
 /// Reads a whole number: "16000", "1_000", "1e6", or with a multiple behind it: k
 /// (1,000), M (1,000,000), B (10^9), T (10^12), Ki (1,024), Mi (1,048,576), Gi (2^30). A
-/// fraction is allowed where the result is whole ("2.5B"). Forms with two readings have a
-/// problem that names both. `of_length` is for tokens of a sequence, where people mean
-/// 1,000 as well as 1,024 by k.
+/// fraction is allowed if the result is whole ("2.5B"). For a form with two readings the
+/// problem names both. `of_length` is for tokens of a sequence: there people mean 1,000
+/// as well as 1,024 by k.
 CountText read_count(std::string_view text, bool of_length);
 
 /// Returns whether a key or flag of this name is a length of sequences ("data.seq_len",

@@ -56,8 +56,8 @@ namespace {
 constexpr int64_t kMostTokensOfPass = INT32_MAX;
 constexpr int64_t kMostTokensOfStep = 10'000'000'000;
 
-/// Returns the largest micro batch, up to the given one, with which `dp` replicas can
-/// have the global batch; 0 where there is none.
+/// Returns the largest micro batch, up to the given one, that divides the share of each
+/// of `dp` replicas in the global batch; 0 if `dp` does not divide the global batch.
 int64_t largest_micro_size(const BatchSection& batch, int64_t dp) {
   if (batch.global_size % dp != 0) return 0;
   int64_t micro = std::min(batch.micro_size, batch.global_size / dp);

@@ -61,7 +61,8 @@ std::vector<std::string> codes(const std::string& text) {
   return found;
 }
 
-/// The flags and the keys of each row of the tables below a heading of docs/migrating.md.
+/// One row of a table in docs/migrating.md: the flags of the other system, and the keys
+/// of longhaul that the row names for them.
 struct Row {
   std::vector<std::string> flags;
   std::set<std::string> keys;

@@ -12,12 +12,13 @@ constexpr bool is_due(int64_t every, int64_t step) {
   return every > 0 && step % every == 0;
 }
 
-/// Returns whether a checkpoint is due after this step, whatever the clock says.
+/// Returns whether a checkpoint is due after this step by the number of steps alone.
+/// Saves by the clock (checkpoint.every_minutes) do not count.
 inline bool save_is_due(const CheckpointSection& saves, int64_t step) {
   return is_due(saves.every, step) || is_due(saves.milestone_every, step);
 }
 
-/// Returns whether a checkpoint comes behind this step and before the last one.
+/// Returns whether a checkpoint comes after `step` and before `last_step`.
 inline bool save_comes_between(const CheckpointSection& saves, int64_t step,
                                int64_t last_step) {
   const auto comes = [&](int64_t every) {

@@ -96,8 +96,8 @@ bool is_one_of(const std::string& text, std::initializer_list<std::string_view> 
   return std::ranges::find(words, lower) != words.end();
 }
 
-/// Returns how a value that other languages write in another way is written in TOML, as
-/// the end of a message; an empty text for any other value.
+/// Returns how TOML writes a value that was given in the form of another language, such
+/// as 1 for true. This is the end of a message; an empty text for any other value.
 std::string as_toml(const Value& value, const std::string& name,
                     std::string_view expected) {
   const bool boolean = expected == "true or false";
@@ -161,7 +161,7 @@ std::string duration_hint(const std::string& text, const std::string& name) {
   return name.ends_with("_s") ? "; it is a number of seconds" : "";
 }
 
-/// Returns how TOML writes a list of sources, or of validation sets, where the file has
+/// Returns how TOML writes a list of sources, or of validation sets, if the file has
 /// another value. This is the end of a message, or an empty text.
 std::string list_hint(const Value& value, const std::string& name,
                       std::string_view expected) {
@@ -335,7 +335,7 @@ Field& Field::only_built(std::vector<std::string> values) {
 
 namespace {
 
-/// Throws ConfigError for the address of an object where a field takes a path alone.
+/// Throws ConfigError for the address of an object if the field takes only paths.
 void refuse_objects(const Field& field, const Value& value, const std::string& name) {
   if (field.takes_objects || field.type.find("path") == std::string::npos) return;
   const std::string* text = std::get_if<std::string>(&value.data);

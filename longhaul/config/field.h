@@ -34,7 +34,8 @@ struct Field {
   /// Returns the value as it would be written, or nothing if it is not given.
   std::function<std::optional<Value>()> get;
 
-  // Refinements, chained after make_field.
+  // Each function refines the field and returns it, so that calls can be chained after
+  // make_field.
   Field& must_be_given();
   Field& when_absent(std::string text);
   Field& at_least(double low);

@@ -110,7 +110,8 @@ Fields fields_of(ModelSection& s) {
                  "(s3://BUCKET/KEY)")
           .may_be_address()
           .must_be_given(),
-      // A resume compares the resulting model field by field.
+      // A change is only logged, since a resume compares the resulting model field by
+      // field.
       make_field("override", s.override_, Logged,
                  "fields of config.json to replace, as { num_hidden_layers = 4 }"),
   };

@@ -39,8 +39,8 @@ config::Fields fields_of(CaptureSettings& item);
 config::Fields fields_of(DebugFault& item);
 config::Fields fields_of(DebugDelay& item);
 
-// Each function returns what is wrong with the fields of one inline table together, as it
-// follows the table's name in a message; an empty text if nothing is.
+// Each function returns what is wrong with the combination of fields in one inline table,
+// as it follows the table's name in a message; an empty text if nothing is wrong.
 std::string problem_of(const ExpectedRate& item);
 std::string problem_of(const GoldenLoss& item);
 std::string problem_of(const GoldenLosses& item);

@@ -177,9 +177,10 @@ void check_machine(const HardwareProfile& profile, std::string_view name,
                 name, what, theirs, ours, how, name);
   };
   check("device", profile.device, device);
-  if (device != "cpu") return;  // the processor feeds it, and no more
+  if (device != "cpu") return;  // the processor only feeds the device
   check("processor", profile.cpu, cpu);
-  // The run may use another number of threads than a measurement uses by default.
+  // The message sets OMP_NUM_THREADS, since the run may use another number of threads
+  // than a measurement uses by default.
   check("threads", std::to_string(profile.threads), std::to_string(threads),
         fmt::format("OMP_NUM_THREADS={} ", threads));
 }

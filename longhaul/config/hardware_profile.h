@@ -12,8 +12,9 @@ struct MeasuredRate {
   std::string unit;  ///< "FLOP", "B", "token"
   double median = 0.0;
   double low = 0.0, high = 0.0;  ///< the slowest and the fastest round
-  /// Median over rounds of this rate divided by the first rate of the same round. A
-  /// machine that is slower today is slower in both rates.
+  /// In each round this rate is divided by the first rate of the round; this is the
+  /// median of the quotients. A machine that is slower today is slower in both rates, so
+  /// the quotient stays.
   double to_first = 0.0;
 };
 

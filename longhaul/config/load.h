@@ -16,9 +16,10 @@ struct LoadedConfig {
 };
 
 /// Reads one TOML file, applies each "section.key=value" of `sets`, fills in defaults and
-/// checks everything that needs neither the model nor the world. The value of a set is
-/// TOML or a bare word, which is a string; without a value the key is removed, as if the
-/// file did not have it. Throws ConfigError whose message starts with file:line:column.
+/// checks everything that needs neither the model nor the number of ranks. The value of
+/// such an entry is TOML or a bare word, which is a string; without a value the key is
+/// removed, as if the file did not have it. Throws ConfigError whose message starts with
+/// file:line:column.
 LoadedConfig load_run_config(const fs::path& file,
                              std::span<const std::string> sets = {});
 
@@ -78,13 +79,13 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world);
 /// How far a run has come in its data.
 struct DataSoFar {
   int64_t step = 0;
-  double sequences = 0.0;  ///< in sequences of today's data, as Cursor::sequences_of()
+  double sequences = 0.0;  ///< in sequences of today's data, by Cursor::sequences_of()
 };
 
-/// Returns run.steps, or where run.epochs over the training sequences end: the steps done
-/// and the whole steps of what is left of the data,
-/// floor((epochs * train_sequences - past.sequences) / global_size). Throws ConfigError
-/// if that is no step or more than a run may have.
+/// Returns run.steps. If run.epochs is given instead, returns the steps done and the
+/// whole steps of what is left of the data, floor((epochs * train_sequences -
+/// past.sequences) / global_size). Throws ConfigError if that is no step or more than a
+/// run may have.
 int64_t total_steps(const RunConfig& config, int64_t train_sequences,
                     const DataSoFar& past = {});
 

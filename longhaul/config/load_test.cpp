@@ -245,7 +245,7 @@ TEST(Load, SetReplacesTheFilesValueAndReadsWordsNumbersArraysAndTables) {
   EXPECT_EQ(c.model.override_.size(), 2U);
 }
 
-/// A recipe that uses every key of the larger system, built or not.
+/// A run file for a large model, with many keys in nearly every section.
 constexpr std::string_view kLarge = R"([run]
 dir = "runs/cpt"
 steps = 30000

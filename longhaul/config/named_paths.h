@@ -7,10 +7,10 @@
 
 namespace longhaul {
 
-/// What becomes of a path that the settings name.
+/// How the run uses a path that the settings name.
 enum class PathUse {
   Reads,           ///< each rank reads it in each start
-  ReadsSometimes,  ///< not each rank, or not each start, or out of an image
+  ReadsSometimes,  ///< some ranks read it, or some starts, or it lies in an image
   Writes,          ///< a directory that the run makes and writes
   OfNodes          ///< agents look at it on their nodes; no rank does
 };

@@ -112,7 +112,7 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
   std::set<std::string> moved;
   int steps = 0;
   std::vector<std::string> sets;
-  // run.epochs is excluded by run.steps, so it never moves here.
+  // The value of run.epochs never changes in this test, since run.steps excludes it.
   for (int i = 0; i < 2000 || (i < 10000 && moved.size() + 1 < all.size()); ++i) {
     const auto& [name, field] = all[random() % all.size()];
     std::vector<std::string> more = sets;
@@ -158,7 +158,8 @@ TEST(Print, SettingOneKeyChangesThatKeyAlone) {
           continue;
         }
         for (const ConfigChange& change : diff_configs(base, other)) {
-          // Loading fills in what follows from kind and warm-up.
+          // Loading sets further settings that follow from optimizer.kind and from the
+          // warm-up.
           const bool of_lamb =
               name == "optimizer.kind" &&
               (change.key == "optimizer.betas" || change.key == "optimizer.eps" ||

@@ -187,7 +187,7 @@ void check_optimizer(const RunConfig& c, Warnings& warnings) {
   }
 }
 
-/// Checks the text of checkpoint.mirror; the store is not asked.
+/// Checks the text of checkpoint.mirror; the object store is not asked.
 void check_mirror(const RunConfig& c, Warnings& warnings) {
   const std::optional<std::string>& mirror = c.checkpoint.mirror;
   const WarnUnused unused{c, warnings};

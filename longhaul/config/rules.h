@@ -16,8 +16,8 @@ void resolve_optimizer(RunConfig& config);
 /// A larger number of steps is a typing error.
 inline constexpr int64_t kMaxSteps = 1'000'000'000'000;
 
-/// Checks every rule between settings that needs neither the model nor the world, and
-/// returns warnings. Throws ConfigError at the place of the setting.
+/// Checks every rule between settings that needs neither the model nor the number of
+/// ranks, and returns warnings. Throws ConfigError at the place of the setting.
 std::vector<std::string> check_rules(const RunConfig& config);
 
 /// Checks the rules of [data].
@@ -111,7 +111,7 @@ std::vector<BrokenRule> broken_by_ranks(const RunConfig& config, int64_t ranks);
 
 /// The message about a broken rule, and the key that the message is about.
 struct Refusal {
-  /// The key that is wrong, "parallel.tp". A part of the program, "pipeline", where the
+  /// The key that is wrong, "parallel.tp", or a part of the program, "pipeline", if the
   /// message names no place of the file.
   std::string of;
   std::string text;

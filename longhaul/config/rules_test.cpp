@@ -391,7 +391,7 @@ TEST(Rules, EndARunOfEpochsWhereItsDataEndsWhateverTheBatchWasBefore) {
   // At another sequence length an epoch has 100 sequences. 2.2 epochs are done, and 0.8
   // are left.
   EXPECT_EQ(total(8, 100, {14, 220.0}), 14 + 10);
-  // All epochs are done, or more than all where the number of epochs was lowered since.
+  // All epochs are done, or more than all, since the number of epochs was lowered.
   EXPECT_EQ(total(8, 49, {18, 144.0}), 18);
   EXPECT_EQ(total(8, 20, {18, 144.0}), 18);
 }

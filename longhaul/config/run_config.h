@@ -378,7 +378,8 @@ struct CaptureSettings {
   bool operator==(const CaptureSettings&) const = default;
 };
 
-/// A kind of fault. BitFlip changes a weight in memory; the others belong to the batch.
+/// A kind of fault. BitFlip changes a weight in memory. The other kinds change the loss
+/// or the gradient that a rank computes from the batch of a step.
 enum class FaultKind { NonFiniteLoss, NonFiniteGradient, Spike, BitFlip };
 
 /// A fault that is made on purpose, to see what the run does about it.

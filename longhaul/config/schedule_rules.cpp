@@ -100,8 +100,8 @@ void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   }
 }
 
-/// Warns where the decay of wsd may not be what the user expects: its length is the
-/// default, or the run ends before the decay begins.
+/// Warns if the decay of wsd may not be what the user expects: its length is the default,
+/// or the run ends before the decay begins.
 void warn_decay(const RunConfig& c, std::vector<std::string>& warnings) {
   const ScheduleSection& s = c.schedule;
   if (s.kind != ScheduleKind::Wsd) return;

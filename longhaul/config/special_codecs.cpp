@@ -24,7 +24,8 @@ Value from_json(const OrderedJson& json) {
   return {std::move(table), ""};
 }
 
-/// Refuses numbers that are not finite: JSON has none, and null means "not given" there.
+/// Refuses numbers that are not finite: JSON, in which the values are stored, has no such
+/// numbers, and its null means "not given".
 void refuse_what_is_not_finite(const Value& value, const std::string& name) {
   if (const double* number = std::get_if<double>(&value.data)) {
     if (!std::isfinite(*number)) fail_at(value.where, name + " must be a finite number");

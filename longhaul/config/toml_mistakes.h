@@ -7,8 +7,8 @@
 namespace longhaul::config {
 
 /// Returns what a text that is no TOML is instead, and what to do: a file of YAML or
-/// JSON, or a script. Returns an empty text where it looks like TOML. `name` is the
-/// file's name.
+/// JSON, or a script. Returns an empty text if it looks like TOML. `name` is the file's
+/// name.
 std::string what_file_is(std::string_view text, std::string_view name);
 
 /// Returns what a file that is no text is instead, and what to do, as the end of a

@@ -4,7 +4,7 @@
 
 #include "longhaul/dictionary/words.h"
 
-// The dictionary's tables, for words_of.
+// The tables of the dictionary, which words_of() returns.
 
 namespace longhaul::dictionary {
 

@@ -51,7 +51,7 @@ std::vector<std::string> as_list(std::string_view keys) {
 
 Meaning meaning_of_word(const OtherWord& word) {
   Meaning meaning{word.carry, as_list(word.keys), std::string(word.note)};
-  // Where a name stands for several keys, none of them takes the value as it is.
+  // If a name stands for several keys, none of them takes the value as it is.
   if (meaning.carry == Carry::Copy && meaning.keys.size() > 1)
     meaning.carry = Carry::Rule;
   if (meaning.carry == Carry::Rule && meaning.keys.empty()) {
@@ -65,8 +65,8 @@ bool same_keys(const Meaning& a, const Meaning& b) {
   return a.carry == b.carry && a.keys == b.keys;
 }
 
-/// Returns the meaning on which the words agree, or nothing where they disagree. A word
-/// without a key does not count against words that have one.
+/// Returns the meaning that all these entries have, or nothing if they disagree. An entry
+/// without a key does not count against entries that have one.
 std::optional<Meaning> agreed(const std::vector<const OtherWord*>& words) {
   std::optional<Meaning> found;
   for (const OtherWord* word : words) {
@@ -81,7 +81,7 @@ std::optional<Meaning> agreed(const std::vector<const OtherWord*>& words) {
   return found;
 }
 
-/// Returns the words of all trainers with a name for which `fits` holds.
+/// Returns the entries of all trainers that have a name for which `fits` holds.
 template <class Fits>
 std::vector<const OtherWord*> words_that(Fits fits) {
   std::vector<const OtherWord*> found;
@@ -108,8 +108,9 @@ std::optional<Meaning> meaning_elsewhere(std::string_view name) {
   if (auto meaning = agreed(words_that([&](const auto& one) { return one == name; }))) {
     return meaning;
   }
-  // A short name such as "steps" may mean much. A name like "keep_latest_k" is also
-  // looked for in sections, as "checkpoint.keep_latest_k".
+  // A name like "keep_latest_k" is also looked for in sections, as
+  // "checkpoint.keep_latest_k". A name without _, such as "steps", is not, since it has
+  // many meanings.
   if (name.find('_') != std::string_view::npos) {
     const std::string end = "." + std::string(name);
     const auto words = words_that([&](const auto& one) { return one.ends_with(end); });
@@ -171,8 +172,9 @@ std::optional<Meaning> meaning_of(std::string_view name, std::string_view sectio
   if (common) return common;
   if (auto meaning = meaning_among_ours(name, ours)) return meaning;
   if (auto meaning = meaning_elsewhere(name)) return meaning;
-  // The last part of a name with sections is looked up alone if it is clear enough: that
-  // of "train_module.rank_microbatch_size" is, and that of "profiler.steps" is not.
+  // The last part of a name with sections is looked up alone if it is specific enough,
+  // like "rank_microbatch_size" of "train_module.rank_microbatch_size". The last part of
+  // "profiler.steps" is not.
   const std::string_view last = name.substr(name.rfind('.') + 1);
   const bool tells = last.find('_') != std::string_view::npos || last == "lr";
   return tells && last != name ? meaning_of(last, "", ours) : std::nullopt;

@@ -34,8 +34,8 @@ enum class Carry { Copy, Rule, None };
 
 /// An entry of the dictionary: the names that a system has for one meaning.
 struct OtherWord {
-  /// Names with spaces between them, in lower case and with _ for -; "training.steps"
-  /// where the system's files have sections. A name with * stands for all that match it.
+  /// Names with spaces between them, in lower case and with _ for -; "training.steps" if
+  /// the system's files have sections. A name with * stands for all that match it.
   std::string_view names;
   Carry carry = Carry::None;
   /// The keys of longhaul with spaces between them; empty: none.
@@ -52,8 +52,8 @@ std::string_view system_name(OtherSystem system);
 /// Returns all entries that the dictionary has for a system.
 std::span<const OtherWord> words_of(OtherSystem system);
 
-/// Returns the entry of a name that is written as in OtherWord::names, or nullptr. A full
-/// name goes before a name with *.
+/// Returns the entry of a name that is written as in OtherWord::names, or nullptr. An
+/// entry with the exact name takes precedence over one with a * that matches.
 const OtherWord* find_word(OtherSystem system, std::string_view name);
 
 /// Returns a flag or key as OtherWord writes names: "batch_size" for "--Batch-Size".
@@ -68,16 +68,17 @@ struct Meaning {
   std::string note;  ///< how the keys follow from the value, or why there is none
 };
 
-/// Returns what a name means: a setting of another system, in a file's section of that
-/// name or as a flag, or the last part of a key of longhaul ("lr"). `name` is written as
-/// in OtherWord::names, `ours` are all keys of longhaul, and `section` is empty for a
-/// flag. Returns nothing where no system has the name, or where systems disagree.
+/// Returns what a name means. It may be a setting of another system, given as a flag or
+/// in the section `section` of a file, or the last part of a key of longhaul ("lr").
+/// `name` is written as in OtherWord::names, `ours` are all keys of longhaul, and
+/// `section` is empty for a flag. Returns nothing if no system has the name, or if
+/// systems disagree.
 std::optional<Meaning> meaning_of(std::string_view name, std::string_view section,
                                   std::span<const std::string> ours);
 
 /// Returns what a name means, as meaning_of() does, also for a name that no entry has. A
-/// mistyped name is taken for the nearest name that stands for a single key, and another
-/// one for an entry with * that it matches.
+/// mistyped name is taken for the nearest name that stands for a single key. If no name
+/// is near, an entry with a * that matches is taken.
 std::optional<Meaning> meaning_of_mistyped(std::string_view name,
                                            std::string_view section,
                                            std::span<const std::string> ours);
@@ -92,9 +93,9 @@ std::string say_meaning(const Meaning& meaning);
 /// "optimizer.kind". Returns an empty text for a value of no other system.
 std::string other_value_hint(std::string_view key, std::string_view value);
 
-/// Returns the end of a message about an unknown section of a file, or an empty text:
-/// the sections that have its settings ("; here [schedule] has such settings"), or why
-/// there are none.
+/// Returns the end of a message about an unknown section of a file: the sections that
+/// have such settings ("; here [schedule] has such settings"), or why there are none.
+/// Returns an empty text if no other system has the section.
 std::string other_section_hint(std::string_view section);
 
 }  // namespace longhaul::dictionary

@@ -80,8 +80,8 @@ std::string StreamDecoder::take(std::string text, size_t open) {
   return fresh;
 }
 
-/// Returns the text of the ids since the mark, where the decoded text no longer begins
-/// with the text that was returned. Returned text cannot be taken back.
+/// Returns the text of the ids since the mark. It is called when the decoded text no
+/// longer begins with the text that was returned, which cannot be taken back.
 std::string StreamDecoder::take_broken() {
   std::string fresh = text_from(mark_);
   forget(mark_, 0);

@@ -22,7 +22,7 @@ class Tokenizer {
 
   /// Loads a tokenizer.json, a SentencePiece `.model`, or the first of these in a
   /// directory. Throws InputError that names the component that is not supported, or the
-  /// byte where the file is wrong.
+  /// byte at which the file is wrong.
   static std::unique_ptr<Tokenizer> load(const fs::path& path);
 
   /// Appends the ids of `text` to `out`. With special tokens the post-processor's rule is
@@ -56,7 +56,8 @@ class Tokenizer {
   /// Returns a hash of everything that decides the ids, the same for equal tokenizers.
   virtual const std::string& fingerprint() const = 0;
   /// Returns a sentence for each way in which AutoTokenizer of transformers would differ
-  /// because of the files beside the file. Programs that tokenize text show these.
+  /// because of the files beside the tokenizer's own file. Programs that tokenize text
+  /// show these.
   virtual const std::vector<std::string>& warnings() const = 0;
   /// Returns the file that was read, then the tokenizer's other files (settings, added
   /// tokens, chat templates: format/side_files.h), all of which copy_tokenizer_files
@@ -65,7 +66,7 @@ class Tokenizer {
 };
 
 /// Copies a tokenizer's files durably into a directory, which is created, and returns
-/// their names there, with the folder for files in a folder.
+/// their names there. The name of a file in a folder includes the folder.
 std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,
                                               const fs::path& dir);
 

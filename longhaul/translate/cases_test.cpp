@@ -1,5 +1,5 @@
-// Checks each value of real command lines and files of other systems. The cases are in
-// tests/fixtures/other_systems.
+// These tests translate real command lines and files of other systems, and check each
+// value of the run file. The cases are in tests/fixtures/other_systems.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -68,8 +68,9 @@ std::vector<Case> read_cases(const std::string& file) {
   return cases;
 }
 
-/// Returns each value of the run file, then the settings without which the run is another
-/// training, the unknown settings, and what `train` would refuse.
+/// Returns each value of the run file. Then come the settings that were left out although
+/// the training differs without them, the unknown settings, and what `train` would
+/// refuse.
 std::string described(const Translation& made) {
   std::string out;
   for (const config::Entry& section : config::parse_toml(made.text, "made.toml")) {
@@ -106,11 +107,12 @@ Translation translated(const Case& one, const fs::path& dir) {
 bool may_differ(const std::string& key, const std::string& recipe) {
   static const std::set<std::string> kSections{"model", "init",    "checkpoint",
                                                "log",   "profile", "validation"};
-  // The scripts of those systems cut the layers into stages of equal numbers without a
-  // flag that says so.
+  // The published scripts cut the layers into stages of equal numbers without a flag that
+  // says so.
   static const std::set<std::string> kKeys{"run.dir", "data.train", "data.validation",
                                            "parallel.partition"};
-  // E's published launch ends after 100 steps; its recipes have the script's length.
+  // The published launch of system E of docs/migrating.md ends after 100 steps, and the
+  // recipes for this system have the longer default of its script.
   const bool short_run = recipe.find("sharded") != std::string::npos &&
                          (key == "run.steps" || key == "run.stop_after");
   return kSections.contains(key.substr(0, key.find('.'))) || kKeys.contains(key) ||

@@ -506,7 +506,7 @@ void set_machines(std::string_view text, const std::string& name,
     tasks = checked_product(*machines, *job.tasks_per_node);
   }
   if (ranks) {
-    // The number of processes of a machine is the number that the script starts where it
+    // The number of processes of a machine is the number that the script starts if it
     // asks the scheduler for no machines.
     ShellSettings alone = settings;
     alone.scheduler["SLURM_NTASKS"] = std::nullopt;

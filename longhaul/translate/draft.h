@@ -11,7 +11,7 @@
 
 namespace longhaul::translate {
 
-/// A run file in the making: a value and a comment per key.
+/// A run file that is being made: a value and a comment per key.
 class Draft {
  public:
   struct Line {

@@ -32,8 +32,8 @@ constexpr OtherMixture kOtherMixtures[] = {
     {"moe_router_dtype", "", dictionary::kRouterProduct},
 };
 
-/// Asks for experts.balance where the other system balances experts by something else
-/// than one term of the loss.
+/// Asks for experts.balance if the other system balances experts by something else than
+/// one term of the loss.
 void ask_for_balance(const Job& job, const Said& said) {
   job.draft().fill("experts.balance",
                    "{} has no form here: there are sequence, global, pooled and off",
@@ -41,8 +41,9 @@ void ask_for_balance(const Job& job, const Said& said) {
 }
 
 /// Puts a term's weight. Megatron-LM adds the term up over the layers that have experts,
-/// and longhaul takes the average of these layers. `layers` is their number. The weight
-/// is divided by `over`. Asks the user for the weight if a number is not known.
+/// whose number is `layers`, and longhaul takes the average of these layers. So the
+/// weight is multiplied by `layers`, and divided by `over`. Asks the user for the weight
+/// if a number is not known.
 void put_megatron_weight(const Job& job, const std::string& key,
                          const Known<double>& coefficient, const Known<int64_t>& layers,
                          const Known<int64_t>& over, const std::string& over_what) {
@@ -100,7 +101,7 @@ void put_megatron_term(const Job& job, const MegatronTerm& term) {
                       term.experts_of_token, "experts of a token");
 }
 
-/// Puts what balances experts.
+/// Puts the keys of [experts] by which Megatron-LM's experts get balanced loads.
 void put_megatron_balance(const Job& job) {
   Draft& draft = job.draft();
   const char* const kType = "moe_router_load_balancing_type";
@@ -194,7 +195,7 @@ void put_megatron_experts(const Job& job) {
 void put_smp_experts(const Job& job) {
   Draft& draft = job.draft();
   job.put("parallel.ep", job.whole("expert_parallel_degree"));
-  // SageMaker takes its experts from Megatron-LM, with other weights where none is given.
+  // SageMaker takes its experts from Megatron-LM, with other default weights.
   const auto weight_of = [&](const std::string& name) {
     Known<double> weight = job.real(name, 0.001);
     if (!weight.given) weight.from = name + ", their default";

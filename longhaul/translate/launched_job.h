@@ -19,9 +19,9 @@ struct Known {
   bool given = false;     ///< named by the user, not a default
 };
 
-/// The settings that were given, and the draft that the rules of a system fill. Readers
-/// take the last of several settings of one name, as the other systems do, and throw
-/// InputError if a text is no value of their type.
+/// The settings that were given, and the draft that the rules of a system fill. If a name
+/// was set several times, the functions below take the last setting, as the other systems
+/// do. They throw InputError if a text is no value of their type.
 class Job {
  public:
   Job(const Source& source, Draft& draft) : source_(source), draft_(draft) {}
@@ -33,8 +33,8 @@ class Job {
   bool was_read(const std::string& name) const { return read_.contains(name); }
   /// Notes a setting, if it was given, as not carried over.
   void leave(const std::string& name, const std::string& why) const;
-  /// Notes a setting, if it was given, as not carried over, with the mark CAUTION:
-  /// without the setting the run is another training.
+  /// Notes a setting, if it was given, as not carried over. The mark CAUTION says that
+  /// the run trains differently without the setting.
   void caution(const std::string& name, const std::string& why) const {
     leave_marked(name, why, "CAUTION ");
   }
@@ -48,8 +48,8 @@ class Job {
   const Said* find_any(const std::vector<std::string>& names) const;
 
   /// Returns the setting as a whole number, a number, a truth value or a text.
-  /// `otherwise` is the other system's default. The default counts as unknown if
-  /// something hidden may hold the flag.
+  /// `otherwise` is the other system's default. The default counts as unknown if a hidden
+  /// word, such as "${ARGS[@]}", may hold the flag.
   Known<int64_t> whole(const std::string& name,
                        std::optional<int64_t> otherwise = {}) const;
   Known<double> real(const std::string& name, std::optional<double> otherwise = {}) const;
@@ -87,10 +87,11 @@ class Job {
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
-  /// Puts log.tensorboard_dir, the first of several directories. Notes a directory that
-  /// only a shell knows as not carried over: the run has one of its own.
+  /// Puts log.tensorboard_dir, the first of several directories. A directory that only a
+  /// shell knows is noted as not carried over, since the run has a directory of its own
+  /// for this.
   void put_tensorboard(const std::string& name) const;
-  /// Puts log.results where the user names a file for results.
+  /// Puts log.results if the user names a file for results.
   void put_results(const std::string& name, const char* form) const;
   /// Puts the setting, or the other system's default, as a field of config.json. Notes a
   /// setting with an unknown value as not carried over. Does nothing if there is neither

@@ -355,7 +355,7 @@ void put_axolotl_precision(const Job& job) {
   }
 }
 
-/// Translates save_strategy or eval_strategy where save_steps or eval_steps is absent.
+/// Translates save_strategy or eval_strategy if save_steps or eval_steps is absent.
 void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
   const std::string word = dictionary::word_name(said.text());
   if (word == "steps" && key == "checkpoint.every") {

@@ -64,8 +64,8 @@ void put_smp_schedule(const Job& job) {
   draft.put_default("schedule.horizon", {int64_t{47683}, ""});
   draft.put_default("schedule.warmup_fraction", {0.0032, ""});
   draft.put_default("schedule.min_lr", {1e-5, ""});
-  // A run that ends inside the warm-up becomes a longer run that is stopped. The rates
-  // depend on the horizon only.
+  // A run that ends during its warm-up is translated into a longer run that is stopped
+  // early. The rates depend on the horizon only.
   const auto horizon = static_cast<double>(draft.whole("schedule.horizon", 0));
   const double warmup = job.real("warmup", 0.0032).value.value_or(0.0) * horizon;
   const int64_t steps = draft.whole("run.steps", 0);

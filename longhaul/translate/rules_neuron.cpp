@@ -20,9 +20,8 @@ Value patterns(std::initializer_list<const char*> names) {
   return {std::move(items), ""};
 }
 
-/// Puts a number, with 0 for -1 ("off", "all"). The scripts' defaults, a checkpoint every
-/// 100,000 steps and all checkpoints kept, are unusual for a run, so that longhaul's
-/// stay.
+/// Puts a number, with 0 for -1 ("off", "all"). Defaults of the scripts are not put: a
+/// checkpoint every 100,000 steps, all of which are kept, is unusual for a run.
 void put_zero_for_minus_one(const Job& job, const std::string& key, const char* name) {
   Known<int64_t> ours = job.whole(name);
   if (ours.value && *ours.value < 0) {
@@ -161,7 +160,7 @@ void put_micro_batches(const Job& job) {
       fmt::format("{} {} / {} {}", batch.from, *batch.value, parts.from, *parts.value));
 }
 
-/// Puts the AdamW of the scripts without pipelines.
+/// Puts the settings of AdamW as the scripts without pipelines use it.
 void put_hf_adamw(const Job& job, bool old_filter) {
   Draft& draft = job.draft();
   draft.put("optimizer.convention", text_value("hf"), "the form of their AdamW");
@@ -230,7 +229,7 @@ void translate_nxd_zero(const Job& job) {
   job.put_results("metrics_file", "nxd-zero1");
   const std::string& script = job.source().script;
   const bool neox = script.find("gpt_neox") != std::string::npos;
-  // Arcee's script is an older one of NxD.
+  // Arcee's script is one of the older scripts of neuronx-distributed (NxD).
   const bool old = neox || script.starts_with("tp_zero1_llama2_7b");
   draft.put_default("run.seed", {int64_t{12349}, ""});
   draft.put_default("data.seq_len", {int64_t{2048}, ""});

@@ -11,7 +11,7 @@ constexpr std::string_view kFiles =
     "-a -b -c -d -e -f -g -h -k -p -r -s -t -u -w -x -L -N -O -G -S";
 constexpr int kMostNested = 64;
 
-/// Returns the number of a word. The empty text is 0 in [[ ]] only.
+/// Returns the number of a word. In [[ ]], which `wide` says, the empty text is 0.
 std::optional<int64_t> number_of(const ShellWord& word, bool wide) {
   const std::string_view text = trimmed(word.text);
   if (text.empty()) return wide ? std::optional<int64_t>(0) : std::nullopt;

@@ -7,13 +7,14 @@
 
 namespace longhaul::translate {
 
-/// Whether something holds, as far as a text decides it.
+/// Whether something holds; Unknown if the text of the script does not decide it.
 enum class Truth { No, Yes, Unknown };
 
 Truth truth(bool holds);
 Truth opposite(Truth truth);
 
-/// Returns whether a variable is set. May add names that count as unset.
+/// Returns whether a variable is set. The function may note the variables that it takes
+/// as unset.
 using IsSet = std::function<Truth(const std::string& name)>;
 
 /// Returns whether a condition holds. The words are `[ ... ]`, `[[ ... ]]` or `test ...`.

@@ -27,7 +27,8 @@ class ShellExpansion {
   /// Returns the value of an arithmetic expression.
   ShellWord arithmetic(std::string_view text, std::string_view written);
 
-  /// Sets the arguments of the script, which has none that are known, or of a function.
+  /// Sets the arguments $1, $2 and so on: those of a function that is called, or those
+  /// that `set --` gives the script, whose own arguments are not known.
   void push_arguments(ShellWords words) { arguments_.push_back(std::move(words)); }
   void pop_arguments() { arguments_.pop_back(); }
   void shift_arguments();

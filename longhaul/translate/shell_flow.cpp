@@ -50,8 +50,8 @@ void ShellFlow::end_part() {
     }
   }
   frame.undecided = false;
-  // The next part is read, and its condition is asked, only if no part before it
-  // certainly counts.
+  // The next part is read, and its condition is evaluated, only if it is not certain that
+  // a part before it is run.
   frame.dead = frame.outer_dead || frame.taken == Truth::Yes;
 }
 

@@ -10,7 +10,7 @@
 namespace longhaul::translate {
 
 /// What stands around the commands of a text: conditions, loops, groups. Says which
-/// commands count, and keeps the values of each branch apart.
+/// commands a shell may run, and keeps the values of each branch apart.
 class ShellFlow {
  public:
   enum class Kind { If, Case, Loop, Function, Group, Subshell, AndOr };
@@ -18,11 +18,11 @@ class ShellFlow {
   ShellFlow(ShellVariables& variables, const std::string& name)
       : variables_(variables), name_(name) {}
 
-  /// Begins a construct. Throws InputError where too many lie in one another.
+  /// Begins a construct. Throws InputError if too many constructs lie in one another.
   void open(Kind kind);
-  /// Begins a part of the innermost construct, which counts if the condition may hold and
-  /// no earlier part certainly counts. Ends the part before. `shown` is the condition for
-  /// messages.
+  /// Ends the part before, and begins a part of the innermost construct. The part is not
+  /// run if its condition does not hold, or if an earlier part is certainly run. `shown`
+  /// is the condition for messages.
   void begin_part(Truth condition, const std::string& shown);
   /// Ends the part of the innermost construct and begins the condition of the next.
   void end_part();
@@ -41,8 +41,8 @@ class ShellFlow {
   bool in_loop() const { return inside(true); }
   bool uncertain() const { return inside(false); }
 
-  /// Notes that the script ends in this part. A script that trains therefore does not
-  /// take the part, and the part's condition does not hold.
+  /// Notes that the script ends in this part. Since the script is taken to train, it does
+  /// not run this part, and the part's condition does not hold.
   void exits();
   /// Notes a variable that a part which is not run would set.
   void touch(const std::string& name);
@@ -60,7 +60,7 @@ class ShellFlow {
     bool in_part = false;
     bool exits = false;
     bool undecided = false;
-    Truth taken = Truth::No;  ///< whether a part counts already
+    Truth taken = Truth::No;  ///< whether an earlier part is run
     Truth taken_before = Truth::No;
     std::string shown = {};
     std::vector<ShellVariables::Branch> branches = {};

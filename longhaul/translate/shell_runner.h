@@ -28,7 +28,7 @@ struct ShellBody {
   size_t depth = 0;  ///< constructs around the call
 };
 
-/// Follows the words of a text: keeps the commands that the text leads to, and sets
+/// Follows the words of a text: collects the commands that a shell may run, and sets
 /// variables.
 class ShellRunner {
  public:

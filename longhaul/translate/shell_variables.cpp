@@ -113,7 +113,8 @@ void add_unset(std::set<std::string>& names, const std::set<std::string>& more) 
 }
 
 void add_to_word(ShellWord& word, const ShellWord& more) {
-  // A part of a word is another value than the whole.
+  // The number `value` stands for a whole unknown word, so a word of several parts has
+  // none.
   word.value = word.text.empty() ? more.value : 0;
   word.text += more.text;
   word.variable = word.variable || more.variable;
@@ -208,7 +209,8 @@ Truth ShellVariables::is_set(const std::string& name) {
   const bool known = values_.contains(name) || settings_.scheduler.contains(name);
   const ShellValue value = get(name);
   if (!value.set) return Truth::No;
-  // A merged value may be that of a branch that does not set the variable.
+  // After branches were merged, the value may be that of a branch that does not set the
+  // variable.
   const bool offered = known && !value.words.empty() && value.words[0].variable &&
                        value.words[0].choices.find("unset") != std::string::npos;
   return known && !offered ? Truth::Yes : Truth::Unknown;

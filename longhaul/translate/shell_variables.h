@@ -51,9 +51,9 @@ class ShellVariables {
   /// alone: end_branch() returns them, and gives the variables their former values back.
   void begin_branch() { before_.emplace_back(); }
   Changes end_branch();
-  /// Sets the variables that several branches set, where a shell takes one of the
-  /// branches. Where the branches differ, the value is unknown, and its choices name the
-  /// values of the branches.
+  /// Sets the variables that several branches set, of which a shell runs one. If the
+  /// branches differ in a variable, its value is unknown, and its choices name the values
+  /// of the branches.
   void merge(const std::vector<Branch>& branches);
 
   /// Counts bytes that are copied. Throws InputError above 64 MiB.

@@ -27,8 +27,9 @@ struct ShellWord {
 
 using ShellWords = std::vector<ShellWord>;
 
-/// A command with the variables on which it depends and that count as unset, those of
-/// words that became nothing and of the conditions around it included.
+/// A command, and the variables on which it depends and that count as unset. Among these
+/// are the variables of words that became empty, and of the conditions around the
+/// command.
 struct ShellCommand {
   ShellWords words;
   std::set<std::string> unset;
@@ -49,9 +50,9 @@ struct ShellSettings {
 };
 
 /// Splits a text into commands and their words as a shell does, and returns the commands
-/// that the text leads to. Variables are replaced by what the text sets them to: plain
+/// that a shell may run. Variables are replaced by what the text sets them to: plain
 /// assignments, arrays, "${NAME:-default}", arithmetic, and what stands in `if`, `case`,
-/// && and || where the text decides the condition. Else a variable has no value, and the
+/// && and || if the text decides the condition. Else a variable has no value, and the
 /// word says what the value may be. The body of a loop counts as run once or never.
 /// Nothing is run. Throws InputError that names an open quote and its line, or a limit.
 ShellText read_shell_text(std::string_view text, const std::string& name,

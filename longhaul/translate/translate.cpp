@@ -317,7 +317,8 @@ class Translator {
     for (const OtherWord& word : dictionary::words_of(source_.system)) {
       std::ranges::move(split_words(word.names), std::back_inserter(names));
     }
-    // An edit distance costs the product of both lengths.
+    // For a long name no nearest name is looked for, since an edit distance costs the
+    // product of both lengths.
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
                           : nearest_name(dictionary::word_name(said.name), names);
@@ -399,7 +400,7 @@ class Translator {
     }
   }
 
-  /// Asks the user for the weights where an unknown flag may name weights.
+  /// Asks the user for the weights if an unknown flag may name weights.
   void ask_for_weights() {
     if (unknown_weights_ == nullptr) return;
     draft_.fill("init.weights",

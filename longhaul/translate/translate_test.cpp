@@ -359,7 +359,8 @@ TEST(Translate, FlagsThatMayBeHiddenLeaveNoDefaultCertain) {
         << made.text;
     EXPECT_EQ(made.warnings.size(), 1U);
   }
-  // An unknown value of a known flag hides no other flags.
+  // The unknown value belongs to a known flag, so it can hold no other flags, and their
+  // defaults are certain.
   EXPECT_TRUE(holds(translate(given + "--min-lr $MIN", {}).text, "# their default"));
 }
 

@@ -37,7 +37,7 @@ Json read_beside(const fs::path& dir, const char* name) {
 }
 
 /// Returns config.json, or null if it cannot be read. What is wrong with config.json is
-/// reported where the model is loaded.
+/// reported when the model is loaded.
 Json read_model(const fs::path& dir) {
   try {
     return read_beside(dir, "config.json");
@@ -61,7 +61,7 @@ std::string token_of(const Json& json) {
 /// special_tokens_map.json overrides tokenizer_config.json.
 struct Beside {
   Json config = Json::object();
-  /// Tokens, with the place of each.
+  /// Tokens, each with the key and the file that name it.
   std::vector<std::pair<std::string, std::string>> tokens;
 };
 
@@ -118,7 +118,8 @@ std::map<std::string, const Json*> added_of(const Json& root) {
   return added;
 }
 
-/// The class that AutoTokenizer takes, and words that also tell where it is named.
+/// The class that AutoTokenizer takes, and words for a message that also tell whether
+/// tokenizer_class or model_type leads to it.
 struct NamedClass {
   std::string name;  ///< empty for a class that reads the file as it is
   std::string why;
@@ -169,8 +170,8 @@ class Differences {
   }
 
  private:
-  /// Returns whether a token is found in no text, because it is absent or only a piece of
-  /// the vocabulary.
+  /// Returns whether encoding never finds a token in a text, because the token is absent,
+  /// or is a piece of the vocabulary and no added token.
   bool lacks(const std::string& token) const {
     if (root_.is_object()) return !added_.contains(token);
     return !tokenizer_.token_to_id(token);
@@ -187,7 +188,8 @@ class Differences {
         save_again(file_)));
   }
 
-  /// Compares how tokens of the file are found in a text.
+  /// Adds a sentence if tokenizer_config.json has other flags for added tokens than the
+  /// file, such as lstrip, which decide how the tokens are found in a text.
   void say_other_flags(const Json& config) {
     if (!has(config, kDecoder)) return;
     std::vector<std::string> others;
@@ -251,7 +253,9 @@ class Differences {
         why, file_.string(), fmt::join(others, ", "), read_the_file()));
   }
 
-  /// Says what a class makes of a `.model`, whose ids here are those of sentencepiece.
+  /// Adds a sentence if the class `name` does with a `.model` what this program does not:
+  /// gives the pieces other ids than sentencepiece, follows rules of its own, or puts
+  /// other tokens around a text.
   void say_class_of_model(const std::string& name, const std::string& why,
                           const Json& config) {
     if (moves_pieces(name)) {
@@ -289,7 +293,8 @@ class Differences {
         kConfig);
   }
 
-  /// Compares the tokens around a text.
+  /// Returns whether this tokenizer puts these tokens around a text: the first before it,
+  /// and the others after it.
   bool stands_around(const std::vector<std::string>& around) const {
     std::vector<TokenId> ids;
     for (const std::string& token : around) {

@@ -20,9 +20,9 @@ std::vector<std::string> auto_tokenizer_differences(const fs::path& file,
                                                     const Json& root,
                                                     const Tokenizer& tokenizer);
 
-/// Throws InputError where AutoTokenizer gives the pieces of a SentencePiece `.model`
-/// other ids than the file, since a new store would hold the file's ids. A store that
-/// exists already is still used with the file's ids.
+/// Throws InputError if AutoTokenizer gives the pieces of a SentencePiece `.model` other
+/// ids than the file, since a new store would hold the file's ids. A store that exists
+/// already is still used with the file's ids.
 void refuse_moved_pieces(const Tokenizer& tokenizer);
 
 }  // namespace longhaul::tokenizer

@@ -24,7 +24,8 @@ ByteLevelTokenizer::ByteLevelTokenizer(TokenizerSpec spec)
       nfc_(spec.nfc),
       steps_(std::move(spec.steps)),
       byte_level_decoder_(spec.byte_level_decoder) {
-  // A step such as ByteLevel behind a split does nothing.
+  // A last step without a pattern and without a prefix space, such as ByteLevel behind a
+  // split, changes nothing.
   while (steps_.size() > 1 && steps_.back().pattern == SplitPattern::None &&
          !steps_.back().add_prefix_space) {
     steps_.pop_back();

@@ -43,8 +43,8 @@ TokenTable::TokenTable(Vocabulary vocabulary, const std::vector<AddedToken>& add
   }
   for (size_t id = 0; id < entries_.size(); ++id) {
     if (!entries_[id].known) continue;
-    // A token is special by its text, as in Hugging Face, since a list may have a text
-    // twice.
+    // As in Hugging Face, the text decides whether a token is special, so that two tokens
+    // with the same text are alike.
     if (special.contains(entries_[id].token)) entries_[id].special = true;
     const auto [found, fresh] =
         ids_.emplace(entries_[id].token, static_cast<uint32_t>(id));

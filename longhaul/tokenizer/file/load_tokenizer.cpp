@@ -57,9 +57,9 @@ std::optional<TokenId> named_id(const Json& json, const char* key, const fs::pat
   return value->get<TokenId>();
 }
 
-/// Returns the files that name special tokens, in the order in which they count. In
-/// transformers special_tokens_map.json overrides tokenizer_config.json unless the latter
-/// has added_tokens_decoder.
+/// Returns the files that name special tokens; the first that names one takes precedence.
+/// In transformers special_tokens_map.json overrides tokenizer_config.json unless the
+/// latter has added_tokens_decoder.
 std::array<const char*, 2> token_files(const fs::path& dir) {
   constexpr const char* kConfig = "tokenizer_config.json";
   constexpr const char* kMap = "special_tokens_map.json";
@@ -299,8 +299,8 @@ std::string damaged_tokenizer(const fs::path& dir) {
   } catch (const DamagedModel& damage) {
     return damage.message();
   } catch (const InputError&) {
-    // This error says that the kind or size of the file is not supported. It is no
-    // damage.
+    // This error says that the kind or size of the file is not supported, not that the
+    // file is damaged.
   }
   return {};
 }
@@ -335,8 +335,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
     tokenizer = tokenizer_of(root, name);
     tokenizer->set_surroundings(read_surroundings(file, root, *tokenizer));
   }
-  // The parsed file was a million small blocks. Freeing them now saves their memory and
-  // some 25 ms of the first text.
+  // The parsed JSON took up to a million small blocks of memory, which are free now.
+  // Giving them back to the system saves memory, and some 25 ms of the first text.
   ::malloc_trim(0);
   return tokenizer;
 }

@@ -107,7 +107,7 @@ std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
 Pipeline read_pipeline(const JsonNode& root) {
   Pipeline pipeline;
   TokenIds ids = read_model(root.member("model"), pipeline);
-  // A repeated entry of a Unigram list counts twice.
+  // The size of a Unigram list counts an entry twice if the list repeats it.
   const Json& vocab = root.json()["model"]["vocab"];
   pipeline.added =
       read_added(root.member("added_tokens"), ids, static_cast<uint32_t>(vocab.size()));

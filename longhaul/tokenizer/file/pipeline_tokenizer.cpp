@@ -123,8 +123,9 @@ std::string PipelineTokenizer::decode(const std::vector<TokenId>& ids,
 std::string PipelineTokenizer::token_bytes(TokenId id) const {
   const TokenTable::Entry& entry = table().at(id);
   if (entry.added) return entry.token;
-  // Where the decoder knows tokens of bytes, such a token gives its byte, since a byte
-  // alone may be no character. Any other token is decoded behind another token.
+  // If the decoder knows tokens of bytes ("<0x0A>"), such a token gives its byte, since a
+  // byte alone may be no character. Any other token is decoded behind another token,
+  // since the first token of a text may be decoded in another way.
   if (const auto byte = byte_of_token(entry.token)) {
     if (join({entry.token}) != entry.token)
       return std::string(1, static_cast<char>(*byte));

@@ -98,7 +98,8 @@ class BpeBuilder {
       spec_.merges.push_back({{*left, *right, static_cast<uint32_t>(id)}, rank});
     }
   }
-  /// Returns the id of a piece, or of a single character that only merges know.
+  /// Returns the id of a piece, or of a single character that is no piece but a part of
+  /// some merge.
   std::optional<uint32_t> symbol(std::string_view text) {
     const auto found = ids_.find(text);
     if (found != ids_.end()) return found->second;

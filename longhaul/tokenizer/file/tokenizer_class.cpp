@@ -214,7 +214,7 @@ struct Class {
   /// Keys of tokenizer_config.json for tokens, with the tokens that stand for absent
   /// keys.
   std::vector<std::pair<const char*, const char*>> tokens;
-  /// Keys, from `tokens`, of the tokens that the class puts around a text; absent where
+  /// Keys, from `tokens`, of the tokens that the class puts around a text; absent if
   /// tokenizer.json decides. An empty list means that no token stands around a text.
   std::optional<std::vector<const char*>> around;
 };

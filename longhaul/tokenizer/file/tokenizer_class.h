@@ -22,7 +22,7 @@ struct BuiltTokenizer {
   std::vector<std::string> other_parts;
   /// Special tokens that the class has if tokenizer_config.json names none.
   std::vector<std::string> tokens;
-  /// The tokens that the class puts around a text; absent where tokenizer.json decides.
+  /// The tokens that the class puts around a text; absent if tokenizer.json decides.
   std::optional<std::vector<std::string>> around;
 };
 

@@ -37,8 +37,8 @@ bool is_known_split(const Json& json) {
          behavior == Json("Isolated");
 }
 
-/// Returns whether the byte-level path reads the tokenizer: BPE over bytes, at most NFC
-/// before, known split patterns and then ByteLevel. Does not check for damage.
+/// Returns whether a ByteLevelTokenizer can read the file: BPE over bytes, no normalizer
+/// but NFC, known split patterns and then ByteLevel. Does not check for damage.
 bool is_byte_level(const Json& root) {
   const Json& model = value_of(root, "model");
   const std::string_view type = type_of(model);

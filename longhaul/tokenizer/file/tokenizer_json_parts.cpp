@@ -37,7 +37,8 @@ TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab) {
 
 namespace {
 
-/// Refuses a value that is not absent, null, empty or zero: `why` is not supported.
+/// Accepts only a value that is absent, null, an empty text or zero. For any other value
+/// the error says that `why` is not supported.
 void require_neutral(const JsonNode& node, const char* why) {
   if (node.is_null() || (node.json().is_string() && node.text().empty())) return;
   if (node.json().is_number() && node.json().get<double>() == 0.0) return;

@@ -103,10 +103,10 @@ uint64_t pair_of(uint32_t left, uint32_t right) { return (uint64_t{left} << 32) 
 
 /// Trains with the order of merges of Hugging Face's trainer: the largest count first,
 /// and among equal counts the smallest pair of ids. Two details matter for equal results.
-/// A count in the queue is looked up again when it comes to the top. A pair can appear at
-/// two times, because more than one merge can make its token. Such a pair has two entries
-/// in the queue, each with the words of its own time, and its second merge gets a later
-/// rank.
+/// When an entry comes to the top of the queue, the count of its pair is looked up again.
+/// A pair can be queued twice, because more than one merge can make its token. Its two
+/// entries have the words that each of these merges has changed, and its second merge
+/// gets a later rank.
 class Trainer {
  public:
   Trainer(const TrainOptions& options, const WordCounts& counts);

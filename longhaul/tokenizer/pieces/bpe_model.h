@@ -84,8 +84,8 @@ class BpeModel {
   std::optional<uint32_t> unknown_;
   bool fuse_unknown_;
   WholeWords wholes_;
-  /// For each code point the token that its bytes become beside any characters that are
-  /// not ASCII; kNone if that is not certain.
+  /// For each code point the token to which its bytes always merge if neither character
+  /// beside it is ASCII; kNone if that is not certain.
   std::vector<uint32_t> characters_;
 };
 

@@ -77,8 +77,8 @@ inline size_t BpeSession::add_ends(uint64_t starts, size_t pos) {
   return last;
 }
 
-/// Finds pieces from `pos` on while they are certain, and returns the end of the last
-/// piece.
+/// Finds pieces from `pos` on, as long as no later text can change them, and returns the
+/// end of the last piece.
 size_t BpeSession::find_pieces(SplitPattern pattern, std::string_view text, size_t pos) {
   found_ = 0;
   AsciiClasses classes;

@@ -64,8 +64,9 @@ std::optional<uint32_t> CharBpeModel::char_id(uint32_t code_point) const {
 }
 
 void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out) const {
-  // As in Hugging Face, an unknown character is added when a known one follows, and bytes
-  // of a character with fallback do not count as known.
+  // As in Hugging Face, the token of an unknown character is held back until a known or
+  // another unknown character follows, or the word ends. The bytes of a character with
+  // byte fallback do not count as known characters, so they can come before it.
   bool waiting = false;
   for (size_t pos = 0; pos < word.size();) {
     const CodePoint point = decode_at(word.data(), pos);
@@ -90,7 +91,8 @@ void CharBpeModel::add_symbols(std::string_view word, std::vector<uint32_t>& out
   if (waiting) out.push_back(*unknown_);
 }
 
-/// Makes characters unknown that only merges know and that no merge has taken.
+/// Replaces each character that is no token by itself, and that no merge has joined to
+/// another one, by the tokens of its bytes or by the unknown token.
 void CharBpeModel::resolve_leftovers(std::vector<uint32_t>& out, size_t start) const {
   std::vector<uint32_t> resolved;
   for (size_t i = start; i < out.size(); ++i) {

@@ -27,8 +27,8 @@ void PieceCache::add(const PieceKey& key, std::string_view piece,
 }
 
 /// Places an entry in its line or the neighbouring line. If both are full, it replaces
-/// another entry. Mostly the first entry of a line stays, since frequent pieces come
-/// first, but not forever.
+/// another entry. The first entry of a line is replaced in one of eight cases only, since
+/// frequent pieces come first.
 void PieceCache::place(const Entry& entry) {
   const size_t line = entry.key.hash() >> shift_;
   for (const size_t i : {line, line ^ 1}) {

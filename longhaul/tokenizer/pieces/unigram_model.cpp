@@ -50,7 +50,8 @@ double UnigramModel::score_of(uint32_t id, size_t bytes) const {
 }
 
 void UnigramModel::offer(Best& target, double score, size_t start, uint32_t id) const {
-  // The sum of two single numbers, rounded from the double sum, is the single sum.
+  // The sum of two single-precision numbers in double precision, rounded to single
+  // precision, equals their sum in single precision.
   if (single_precision_) score = static_cast<float>(score);
   if (target.start != SIZE_MAX && !(score > target.score)) return;
   target = {score, start, id};

@@ -11,7 +11,7 @@ uint64_t below(size_t bit) { return bit >= 64 ? ~uint64_t{0} : (uint64_t{1} << b
 /// Returns the bytes of `set` whose previous byte is not in the set.
 uint64_t starts(uint64_t set) { return set & ~(set << 1); }
 
-/// Returns the classes of the bytes that are ASCII and belong to the text.
+/// The classes of the bytes that are ASCII and belong to the text.
 struct Window {
   uint64_t valid;
   uint64_t letters;

@@ -26,8 +26,8 @@ void rewrite(NormalText& normal, Visit&& visit) {
 }
 
 /// Returns NormalText::at_start of a changed text, as in Hugging Face's alignments. A new
-/// code point (change 1) stands where the one before does. Any other takes the next code
-/// point of `before` and drops as many more as it says (change 0, -1, ..).
+/// code point (change 1) counts as a part of the code point before it. Any other takes
+/// the next code point of `before`, and drops -change further ones.
 size_t start_behind(const NormalText& before, const std::vector<PointChange>& changes) {
   size_t taken = 0;  // bytes of `before`
   size_t at_start = 0;

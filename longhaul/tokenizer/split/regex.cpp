@@ -21,8 +21,8 @@ class Machine {
 
  private:
   using Op = Regex::Op;
-  /// A place to try if the current path fails. With low < pos, one code point less is
-  /// tried first.
+  /// A place to try if the current path fails. If low < pos, a repetition has matched the
+  /// text from low to pos, and it first gives back the last code point of this text.
   struct Retry {
     uint32_t pc;
     size_t pos;

@@ -29,8 +29,8 @@ std::string_view split_regex(SplitPattern pattern);
 std::string known_splits();
 
 /// Returns how many letters of a contraction ('s 't 're 've 'm 'll 'd) stand behind an
-/// apostrophe, where `first` and `second` are the bytes behind it; 0: none. `any_case`
-/// accepts capitals, too.
+/// apostrophe; 0 if there is none. `first` and `second` are the bytes behind the
+/// apostrophe. `any_case` accepts capitals, too.
 constexpr size_t contraction_letters(char first, char second, bool any_case) {
   const auto lower = [&](char c) {
     return any_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
