@@ -93,8 +93,8 @@ void withdraw_checkpoint(const fs::path& step_dir);
 /// Gives a checkpoint directory a name under which no start looks for it,
 /// step_00000005.REASON, and returns the new path.
 fs::path set_aside(const fs::path& step_dir, const std::string& reason);
-/// Sets the checkpoint of another run than `run` aside, in whose place `run` saves.
-/// Returns the new path; nothing where no such checkpoint is there.
+/// Sets a checkpoint aside if another run than `run` has saved it, so that `run` can save
+/// the same step. Returns the new path; nothing where no such checkpoint is there.
 std::optional<fs::path> set_stranger_aside(const fs::path& step_dir,
                                            const std::string& run);
 

@@ -184,9 +184,9 @@ std::vector<Name> by_number(std::vector<Name> names, std::optional<int64_t> step
   return found;
 }
 
-/// Returns the directory that the advice has the imported model written to: beside the
-/// one in which the checkpoint was found, so that none of its files is touched. It has a
-/// slash, without which checkpoint.resume takes no path.
+/// Returns the directory into which the advised command writes the imported model. It
+/// lies beside the one in which the checkpoint was found, so that none of its files is
+/// touched. The path has a slash, without which checkpoint.resume takes no path.
 std::string place_of_import(const ForeignCheckpoint& found) {
   const auto plain = [](const fs::path& path) {
     const fs::path normal = path.lexically_normal();

@@ -87,8 +87,8 @@ class Writer {
     return found == fewer_updates_.end() ? model_.updates.value_or(0) : found->second;
   }
 
-  /// Refuses moments of a parameter with 0 updates: the bias correction would make the
-  /// next update many times too large.
+  /// Throws InputError for a parameter with 0 updates whose moment is not 0. The bias
+  /// correction would make its next update many times too large.
   void check_no_update(const std::string& kind, const std::string& name,
                        std::span<const std::byte> values) const {
     if (kind == checkpoint::kWeight) return;

@@ -61,8 +61,8 @@ void add_squares_composite(const at::Tensor& x, const at::Tensor& into);
 /// LambSums to `sums`, fp64 [2], on the device. The host does not wait.
 void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
                             const at::Tensor& sums, int64_t most = 0);
-/// Makes the second pass in the same way: moves masters by step.lr times `rate`, fp64 of
-/// one element, on the device.
+/// Makes the second pass of LAMB in ATen operations, in parts as the first pass: moves
+/// masters by step.lr times `rate`, fp64 of one element, on the device.
 void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step,
                           const at::Tensor& rate, int64_t most = 0);
 

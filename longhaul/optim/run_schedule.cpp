@@ -72,7 +72,7 @@ std::vector<std::string> changed_keys(const RunConfig& saved, const RunConfig& n
   return keys;
 }
 
-/// Returns whether the rates so far and the next rate are the same.
+/// Returns whether two schedules have the same rates so far and the same next rate.
 bool agree_so_far(const ScheduleBasis& a, const ScheduleBasis& b, int64_t step) {
   const RunSchedule one(a);
   const RunSchedule other(b);

@@ -40,7 +40,7 @@ void prepare_router(const Session& session, nn::RouterContext& router);
 /// `positions` is the number of positions of the step that are not padding. Collective.
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
                              int64_t positions);
-/// Returns counts that take as much room as those of any step of `tokens` tokens can:
+/// Returns counts whose text is at least as long as that of any step of `tokens` tokens:
 /// each expert of each layer got all tokens.
 std::vector<std::vector<int64_t>> longest_counts(const families::Network& network,
                                                  int64_t tokens);

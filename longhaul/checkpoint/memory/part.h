@@ -89,11 +89,12 @@ class PartWriter {
              std::string_view state, int threads);
   void seal(const PartLabel& label);
 
-  /// Returns the bytes before the data that change from step to step, for messages.
+  /// Returns the bytes before the data that change from step to step, which messages
+  /// carry to the other machine.
   std::span<std::byte> head() const;
-  /// Returns the bytes of the data, for messages.
+  /// Returns the bytes of the data, which messages carry to the other machine.
   std::span<std::byte> data() const;
-  /// Returns the bytes of the seal, for messages.
+  /// Returns the bytes of the seal, which messages carry to the other machine.
   std::span<std::byte> seal_bytes() const;
 
  private:

@@ -92,8 +92,8 @@ class MirrorListing {
 std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& objects,
                                       const Manifest& manifest);
 
-/// Returns who writes the mirror, which of_run.json says; nothing where none has begun
-/// to.
+/// Returns the run that writes the mirror, as of_run.json says; nothing where no run has
+/// begun to write it.
 std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store);
 
 }  // namespace longhaul::checkpoint

@@ -288,8 +288,8 @@ TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   mirrored(store, dir.path(), 5, 1);
   Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
-  // The run has gone on elsewhere meanwhile. Then a new run at the old place does not get
-  // the mirror.
+  // The run has gone on in another directory. So a new run in the old directory does not
+  // get the mirror.
   Place elsewhere = place;
   elsewhere.claim(store);
   place.marker.run = kAnotherRun;
@@ -378,7 +378,8 @@ TEST(Mirror, AHalfFetchedCheckpointIsNone) {
   store.refused = "step_00000005/a1_rank_00001.json";
   message_of<TemporaryError>([&] { fetch_checkpoint(store, step, back.path()); });
   EXPECT_TRUE(list_checkpoints(back.path()).empty());
-  // Files that a killed start has left do no harm, of this step or of another one.
+  // Files that a killed start has left do no harm, whether they are of this step or of
+  // another step.
   write_file(back / ".fetched_step_00000004/a1_state.json", "half");
   write_file(back / ".fetched_step_00000005/a1_state.json", "half");
   write_file(back / "step_00000005/a1_state.json", "half");

@@ -183,7 +183,8 @@ TEST(MirrorThread, AStepIsNotWholeBeforeEveryRankSaysThatItsFilesAre) {
   while (!fs::exists(dir / run::kMirrorTurnFile)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The store lists rank 1's files, which the rank has not compared yet.
+  // The store lists rank 1's files, but rank 1 has not said yet that their hashes are
+  // right.
   send_mirror_files(store, path, Manifest::read(path), 1, kMirrorRanks);
   std::this_thread::sleep_for(std::chrono::milliseconds(800));
   EXPECT_TRUE(steps_of(store).empty());

@@ -336,8 +336,8 @@ void NodeReader::pack(const Message& message, std::span<const std::byte> bytes) 
   }
 }
 
-// Returns the messages that this rank receives: straight to where the bytes belong where
-// these places lie side by side, else into a buffer.
+// Returns the messages that this rank receives. If the outputs of a message lie side by
+// side, it is received straight into them, else into a buffer.
 std::vector<Message> NodeReader::messages_in(const std::vector<uint32_t>& round) {
   std::vector<Message> messages;
   size_t buffered = 0;

@@ -276,7 +276,8 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   second.hf = side_files();
   write_rank(successor, 0, share.tensors);
   commit_step(successor, second);
-  // The first attempt wakes up; it has checked the lock before all this.
+  // The first attempt goes on after a pause. It had checked the lock before attempt 2
+  // began.
   fs::create_directories(late.dir);
   write_rank(late, 0, share.tensors);
   CommitContent first;
@@ -286,7 +287,7 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   EXPECT_EQ(CheckpointReader::open(successor.dir).state().at("by"), 2);
   abandon_step(late);
   EXPECT_GT(CheckpointReader::open(successor.dir).verify(), 0U);
-  // A late attempt that only begins does not remove its successor's files either.
+  // A late attempt that only begins a save does not remove its successor's files either.
   const SaveTarget third = prepare_step(dir.path(), 4, 3);
   write_rank(third, 0, share.tensors);
   prepare_step(dir.path(), 4, 1);

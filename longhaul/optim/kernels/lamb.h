@@ -26,7 +26,8 @@ AdamWScalars lamb_moments_scalars(const AdamWStep& step);
 /// Returns the scalars of the second pass.
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
-/// Returns what at_rate of element.h needs besides the scalars.
+/// Returns the numbers of a step from which at_rate (element.h) makes scalars for another
+/// lr.
 LambRate lamb_rate(const AdamWStep& step);
 /// Returns the scalars `s` of the second pass with the lr multiplied by `rate`, as
 /// at_rate of element.h does.

@@ -10,9 +10,9 @@
 namespace longhaul::train {
 namespace {
 
-/// Returns whether a parameter that was updated has had fewer updates than the run. A
-/// parameter that was never updated does not matter: a program that does not know the
-/// counts cannot take a wrong one for it.
+/// Returns whether a parameter that was updated has had fewer updates than the run. Only
+/// then must an older program, which takes the run's updates for those of each parameter,
+/// refuse the state.
 bool has_own_counts(const History& history) {
   return history.counts &&
          std::ranges::any_of(history.counts->fewer(),

@@ -70,7 +70,7 @@ TEST(PeakRate, OfABusyMachineIsNotToBeTrustedAndIsMeasuredAgainSooner) {
             "mfu relates to a measured bf16 matmul rate of 0.600 TFLOP/s per rank from "
             "step 7 on; the rate before was 0.100, measured on a busier machine");
   EXPECT_FALSE(peak.wants_measurement(0.05 * kTera, 19.0));
-  // A measurement that is disturbed takes nothing back.
+  // A later measurement that was disturbed does not lower the rate.
   peak.measured({0.2 * kTera, 0.4}, 0.05);
   EXPECT_EQ(peak.settle(9, 0.05 * kTera), std::nullopt);
 }

@@ -50,8 +50,9 @@ fs::path tensorboard_dir(const RunConfig& config) {
                                             : config.log.tensorboard_dir;
 }
 
-/// Returns the parameters of results.json in our form. "Batch size" is the number of
-/// sequences of one forward pass of a replica; "Global batch size" is that of a step.
+/// Returns the parameters of results.json in this program's own form. "Batch size" is the
+/// number of sequences of one forward pass of a replica; "Global batch size" is that of a
+/// step.
 Json run_parameters(const TrainingSession& session, int64_t total_steps) {
   const RunConfig& config = session.config();
   const char* const dtype =
@@ -450,8 +451,8 @@ void RunLog::fail(const Error& error) noexcept {
     prove_held();
     log_->to_file_only(fmt::format("error: {}", error.what()));
     if (refused_) return;
-    // A start that ends before it begins is no attempt if its settings are wrong or if
-    // the run has told its end.
+    // A start that ends before it begins is no attempt if its settings are wrong, or if
+    // all steps of the run are done.
     if (held_ && (error.exit_code() == kExitSettings || is_done(config_.run.dir))) {
       return refuse(error.what());
     }

@@ -62,7 +62,7 @@ void check_shapes(const session::Session& session,
   }
 }
 
-/// Returns what the learning rates follow from the resumed step on. `saved` are the
+/// Returns the basis of the learning rates from the resumed step on. `saved` are the
 /// checkpoint's settings, null for imports.
 optim::ScheduleBasis schedule_from(const TrainingSession& session, const History& history,
                                    const RunConfig* saved) {

@@ -88,8 +88,8 @@ class RunCheckpoints {
   /// Waits for the mirror as finish() says. Collective.
   void wait_for_mirror();
   void set_last_words() const;
-  /// Begins to mirror where the settings name a mirror, at first the newest checkpoint.
-  /// `step` is where the start begins. Collective.
+  /// Begins to mirror where the settings name a mirror. The newest checkpoint is copied
+  /// first. `step` is where the start begins. Collective.
   void open_mirror(const session::Session& session, int64_t step);
   /// Says that the mirror lacks the newest checkpoint.
   void warn_of_mirror(double seconds);

@@ -33,8 +33,8 @@ class RunStart {
 
   /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }
-  /// Says that something bears this start's number. The number of a start that ends
-  /// without that is the next start's number.
+  /// Notes that this start's number is used, for instance in the name of a file. A number
+  /// that was not used goes to the next start.
   void use_attempt() {
     if (lock_) lock_->set_counts(true);
   }
