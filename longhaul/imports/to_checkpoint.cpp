@@ -92,7 +92,7 @@ class Writer {
   void check_no_update(const std::string& kind, const std::string& name,
                        std::span<const std::byte> values) const {
     if (kind == checkpoint::kWeight) return;
-    // A moment of -0 is no update either.
+    // A moment of -0 counts as 0.
     const std::span floats(reinterpret_cast<const float*>(values.data()),
                            values.size() / sizeof(float));
     if (std::ranges::all_of(floats, [](float x) { return x == 0.0F; })) return;

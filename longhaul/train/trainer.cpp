@@ -384,7 +384,7 @@ class Trainer {
   }
 
   TrainResult finish() {
-    // The run is beyond its last step where run.steps was lowered since.
+    // If run.steps was lowered between two starts, the run may be beyond its last step.
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
     checkpoints_.finish();

@@ -31,7 +31,7 @@ struct KeeperOptions {
 /// nothing where there is only one machine.
 std::vector<int> choose_holders(const std::vector<std::string>& machines);
 
-/// What a call of keep() took on the training thread.
+/// The time that a call of keep() took on the training thread.
 struct KeepReport {
   double seconds = 0.0;
   double waited = 0.0;  ///< seconds of waiting for other ranks and the last step's copy

@@ -111,7 +111,7 @@ TEST(Mirror, TheHighestAttemptWinsWhoseFilesAreAllThere) {
   EXPECT_EQ(found[0].attempt, 1);
   ASSERT_EQ(skipped.size(), 1U);
   EXPECT_HAS(skipped[0], "manifest.a3.json passed over: a3_rank_00001.safetensors has 7");
-  // An incomplete upload counts for the number of the next attempt.
+  // highest_attempt() counts the attempt of an incomplete upload too.
   store.put_text("x", "step_00000009/a7_state.json");
   EXPECT_EQ(MirrorListing(store).highest_attempt(), 7);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));

@@ -244,7 +244,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const Manifest manifest = Manifest::read(dir);
   claim(Name::New);
   // Since the last step was mirrored, files may have arrived that an earlier start was
-  // still sending.
+  // still sending. So the mirror is listed again.
   known_.reset();
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {

@@ -219,7 +219,7 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
   } catch (...) {
     problem_ = std::current_exception();
   }
-  // A rank that could not read would leave the others waiting for its messages.
+  // If any rank could not read, all ranks stop: the others would wait for its messages.
   if (node_.any(problem_ != nullptr)) return false;
   const std::vector<Message> in = messages_in(round);
   const std::vector<Message> out = messages_out(held);

@@ -155,7 +155,7 @@ class BackgroundSaver::LongWait {
   double next_;
 };
 
-/// One save on this rank: what its thread reads, and what it leaves.
+/// One save on this rank: what its thread reads, and its results.
 struct BackgroundSaver::Job {
   const SaverOptions& options;
   SaveTarget target;

@@ -69,7 +69,7 @@ History History::from_json(const Json& json) {
     History h;
     h.step = json.at("step").get<int64_t>();
     h.updates = json.at("updates").get<int64_t>();
-    // Earlier checkpoints do not say which parameters were frozen.
+    // Checkpoints of older programs do not say which parameters were frozen.
     if (json.contains("fewer_updates")) {
       h.counts = optim::UpdateCounts::from_json(h.updates, json["fewer_updates"]);
     }
@@ -84,7 +84,7 @@ History History::from_json(const Json& json) {
       h.validation = SetLosses::from_json(json["validation"]);
     }
     h.config_toml = json.at("config").get<std::string>();
-    // Earlier checkpoints have the model's text in their config.json only.
+    // Checkpoints of older programs have the model's text in their config.json only.
     if (json.contains("model")) h.model = json["model"].get<std::string>();
     if (json.contains("padding_row") && !json["padding_row"].is_null()) {
       h.padding_row = json["padding_row"].get<int64_t>();

@@ -80,7 +80,8 @@ int64_t write_results(const fs::path& run_dir, const Json& parameters,
 
 /// Returns the newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);
-/// Returns whether the newest start that trained has told that all its steps are done.
+/// Returns whether the newest start that trained has recorded that all its steps are
+/// done.
 bool is_done(const fs::path& run_dir);
 
 /// Brings the time to train in results.json up to what events.jsonl says by now: what a

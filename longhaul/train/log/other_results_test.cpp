@@ -146,7 +146,8 @@ TEST_F(OtherResults, OfALogOfSomeStepsHaveTheThroughputOfThese) {
 }
 
 TEST_F(OtherResults, OfTheBertScriptHaveAnEntryForEachRoundOfShards) {
-  // Two replicas read six shards in three rounds. An epoch of the script has five rounds.
+  // Two replicas read six shards in three rounds. The script counts one shard less than
+  // there are, so its epoch has five rounds.
   facts_.shards = 6;
   const std::string found = metrics(ResultsForm::Bert);
   EXPECT_EQ(

@@ -258,8 +258,8 @@ void RunLog::start(const TrainingSession& session, const History& history,
                                        session.mesh().coordinates());
   const std::string hosts =
       fmt::format("{}", fmt::join(session.world().gather_strings(mine), ", "));
-  // The settings are written only now, because a start that is refused must not replace
-  // the settings of the run.
+  // The settings are written here and not earlier, because a start that is refused must
+  // not replace the settings of the run.
   bool idle = false;
   comm::on_rank_zero(session.world(), [&] {
     idle = first_step_ >= last_step_ && is_done(config_.run.dir);

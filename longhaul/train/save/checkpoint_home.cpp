@@ -141,7 +141,8 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   }
   const auto owner = run::read_checkpoints_owner(dir);
   const run::RunPast& record = start.past();
-  // An earlier start has begun anew, and was ended before it could mark the directory.
+  // A start that began the run anew may have ended before it could mark the directory.
+  // Then the marker has an identity that the run has given up.
   const bool given_up = owner && record.has_given_up(*owner);
   if (owner && *owner != record.run && (!given_up || checkpoint::has_committed(dir))) {
     // A record that was made from events alone does not know the identity of its run.

@@ -111,8 +111,8 @@ checkpoint::SaverOptions options_of(const session::Session& session, RunStart& s
   options.lock = start.lock();
   options.marker = marker;
   if (start.lock() != nullptr) {
-    // After this call the run's record names the newest checkpoint, so that its loss is
-    // noticed.
+    // `keeps` writes the newest checkpoint into the run's record, so that a start notices
+    // if that checkpoint is lost.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
     };

@@ -107,7 +107,7 @@ TEST(StateRead, ComesBackStraightAndThroughLittleHostMemory) {
       for (size_t i = 0; i < wanted.size(); ++i) {
         EXPECT_TRUE(at::equal(found[i], wanted[i])) << i;
       }
-      // The weights follow their masters.
+      // The weights are the masters, rounded to bf16.
       for (size_t i = 0; i < after.flat->buckets().size(); ++i) {
         const optim::BucketState& own = after.optimizer->states()[i];
         EXPECT_TRUE(at::equal(after.flat->buckets()[i].owned_weights,
