@@ -48,8 +48,8 @@ class StepFigures {
   /// up to the update the first of the start, for a save the first since the last step's
   /// record.
   void note(MemoryPhase phase);
-  /// Returns the memory that was noted from the record before the last one to the last
-  /// one: the largest values over the ranks, which complete() has found.
+  /// Returns the memory that was noted between the last two calls of complete(): the
+  /// largest values over the ranks.
   const run::PhaseMemory& phase_memory() const { return phase_memory_; }
   /// Returns the memory that was noted since the last step's record. Collective.
   run::PhaseMemory last_phase_memory(const session::Session& session);
