@@ -48,9 +48,10 @@ void prove_durable(const fs::path& dir, const std::string& node);
 /// saved some, `dir` has no owner.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 
-/// Returns whether `dir` has a checkpoint, whole or damaged, that is not of another run
-/// than the owner: a step_N directory with a manifest. Where `dir` has no marker, `run`
-/// counts as its owner. Throws as list_checkpoints does.
+/// Returns whether `dir` has a checkpoint of its owner, whole or damaged: a step_N
+/// directory with a manifest. A manifest that names no run counts as the owner's. Where
+/// `dir` has no marker, `run` counts as its owner; if `run` is empty, every checkpoint
+/// counts. Throws as list_checkpoints does.
 bool has_committed(const fs::path& dir, const std::string& run = {});
 
 /// Returns the checkpoints of `dir` that set_aside() has renamed, by name. Throws as

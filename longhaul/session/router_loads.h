@@ -32,8 +32,8 @@ BalanceKind balance_of(const RunConfig& config, const families::Network& network
 /// gradient.
 double router_weight(const LossTerm& term, const RunConfig& config,
                      const families::Network& network);
-/// Gives a forward pass what the routers of a session's model need besides what
-/// Layout::prepare gives.
+/// Sets what the routers of a session's model need in a forward pass: their terms of the
+/// loss, the kind of balance, their number, and even shares of the experts.
 void prepare_router(const Session& session, nn::RouterContext& router);
 
 /// Adds up over all ranks what StageRunner::device_router_loads has counted of a step.

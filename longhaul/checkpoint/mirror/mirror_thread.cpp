@@ -222,8 +222,8 @@ void MirrorThread::mirror(const Wanted& wanted) {
   }
 }
 
-/// Lets a step wait to be tried again. Returns the seconds, or 0 where the step is not
-/// wanted any more.
+/// Lets a step wait to be tried again. Returns the seconds of the wait, or 0 where the
+/// step is not wanted any more.
 double MirrorThread::try_later(const Wanted& wanted) {
   const std::lock_guard lock(mutex_);
   const bool gone_back_on = back_to_ && *back_to_ < wanted.step;
@@ -269,8 +269,9 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
     ++come_to_;
   };
   wait_for_ranks(look);
-  // A start that goes on in another directory has relied on the steps that it found. So
-  // the claim is checked again before the manifest.
+  // A start in another directory may have claimed the mirror since, and relies on the
+  // steps that it found there. So the claim is checked again before the manifest is
+  // written.
   claim(Name::Kept);
   end_mirror_step(known(), manifest, kFilesSeconds, look);
   done.bytes = manifest.total_bytes();

@@ -211,7 +211,8 @@ struct BackgroundSaver::Job {
     ended = true;
   }
 
-  /// Commits when all ranks are written. Returns false when the save was cancelled.
+  /// Commits as soon as the files of all ranks are written. Returns false when the save
+  /// was cancelled.
   bool commit() {
     Patience patience;
     auto look = Clock::now() + kLockLook;

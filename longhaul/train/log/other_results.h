@@ -25,8 +25,8 @@ struct ResultsFacts {
 Json results_metric(const char* name, const Json& value, const char* units,
                     std::string timestamp, Json more);
 
-/// Returns a time to train as the scripts write it from which the other forms of
-/// results.json come: in minutes, to four digits.
+/// Returns a time to train in minutes, to four digits, as in the forms of results.json
+/// that come from other scripts.
 double minutes_to_train(double seconds);
 /// Returns whether a metric of this name is the time to train, in any form.
 bool is_time_to_train(const Json& name);

@@ -69,7 +69,8 @@ class RunLog {
   /// Records a bad step and what is done about it.
   void record_bad_step(const History& history, const StepOutcome& outcome);
   /// Writes results.json, what rank 0 has sent to other ranks (event "traffic"), and the
-  /// last lines of the log. `saved` says in words what a stop here leaves.
+  /// last lines of the log. `saved` says in words which state is saved when the run ends
+  /// here.
   void finish(const TrainingSession& session, const History& history,
               const StopCause& stopped, const std::string& saved);
   /// Writes the error that ends the attempt to log.txt and events.jsonl, where these can
