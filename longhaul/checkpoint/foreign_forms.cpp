@@ -64,7 +64,7 @@ class Directory {
   Directory(fs::path dir, std::vector<Name> names)
       : dir_(std::move(dir)), names_(std::move(names)) {}
 
-  /// Returns the checkpoint that the directory itself is.
+  /// Returns the directory as a checkpoint, if it is one of a known form.
   std::optional<ForeignCheckpoint> form() const {
     for (const auto form :
          {&Directory::megatron, &Directory::trainer_in_place, &Directory::deep_speed,
@@ -155,7 +155,7 @@ class Directory {
   std::vector<Name> names_;
 };
 
-/// Returns the checkpoint that an entry of a directory is.
+/// Returns an entry of a directory as a checkpoint, if it is one.
 std::optional<ForeignCheckpoint> form_of(const fs::path& path, bool is_directory) {
   if (is_directory) return Directory(path, names_in(path, kMostNamesInside)).form();
   if (!is_bert_file(path)) return std::nullopt;

@@ -27,7 +27,7 @@ struct Rounds {
 };
 
 /// Measures every probe in turn, round by round, so that a disturbance of the machine
-/// slows all probes alike. A first round is not counted.
+/// slows all probes alike. The first round is not counted.
 std::vector<MeasuredRate> measure(const std::vector<Probe>& probes, const Rounds& rounds);
 
 }  // namespace longhaul::measure

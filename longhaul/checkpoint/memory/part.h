@@ -84,7 +84,7 @@ class PartWriter {
   /// Empties the seal: until seal() the file does not count as a part.
   void open();
   /// Copies and hashes the tensors with this many threads. Returns false where state.json
-  /// does not fit its room.
+  /// needs more bytes than are reserved for it.
   bool write(const std::vector<StateTensor>& tensors, const PartPlan& plan,
              std::string_view state, int threads);
   void seal(const PartLabel& label);

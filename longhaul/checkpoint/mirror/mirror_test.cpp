@@ -221,8 +221,8 @@ TEST(Mirror, OfADirectoryAndItsCopyOnlyTheOneThatWritesFirstGoesOnWhateverItsNum
     copy.claim(store);
     here.marker.attempt = number;
     EXPECT_HAS(here.refused(store), "or one in another directory");
-    // The user moves the run back to `here` on purpose. Then the copy is the place that
-    // the run has left.
+    // The user moves the run back to `here` on purpose. Then `copy` is the place that the
+    // run has left.
     here.marker.names.push_back(name_of(store));
     const std::string name = here.claim(store);
     copy.marker.attempt = number + 2;

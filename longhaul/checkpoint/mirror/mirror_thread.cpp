@@ -250,7 +250,7 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   if (wanted.if_absent) {
     const auto there = known().read(wanted.step);
     if (there && there->manifest.to_json() == manifest.to_json()) {
-      // An earlier start may have ended before it could take the later steps away.
+      // An earlier start may have ended before it could take later steps from the mirror.
       supersede_mirror(known(), wanted.step, options_.attempt);
       return done;
     }

@@ -31,8 +31,8 @@ struct MirrorOptions {
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
   MirrorClaim claim;            ///< rank 0's; the thread notes the names
-  /// The run's directory, of which `run_files`, and what MirrorExports finds, are copied
-  /// to MIRROR/run/; rank 0 only.
+  /// The run's directory; rank 0 only. Its files `run_files`, and what MirrorExports
+  /// finds in it, are copied to MIRROR/run/.
   fs::path run_dir;
   std::vector<std::string> run_files;
   const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest

@@ -79,7 +79,7 @@ History History::from_json(const Json& json) {
     h.sources = sources_from(json.at("sources"));
     // Checkpoints of programs that did not judge steps have no guard state.
     if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
-    // Checkpoints of runs that were not validated have no losses of sets.
+    // Checkpoints of runs that were not validated have no losses of validation sets.
     if (json.contains("validation")) {
       h.validation = SetLosses::from_json(json["validation"]);
     }

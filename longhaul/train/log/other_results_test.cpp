@@ -32,7 +32,8 @@ class OtherResults : public ::testing::Test {
     facts_.config.log.results = form;
     return other_parameters(facts_, ours_);
   }
-  /// Returns each metric on a line: name, value, units, and more in its order.
+  /// Returns each metric on a line: name, value, units, and the further fields in their
+  /// order.
   std::string metrics(ResultsForm form, double seconds = 100.0) {
     facts_.config.log.results = form;
     std::string lines;

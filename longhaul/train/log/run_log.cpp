@@ -300,7 +300,7 @@ void RunLog::prove_held() const {
   try {
     lock->check();
   } catch (const TemporaryError&) {
-    // The lock cannot be looked at now. The next call looks at it again.
+    // The lock cannot be read now. The next call reads it again.
   } catch (const Error&) {
     if (!is_gone()) throw;
   }

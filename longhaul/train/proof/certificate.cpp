@@ -104,7 +104,7 @@ class Observer : public session::ForwardObserver {
   }
 };
 
-/// What this rank's part of the loaded model answers.
+/// The results of this rank's part of the loaded model.
 struct Answers {
   std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
   std::vector<int32_t> own_rows;    ///< rows that this rank's regions have

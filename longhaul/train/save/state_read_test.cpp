@@ -150,7 +150,7 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
           }
         }
       }
-      // Missing moments that no setting explains are damage.
+      // If the parameter counts as updated, its missing moments are damage.
       after.optimizer->set_counts(optim::UpdateCounts(1));
       EXPECT_THROW(
           restore_state(after.state(), reader, dir.path().string(), *world, staging),
