@@ -65,8 +65,8 @@ void judge_strangers(const fs::path& dir, std::vector<CheckpointEntry>& entries)
   }
 }
 
-/// Returns the directories in `dir`; none where `dir` is absent. A directory that does
-/// not answer is an error: it may not be empty.
+/// Returns the directories in `dir`; none where `dir` is absent. A directory that cannot
+/// be listed is an error, since its content is unknown.
 std::vector<fs::path> directories_in(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code error;

@@ -180,7 +180,7 @@ class NodeReader {
       scatter(wishes_.runs[i], plan_.chunks()[held.chunk].begin, held.bytes);
     }
   }
-  /// Takes the chunks that only this rank wants.
+  /// Copies the chunks that only this rank wants to where they belong.
   void take_own() {
     while (taken_ < mine_.size()) {
       scatter_chunk(take());

@@ -69,8 +69,8 @@ class RunCheckpoints {
 
   /// Notes the newest step that was done, which a sudden end of the run would lose.
   void reached(int64_t step);
-  /// Looks on the disk for the checkpoint that a stop would leave; must be called after
-  /// checkpoints were set aside.
+  /// Looks on the disk for the newest checkpoint; must be called after checkpoints were
+  /// set aside.
   void find_newest();
   /// Returns on rank 0 whether the newest checkpoint is of this step; elsewhere false.
   bool has_saved(int64_t step) const { return newest_ == step; }
