@@ -73,7 +73,8 @@ TEST(Checkpoint, AnyLayoutReadsWhatAnyLayoutWrote) {
       ASSERT_EQ(reader.tensors(kind).size(), 3U);
       for (const format::TensorSlice& tensor : small_model()) {
         EXPECT_EQ(read_f32(reader, kind, tensor), expected_values(kind, tensor));
-        // Reads the tensor as 1 to 4 other ranks cut it, along each of its dims.
+        // Reads the tensor in the boxes into which 1 to 4 ranks cut it, along each of its
+        // dims.
         for (size_t d = 0; d < tensor.extent.size(); ++d) {
           for (int64_t ranks = 1; ranks <= 4; ++ranks) {
             for (int64_t r = 0; r < ranks; ++r) {
@@ -348,7 +349,7 @@ TEST(CheckpointDirectory, AFileSystemIsProvedAndNothingIsLeft) {
   const TestDirectory dir;
   prove_durable(dir.path(), "n1");
   EXPECT_TRUE(fs::is_empty(dir.path()));
-  // In /sys no file can be made. The error is the same on each machine.
+  // No file can be made in /sys on any machine, so prove_durable throws InputError.
   EXPECT_THROW(prove_durable("/sys", "n1"), InputError);
 }
 
@@ -439,8 +440,8 @@ TEST(CheckpointDirectory, ARunWhoseCheckpointsAreAllDamagedDoesNotBeginAnew) {
   EXPECT_TRUE(resume_candidates({Kind::Latest, 0, {}}, dir.path()).empty());
 }
 
-/// A directory of one run with its steps 5 and 10, one of step 8 of an older release, and
-/// the other run's step 30.
+/// A directory of checkpoints that one run owns. It holds the steps 5 and 10 of this run,
+/// step 8 of an older release, which names no run, and step 30 of another run.
 class StrangersCheckpoint : public ::testing::Test {
  protected:
   StrangersCheckpoint() {
@@ -515,7 +516,8 @@ TEST_F(StrangersCheckpoint, OfSeveralRunsNoneIsTakenWhereNothingSaysWhoseTheDire
   EXPECT_EQ(find_latest(dir_.path())->step, 8);
   EXPECT_TRUE(has_committed(dir_.path(), kOwnersRun));
   for (const int64_t step : {5, 8, 10}) fs::remove_all(at(step));
-  // A program that belongs to no run takes the directory's one run as its own.
+  // The directory has no marker, and all checkpoints left in it are of one run. So a
+  // program that belongs to no run takes them.
   EXPECT_EQ(find_latest(dir_.path())->step, 30);
   EXPECT_FALSE(has_committed(dir_.path(), kOwnersRun));
 }

@@ -65,8 +65,8 @@ void judge_strangers(const fs::path& dir, std::vector<CheckpointEntry>& entries)
   }
 }
 
-/// Returns the directories in `dir`; none where `dir` is absent. A directory that does
-/// not answer is an error: it may not be empty.
+/// Returns the directories in `dir`; none where `dir` is absent. A directory that cannot
+/// be listed is an error, since its content is unknown.
 std::vector<fs::path> directories_in(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -126,15 +126,15 @@ void refuse_damaged(const fs::path& dir) {
              stranger->problem, stranger->path.string());
 }
 
-/// Returns whether an error tells of damage in this checkpoint. Values that were saved as
-/// NaN are no damage: results of an older checkpoint's weights would be no substitute.
+/// Returns whether an error tells of damage in this checkpoint. A value that was saved as
+/// NaN is no damage: the caller must not go on with the weights of an older checkpoint.
 bool is_of(const Error& error, const fs::path& checkpoint) {
   return error.kind() == ErrorKind::Input && error.area() != format::kValuesArea &&
          std::string_view(error.what()).find(checkpoint.string()) !=
              std::string_view::npos;
 }
 
-/// What a file system refused, and with which errno; 0 where it did everything.
+/// What a file system could not do, and the errno of the call; 0 if no call failed.
 struct Refusal {
   const char* what = "";
   int error = 0;
@@ -186,8 +186,8 @@ void prove_durable(const fs::path& dir, const std::string& node) {
   const Refusal refusal = try_durable(dir, probe, renamed);
   ::unlink(probe.c_str());
   ::unlink(renamed.c_str());
-  // Any other error may have passed by the time at which the run saves, and a save
-  // reports it.
+  // The errors that do not pass by themselves. Any other error may be gone when the run
+  // saves; if it is not, the save reports it.
   constexpr std::array<int, 7> kForGood = {ENOSYS, EOPNOTSUPP, EINVAL, EPERM,
                                            EACCES, EXDEV,      EROFS};
   if (std::ranges::find(kForGood, refusal.error) == kForGood.end()) return;
@@ -339,7 +339,8 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
       const fs::path dir = load_run_config(config).config.checkpoint.dir;
       if (!dir.empty()) return dir;
     } catch (const Error&) {
-      // The config belongs to another release. The default place is still the best guess.
+      // A config that cannot be read is of another release. The default place is still
+      // the best guess.
     }
   }
   return run_dir / run::kCheckpointsDir;
@@ -358,7 +359,8 @@ std::optional<CheckpointEntry> newest_of(const fs::path& path,
     auto latest = find_latest(dir, skipped);
     if (!latest) continue;
     const auto missing = missing_newest(path, dir);
-    // A newest checkpoint whose directory is there was passed over already.
+    // If the directory of the missing checkpoint exists, find_latest has already said why
+    // it was passed over.
     if (skipped != nullptr && missing && *run::step_of(*missing) > latest->step &&
         !fs::exists(*missing)) {
       skipped->push_back(

@@ -48,9 +48,10 @@ void prove_durable(const fs::path& dir, const std::string& node);
 /// saved some, `dir` has no owner.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 
-/// Returns whether `dir` has a checkpoint, whole or damaged, that is not of another run
-/// than the owner: a step_N directory with a manifest. Where `dir` has no marker, `run`
-/// counts as its owner. Throws as list_checkpoints does.
+/// Returns whether `dir` has a checkpoint of its owner, whole or damaged: a step_N
+/// directory with a manifest. A manifest that names no run counts as the owner's. Where
+/// `dir` has no marker, `run` counts as its owner; if `run` is empty, every checkpoint
+/// counts. Throws as list_checkpoints does.
 bool has_committed(const fs::path& dir, const std::string& run = {});
 
 /// Returns the checkpoints of `dir` that set_aside() has renamed, by name. Throws as
@@ -93,8 +94,8 @@ void withdraw_checkpoint(const fs::path& step_dir);
 /// Gives a checkpoint directory a name under which no start looks for it,
 /// step_00000005.REASON, and returns the new path.
 fs::path set_aside(const fs::path& step_dir, const std::string& reason);
-/// Sets the checkpoint of another run than `run` aside, in whose place `run` saves.
-/// Returns the new path; nothing where no such checkpoint is there.
+/// Sets a checkpoint aside if another run than `run` has saved it, so that `run` can save
+/// the same step. Returns the new path; nothing where no such checkpoint is there.
 std::optional<fs::path> set_stranger_aside(const fs::path& step_dir,
                                            const std::string& run);
 

@@ -64,7 +64,7 @@ class Directory {
   Directory(fs::path dir, std::vector<Name> names)
       : dir_(std::move(dir)), names_(std::move(names)) {}
 
-  /// Returns the checkpoint that the directory itself is.
+  /// Returns the directory as a checkpoint, if it is one of a known form.
   std::optional<ForeignCheckpoint> form() const {
     for (const auto form :
          {&Directory::megatron, &Directory::trainer_in_place, &Directory::deep_speed,
@@ -155,7 +155,7 @@ class Directory {
   std::vector<Name> names_;
 };
 
-/// Returns the checkpoint that an entry of a directory is.
+/// Returns an entry of a directory as a checkpoint, if it is one.
 std::optional<ForeignCheckpoint> form_of(const fs::path& path, bool is_directory) {
   if (is_directory) return Directory(path, names_in(path, kMostNamesInside)).form();
   if (!is_bert_file(path)) return std::nullopt;
@@ -184,9 +184,9 @@ std::vector<Name> by_number(std::vector<Name> names, std::optional<int64_t> step
   return found;
 }
 
-/// Returns the directory that the advice has the imported model written to: beside the
-/// one in which the checkpoint was found, so that none of its files is touched. It has a
-/// slash, without which checkpoint.resume takes no path.
+/// Returns the directory into which the advised command writes the imported model. It
+/// lies beside the one in which the checkpoint was found, so that none of its files is
+/// touched. The path has a slash, without which checkpoint.resume takes no path.
 std::string place_of_import(const ForeignCheckpoint& found) {
   const auto plain = [](const fs::path& path) {
     const fs::path normal = path.lexically_normal();

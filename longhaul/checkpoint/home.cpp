@@ -67,7 +67,7 @@ void prove(const fs::path& file, const std::string& run, double patience,
   });
 }
 
-/// Returns whether this rank's machine shows the checkpoints of the run.
+/// Returns whether this rank's machine sees the checkpoints of the run in `dir`.
 bool sees_checkpoints(const fs::path& dir, const std::string& run) {
   if (const auto owner = run::read_checkpoints_owner(dir)) return *owner == run;
   return has_committed(dir);

@@ -20,8 +20,8 @@ constexpr int kNodes = 3;
 const std::string kThisRun(32, 'a');
 const std::string kOtherRun(32, 'b');
 
-/// The directories that the ranks' machines have under the one path that all ranks were
-/// given.
+/// One directory for each rank. It stands for what the rank's machine sees at a path that
+/// is the same on all ranks.
 class NodesDirectories {
  public:
   fs::path of(int rank) const { return dir_ / std::to_string(rank); }
@@ -115,7 +115,7 @@ TEST(Home, CheckpointsThatAnyOtherRankSeesAreNotGone) {
   EXPECT_HAS(failure_on_nodes(confirm), "rank 0 of 3 on " + host_name() +
                                             " does not find this run's checkpoints in " +
                                             machines.of(2).string());
-  // An older run has written no marker; its manifests show whose directory it is.
+  // An older release wrote no marker. Then any manifest in the directory counts.
   fs::remove_all(machines.of(2));
   write_file(machines.made(2) / "step_00000005" / run::kManifestFile, "{}");
   EXPECT_HAS(failure_on_nodes(confirm), "where rank 2 of 3");

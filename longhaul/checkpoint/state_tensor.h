@@ -28,8 +28,8 @@ struct StateTensor {
 };
 
 /// Calls use(box, bytes of the box) for elements [begin, end) of `slice`, row-major in
-/// its extent, as at most 2 * rank - 1 boxes. The elements lie side by side in `bytes`,
-/// in `dtype`.
+/// its extent. With d dims there are at most 2 * d - 1 boxes. The elements lie side by
+/// side in `bytes`, in `dtype`.
 template <typename Byte, typename Use>
 void for_each_box(const format::TensorSlice& slice, int64_t begin, int64_t end,
                   format::DType dtype, std::span<Byte> bytes, Use use) {

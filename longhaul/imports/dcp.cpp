@@ -226,7 +226,8 @@ class Reader {
     }
   }
 
-  /// Takes a count of updates, if it is a number. Users of counts report missing ones.
+  /// Takes a count of updates, if it is a number. Functions that need a count report a
+  /// missing one.
   void take_step(const std::string& name, const ForeignState& state) {
     const auto step = state.number(files_, state.root());
     if (step) result_.steps[name] = *step;

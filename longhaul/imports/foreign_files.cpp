@@ -75,7 +75,7 @@ std::vector<PickleTree> ForeignFiles::read_trees(
   size_t position = 0;
   for (const TorchPart& part : parts) {
     PickleTree tree = PickleTree::deserialise(answer, position);
-    // The answer of the child process is checked as well.
+    // The child process has read untrusted bytes, so its answer is checked as well.
     for (const PickleStorage& storage : tree.storages) {
       const bool good = storage.count <= (uint64_t{1} << 62) / 8 &&
                         storage.begin >= part.begin &&

@@ -316,7 +316,8 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
   try {
     config.model = load_model_config(config.path);
   } catch (const InputError& refused) {
-    // Weights of a model of another family can be imported even if it cannot be trained.
+    // The weights of a model of another family than llama can be imported even if that
+    // model cannot be trained.
     if (config.model_type == "llama") throw;
     config.not_read = refused.what();
   }

@@ -16,7 +16,7 @@ constexpr Renamed kWhole[] = {
     {"language_model.output_layer.weight", "lm_head.weight"},
 };
 
-// The parts of a name behind the layer's number.
+// The parts of a name that follow the number of the layer.
 constexpr Renamed kInLayers[] = {
     {".self_attention.query.weight", ".self_attn.qkv_proj.weight_q"},
     {".self_attention.dense.weight", ".self_attn.o_proj.weight"},

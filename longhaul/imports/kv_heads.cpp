@@ -90,7 +90,7 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   }
   report_.kv_order = found ? *found : *said;
   report_.kv_order_found = found.has_value();
-  // In natural order the query heads are in order already.
+  // Unless the key heads are tiled, the query heads lie in order already.
   if (report_.kv_order != KvOrder::Tiled) return;
   if (!options_.hardware) {
     fail_input("import",

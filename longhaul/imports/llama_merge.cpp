@@ -179,8 +179,8 @@ class Merger {
   }
 
   // Splits the parts of q, k and v that each rank stacks: whole heads, k and v with their
-  // copies. (NxD's converter assumes parts of equal size, which is true if m is query
-  // heads over key heads.)
+  // copies. (NxD's converter assumes parts of equal size, which is true if each key head
+  // has a copy for every query head that uses it.)
   void emit_qkv(const std::vector<Mosaic>& parts, const std::string& name,
                 const std::string& prefix) {
     check_qkv_rows(parts, name);

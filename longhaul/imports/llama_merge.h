@@ -27,7 +27,8 @@ enum class Hardware { Trn1, Trn2 };
 enum class FusedRows { Blocks, Heads };
 
 struct MergeOptions {
-  /// What the user says. Without it the order is found by comparing the copies.
+  /// The order of the copies that the user names. If it is absent, it is found by
+  /// comparing the copies.
   std::optional<KvOrder> kv_order;
   std::optional<Hardware> hardware;
   std::optional<FusedRows> fused_rows;

@@ -87,12 +87,12 @@ class Writer {
     return found == fewer_updates_.end() ? model_.updates.value_or(0) : found->second;
   }
 
-  /// Refuses moments of a parameter with 0 updates: the bias correction would make the
-  /// next update many times too large.
+  /// Throws InputError for a parameter with 0 updates whose moment is not 0. The bias
+  /// correction would make its next update many times too large.
   void check_no_update(const std::string& kind, const std::string& name,
                        std::span<const std::byte> values) const {
     if (kind == checkpoint::kWeight) return;
-    // A moment of -0 is no update either.
+    // A moment of -0 counts as 0.
     const std::span floats(reinterpret_cast<const float*>(values.data()),
                            values.size() / sizeof(float));
     if (std::ranges::all_of(floats, [](float x) { return x == 0.0F; })) return;

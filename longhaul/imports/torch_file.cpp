@@ -15,7 +15,8 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// The number that opens the stream form, as its bytes in the pickle.
+// The magic number at the start of the stream form, in the bytes that a pickle has for
+// it.
 constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
 constexpr int64_t kStreamVersion = 1001;
 
@@ -176,7 +177,7 @@ class StreamForm {
 
 bool looks_like_torch_file(std::span<const std::byte> bytes) {
   if (starts_with(bytes, "PK\x03\x04")) return true;
-  // The other form is a pickle of protocol 2 to 5 that begins with the magic number.
+  // The stream form begins with a pickle of protocol 2 to 5 that holds the magic number.
   // Protocols 4 and 5 put a frame around it.
   if (bytes.size() < 2 || bytes[0] != std::byte{0x80} || bytes[1] < std::byte{2} ||
       bytes[1] > std::byte{5}) {

@@ -15,7 +15,7 @@ struct Probe {
   double work = 0.0;          ///< units of work of one run
   std::function<void()> run;  ///< returns when the work is done
   /// The number of runs in a round; 0: as many runs as fit into the round's time. Ranks
-  /// that meet in a run must have the same number.
+  /// that communicate in a run must have the same number.
   int runs = 0;
 };
 
@@ -27,7 +27,7 @@ struct Rounds {
 };
 
 /// Measures every probe in turn, round by round, so that a disturbance of the machine
-/// slows all probes alike. A first round is not counted.
+/// slows all probes alike. The first round is not counted.
 std::vector<MeasuredRate> measure(const std::vector<Probe>& probes, const Rounds& rounds);
 
 }  // namespace longhaul::measure

@@ -26,7 +26,7 @@ constexpr int64_t kGroupElements = int64_t{16} << 20;  // fp32
 constexpr int kGroupRuns = 2;
 
 /// Makes lines of made-up words of syllables, with short words more often. The text is
-/// the same in every run, and about as hard for a tokenizer as a language.
+/// the same in every run, and about as hard for a tokenizer as natural text.
 class MadeUpText {
  public:
   std::string document() {

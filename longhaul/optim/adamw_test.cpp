@@ -192,7 +192,7 @@ TEST(AdamW, WritesASeparateWeightInItsOwnType) {
   f32.weight.resize(1001);
   adamw_update(f32.range(), kStep);
   EXPECT_EQ(f32.weight, plain.master);
-  // The weights are written at any alignment, and the elements beside them stay.
+  // The weights may lie at any alignment. The elements beside them stay unchanged.
   for (size_t place = 1; place <= 16; ++place) {
     State bf16 = random_state(1001);
     std::vector<uint16_t> weight(1001 + place + 1, 7);

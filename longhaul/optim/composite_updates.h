@@ -20,9 +20,9 @@ struct AdamWTensors {
   std::optional<Rounding> rounding = {};  ///< as AdamWRange::rounding
 };
 
-/// The number of elements that composite forms take at a time, which bounds their fp32
-/// copies. For elements that are rounded at random the number is lower, since they need
-/// numbers of 64 bits too.
+/// The number of elements that composite forms, the updates in ATen operations, take at a
+/// time. It bounds their fp32 copies. For elements that are rounded at random the number
+/// is lower, since they need numbers of 64 bits too.
 inline constexpr int64_t kCompositeElements = int64_t{1} << 24;
 inline constexpr int64_t kRoundedElements = int64_t{1} << 22;
 
@@ -48,8 +48,7 @@ struct CompositeMoments {
 /// elements (parts_of). This is the reference of the fused form.
 void adamw_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most = 0);
 
-/// The number of elements of which the composite form of a sum of squares makes an fp64
-/// copy at a time.
+/// The number of elements of which add_squares_composite makes an fp64 copy at a time.
 inline constexpr int64_t kSquaresElements = int64_t{1} << 20;
 
 /// Adds sum_of_squares of x to `into`, fp64 of one element, on any device. The host does
@@ -61,8 +60,8 @@ void add_squares_composite(const at::Tensor& x, const at::Tensor& into);
 /// LambSums to `sums`, fp64 [2], on the device. The host does not wait.
 void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
                             const at::Tensor& sums, int64_t most = 0);
-/// Makes the second pass in the same way: moves masters by step.lr times `rate`, fp64 of
-/// one element, on the device.
+/// Makes the second pass of LAMB in ATen operations, in parts as the first pass: moves
+/// masters by step.lr times `rate`, fp64 of one element, on the device.
 void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step,
                           const at::Tensor& rate, int64_t most = 0);
 

@@ -95,7 +95,8 @@ void expect_loops(at::Device device) {
     const LambSums expected = lamb_moments(range(b), step);
     EXPECT_EQ(sums.cpu()[0].item<double>(), 0.5 + expected.weight);
     EXPECT_EQ(sums.cpu()[1].item<double>(), 0.5 + expected.update);
-    // No binary fraction is equal to this rate, and fp32 would round it.
+    // No binary fraction is equal to this rate. An fp32 number for it would change the
+    // results.
     constexpr double kRate = 1.0 / 3.0 + 1e-9;
     apply_lamb(a, step, at::full({1}, kRate, at::kDouble).to(device));
     AdamWStep slower = step;

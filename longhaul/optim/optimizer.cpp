@@ -25,8 +25,8 @@ struct ClassRun {
   layout::FlatRange range;  ///< counts from the start of the owned range
 };
 
-/// Returns the runs of a bucket. A padding belongs to the tensor before it: zeros stay
-/// zeros under any class.
+/// Returns the ClassRuns of a bucket. A padding belongs to the tensor before it, since in
+/// every class an update leaves its zeros unchanged.
 std::vector<ClassRun> runs_of(const tensor::Bucket& bucket, const UpdateCounts& counts) {
   std::vector<ClassRun> runs;
   for (size_t i = 0; i < bucket.members.size(); ++i) {

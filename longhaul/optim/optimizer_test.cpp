@@ -81,7 +81,7 @@ TEST(LambComposite, IsTheFusedUpdate) {
     EXPECT_NEAR(sums[0].item<double>(), fused.weight, 1e-9 * fused.weight);
     EXPECT_NEAR(sums[1].item<double>(), fused.update,
                 (moments == at::kFloat ? 1e-6 : 1e-3) * fused.update);
-    // The tensor `rate` has the same effect as half the lr.
+    // A `rate` of 0.5 has the same effect as half the lr.
     lamb_apply_composite(a, step, at::full({1}, 0.5, at::kDouble));
     step.lr *= 0.5;
     lamb_apply(range, step);

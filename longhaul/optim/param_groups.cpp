@@ -24,9 +24,9 @@ struct NamedParameter {
   }
 };
 
-/// The patterns that match no usual name of any parameter. Only these may match
-/// together_name: the pattern "up_proj" must not match the gate, which files may hold in
-/// "gate_up_proj".
+/// The patterns that match none of NamedParameter::names of any parameter. Only these may
+/// match together_name: the pattern "up_proj" must not match the gate, which files may
+/// hold in "gate_up_proj".
 using OtherPatterns = std::set<std::string>;
 
 bool is_meant(const NamedParameter& p, const std::string& pattern,

@@ -210,7 +210,8 @@ TEST(Rounding, LeavesWhatIsExactInfiniteOrNotANumber) {
 }
 
 TEST(ElementPlace, NumbersTheElementsOfTheWholeTensor) {
-  // Rows, columns and a middle dim of [4, 6, 5].
+  // Numbers elements of slices of a tensor [4, 6, 5]: the whole tensor, rows, a part of
+  // the middle dim, and columns.
   const auto numbers = [](const format::TensorSlice& slice, int64_t begin,
                           int64_t count) {
     const ElementPlace place = element_place(slice, begin);

@@ -23,21 +23,21 @@ bool rewarms(const ScheduleBasis& basis) {
   return basis.from && basis.section.continue_ == ContinueKind::Rewarm;
 }
 
-/// Returns the rate at the end of a new warm-up.
+/// Returns the rate at the end of the warm-up that a resumed run makes anew.
 double peak_of(const ScheduleBasis& basis) {
   return basis.lr * basis.section.continue_fraction;
 }
 
-/// Returns the number of steps of the new warm-up. A warm-up that is given as a share is
-/// a share of the steps that are left.
+/// Returns the number of steps of the warm-up that a resumed run makes anew. A warm-up
+/// that is given as a share is a share of the steps that are left.
 int64_t new_warmup(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return 0;
   const int64_t left = horizon_of(basis) - basis.from->step;
   return std::llround(warmup_length(basis.section, std::max<int64_t>(1, left)));
 }
 
-/// Returns the schedule of the steps after a new warm-up, or of all steps if there is
-/// none.
+/// Returns the schedule of the steps after the warm-up that a resumed run makes anew, or
+/// of all steps if there is no such warm-up.
 Schedule shape_of(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return {basis.section, basis.lr, basis.steps};
   const int64_t left = horizon_of(basis) - basis.from->step - new_warmup(basis);
@@ -72,7 +72,7 @@ std::vector<std::string> changed_keys(const RunConfig& saved, const RunConfig& n
   return keys;
 }
 
-/// Returns whether the rates so far and the next rate are the same.
+/// Returns whether two schedules have the same rates so far and the same next rate.
 bool agree_so_far(const ScheduleBasis& a, const ScheduleBasis& b, int64_t step) {
   const RunSchedule one(a);
   const RunSchedule other(b);

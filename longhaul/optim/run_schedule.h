@@ -34,8 +34,8 @@ struct ScheduleBasis {
 /// thread.
 class RunSchedule {
  public:
-  /// Throws ConfigError if the pieces do not fit into the steps, or if a decay begins at
-  /// its end.
+  /// Throws ConfigError if warm-up and decay do not fit into the steps, or if a decay
+  /// begins at its end.
   explicit RunSchedule(const ScheduleBasis& basis);
 
   /// Returns the rate of optimizer step `step`, which counts from 1; the rate of the

@@ -21,8 +21,8 @@ double decay_left(DecayForm form, double x);
 class Schedule {
  public:
   /// Makes a schedule with the peak `lr`. `steps` is the length of the run, which is the
-  /// horizon T unless the section names a horizon. Throws ConfigError if the pieces do
-  /// not fit into T.
+  /// horizon T unless the section names a horizon. Throws ConfigError if warm-up and
+  /// decay do not fit into T.
   Schedule(const ScheduleSection& section, double lr, int64_t steps);
 
   /// Returns the rate of optimizer step `step`, which counts from 1.

@@ -12,7 +12,8 @@ namespace longhaul::optim {
 
 at::Tensor trust_ratios(const at::Tensor& sums) {
   if (sums.is_cpu()) {
-    // The last bit of ATen's square roots depends on a library.
+    // The last bit of ATen's square roots depends on a library, so trust_ratio() takes
+    // the roots.
     at::Tensor ratios = at::empty({sums.size(0)}, sums.options());
     const auto from = sums.accessor<double, 2>();
     for (int64_t i = 0; i < sums.size(0); ++i) {

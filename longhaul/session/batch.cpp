@@ -63,8 +63,8 @@ at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows,
 }
 
 /// Returns where documents begin among the tokens of the rows, and then the number of all
-/// tokens. Returns an empty list where some token may attend to other tokens than those
-/// with its own start and end. `end` is null where documents are causal.
+/// tokens. Returns an empty list if a token may attend beyond the tokens that have its
+/// own start and end. `end` is null where documents are causal.
 std::vector<int32_t> bounds_of(const int32_t* start, const int32_t* end, int64_t rows,
                                int64_t seq) {
   std::vector<int32_t> bounds;

@@ -9,11 +9,11 @@
 namespace longhaul::session {
 
 /// Returns what decides the last bits of a result besides the program and the
-/// configuration, as this rank sees it. The machine tells the CPU, the instruction sets
-/// of ATen and of this program's kernels, environment variables that limit the libraries,
-/// threads and LibTorch. `place` is what the session knows and the machine does not tell:
-/// layout, device, and whose collectives, products and attention are used. Equal
-/// fingerprints give equal bits.
+/// configuration, as this rank sees it. The function itself finds out the CPU, the
+/// instruction sets of ATen and of this program's kernels, environment variables that
+/// limit the libraries, threads and LibTorch. The session gives the rest in `place`:
+/// layout, device, and the libraries that compute sums over ranks, products and
+/// attention. Equal fingerprints give equal bits.
 Json numerics_fingerprint(const Json& place);
 
 /// Returns one fingerprint for all ranks. Where the ranks differ, a field is the list of

@@ -17,8 +17,8 @@ namespace longhaul::session {
 namespace {
 
 /// Returns a copy of `values` on the host, or `values` themselves where they are there
-/// already. While the copy is waited for, `groups` are watched, as Layout::read_on_host
-/// says.
+/// already. While the copy is waited for, `groups` are watched: if a rank is lost, an
+/// error ends the wait.
 at::Tensor read_watched(const at::Tensor& values,
                         const std::vector<std::shared_ptr<comm::Communicator>>& groups) {
   if (values.is_cpu()) return values;

@@ -15,8 +15,8 @@ namespace longhaul::session {
 
 /// Reduces a batch of whole sequences to what `rank` of a context-parallel group holds:
 /// its positions, which keep their values (document starts and ends stay indices of the
-/// whole sequence). Targets of a whole sequence stay with the rank that has the first
-/// position; on the other ranks they become kIgnore.
+/// whole sequence). Where a sequence has one target for all its positions, the rank with
+/// the first position keeps the target; on the other ranks it becomes kIgnore.
 void take_positions(const layout::ContextLayout& context, int rank,
                     data::TokenBatch& batch);
 

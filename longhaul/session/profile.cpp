@@ -164,8 +164,8 @@ class Profile::Recording {
     bool host_only = false;
     ProductSize product = {};
     std::optional<c10::Event> first = {}, last = {};  ///< marks in the device's stream
-    double ms = 0.0;  ///< milliseconds by the device's clock, or by the host's where
-                      ///< there is no device
+    /// Milliseconds by the device's clock, or by the host's clock on a CPU.
+    double ms = 0.0;
   };
 
   static std::unique_ptr<at::ObserverContext> on_begin(

@@ -32,15 +32,15 @@ BalanceKind balance_of(const RunConfig& config, const families::Network& network
 /// gradient.
 double router_weight(const LossTerm& term, const RunConfig& config,
                      const families::Network& network);
-/// Gives a forward pass what the routers of a session's model need besides what
-/// Layout::prepare gives.
+/// Sets what the routers of a session's model need in a forward pass: their terms of the
+/// loss, the kind of balance, their number, and even shares of the experts.
 void prepare_router(const Session& session, nn::RouterContext& router);
 
 /// Adds up over all ranks what StageRunner::device_router_loads has counted of a step.
 /// `positions` is the number of positions of the step that are not padding. Collective.
 ExpertLoads sum_router_loads(const Session& session, std::vector<double> mine,
                              int64_t positions);
-/// Returns counts that take as much room as those of any step of `tokens` tokens can:
+/// Returns counts whose text is at least as long as that of any step of `tokens` tokens:
 /// each expert of each layer got all tokens.
 std::vector<std::vector<int64_t>> longest_counts(const families::Network& network,
                                                  int64_t tokens);

@@ -33,7 +33,8 @@ void tell_uneven_splits(const Session& session, system::Logger& log) {
 void check_device_fit(const Session& session, const ParameterClasses& classes,
                       system::Logger& log) {
   if (session.device().is_cpu()) return;
-  // The settings may name the device "auto", whose costs are those of a CPU.
+  // The settings may name the device "auto", for which the costs would be those of a CPU.
+  // So the name of the rank's device is given too.
   const layout::LayoutCosts costs(
       session.config(), session.model().description, session.layout().description(),
       [&](const std::string& name) { return classes.at(name).frozen; },

@@ -41,8 +41,8 @@ class Session {
   const std::vector<Chunk>& chunks() const { return chunks_; }
   /// Returns the memory of the parts' weights and gradients.
   tensor::FlatBuffers& flat() const { return *flat_; }
-  /// Returns what sums the gradients of these weights over data ranks and shares the
-  /// updated weights.
+  /// Returns the object that sums the gradients of these weights over data ranks and
+  /// shares the updated weights.
   parallel::DataParallel& replicas() const { return *replicas_; }
 
  private:

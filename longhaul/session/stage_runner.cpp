@@ -193,8 +193,8 @@ at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
   if (!flight.context.batch.targets.empty()) {
     loss = chunk.model->loss(hidden, flight.context);
   }
-  // The gradients of the output matrix are formed in its forward. The gradients of a tied
-  // embedding, and of a unit that has layers as well, go on growing.
+  // The gradients of the output matrix are formed in its forward. The backward still adds
+  // to the gradients of a tied embedding, and of a unit that has layers as well.
   const bool grows = unit == chunk.units.embedding || unit == chunk.units.head_layers;
   if (training && !grows) units_.close(unit);
   units_.used(unit);

@@ -41,7 +41,7 @@ class ForwardObserver {
                     const nn::ForwardContext& context) = 0;
 };
 
-/// What a stage runner is told once.
+/// The options that a stage runner gets when it is made.
 struct StageOptions {
   at::Device device = at::kCPU;
   /// The part of the forward context that is the same in every pass; the runner adds what

@@ -106,7 +106,8 @@ checkpoint::ReadReport StateReader::run(comm::Communicator& node) {
   for (size_t next = 0; node.any(next < parts_.size());) {
     const size_t first = next;
     std::vector<checkpoint::ReadRequest> together;
-    // The ranks agree on what may have failed on one rank before they read together.
+    // Before the ranks read together, all of them learn whether begin_batch has failed on
+    // any rank.
     comm::on_all_ranks(node, [&] { next = begin_batch(first, together); });
     report += checkpoint::read_together(files_.stored, together, node);
     comm::on_all_ranks(node, [&] {

@@ -37,7 +37,7 @@ class StateReader {
               std::optional<int64_t> staging = {});
 
   /// Adds what this rank owns of a bucket in `tensor`, which begins with the first owned
-  /// element. Parameters of which `leaves_out` says true by name are not read.
+  /// element. A parameter is not read if `leaves_out` returns true for its name.
   void add(const char* kind, const at::Tensor& tensor, const tensor::Bucket& bucket,
            const std::function<bool(const std::string&)>& leaves_out = {});
 

@@ -17,7 +17,7 @@
 namespace longhaul::session {
 namespace {
 
-/// The most that run.threads may say.
+/// The largest value that run.threads may have.
 constexpr int64_t kMostThreads = 4096;
 
 /// Returns the first number of "8" or "8,2" (a list is for nested regions). A number that

@@ -89,7 +89,7 @@ std::vector<int64_t> SampleText::next_ids(
   }
   last_.logits.clear();
   session::run_forward(session_, *runner_, batches);
-  // Only the ranks with the head and a sequence's last token know its next one.
+  // Only the ranks that have the head and a sequence's last token know its next token.
   std::vector<int64_t> ids(sequences.size(), -1);
   for (size_t i = 0; i < last_.logits.size(); ++i) {
     if (last_.logits[i].size(0) == 0) continue;

@@ -324,7 +324,8 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
-    // At that step the batch size may have differed. Then run.epochs end elsewhere.
+    // The step to which the run went back may have another batch size than the steps
+    // after it. Then run.epochs end at another step.
     total_steps_ = total_steps(session_, history_);
     last_step_ = longhaul::last_step(config(), total_steps_);
     share_loads();
@@ -383,7 +384,7 @@ class Trainer {
   }
 
   TrainResult finish() {
-    // The run is beyond its last step where run.steps was lowered since.
+    // If run.steps was lowered between two starts, the run may be beyond its last step.
     const bool all_done = history_.step >= last_step_;
     if (!ends()) data_check_.finish();
     checkpoints_.finish();
@@ -523,8 +524,9 @@ class Trainer {
   std::string title_;
 };
 
-/// Tells the log the current error, and throws the error again. Where steps were
-/// `running`, the error gets the kind that it has then (Failure::once_running).
+/// Tells the log the current error, and throws the error again. If the run had begun
+/// (`running`), the error gets the kind that it has in such a run
+/// (Failure::once_running).
 [[noreturn]] void end_by_error(RunLog& run, bool running) {
   const auto failure = Failure::of([] { throw; });
   const Failure now = running ? Failure::once_running(*failure) : *failure;

@@ -113,8 +113,8 @@ void add_tokenizer_files(Inspection& result, const fs::path& dir) {
 }
 
 /// Adds the warnings of a tokenizer whose files are whole, or why it cannot be used;
-/// `path` is a directory or a file. A model whose tokenizer this program does not read is
-/// no less complete.
+/// `path` is a directory or a file. A model counts as complete even if this program does
+/// not read its tokenizer.
 void add_tokenizer(Inspection& result, const fs::path& path) {
   try {
     const auto loaded = tokenizer::Tokenizer::load(path);
@@ -129,8 +129,8 @@ void add_tokenizer(Inspection& result, const fs::path& path) {
   }
 }
 
-/// Adds how far the run was in the data. state.json belongs to the trainer: fields that
-/// it does not have are left out.
+/// Adds how far the run was in the data, as the trainer's state.json says. What
+/// state.json lacks is left out.
 void add_data(Inspection& result, const Json& state) {
   const auto chain = state.find("batch_hash");
   if (chain == state.end() || !chain->is_string()) return;
@@ -259,7 +259,8 @@ SharedSource add_weights(Inspection& result, const fs::path& path) {
   return source;
 }
 
-// Adds a note where a tied model has a head of its own. Needs complete weights.
+// Adds a note if the embeddings are tied and the files hold an output projection that
+// differs from the embedding. Needs complete weights.
 void add_tied_head(Inspection& result, const WeightsSource& source,
                    const ModelConfig& config) {
   try {
@@ -298,7 +299,7 @@ Inspection inspect_hf(const fs::path& path) {
   }
   if (result.complete) add_tied_head(result, *source, *config);
   add_tokenizer_files(result, path);
-  // Damaged files are listed already.
+  // If the tokenizer's files are damaged, they are listed as problems already.
   if (beside.empty() && format::has_tokenizer(format::hf_side_files(path)))
     add_tokenizer(result, path);
   result.lines.insert(result.lines.begin(),
@@ -330,7 +331,7 @@ void add_vocabulary(Inspection& result, const fs::path& path, const Json& json) 
   result.json["added_tokens"] = added;
 }
 
-/// Says which verb is for a file that inspect does not know, by the file's name.
+/// Says which command takes a file that `inspect` does not know, by the file's name.
 std::string advice_for_file(const fs::path& path) {
   if (const auto foreign = find_foreign(path)) return foreign_advice(*foreign);
   const std::string kind = path.extension().string();

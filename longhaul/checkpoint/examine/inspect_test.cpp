@@ -92,8 +92,8 @@ TEST(Inspect, TheParametersOfExpertsThatATokenUsesAreTold) {
     "num_local_experts": 5, "num_experts_per_tok": 2, "max_position_embeddings": 16,
     "rms_norm_eps": 1e-5, "rope_theta": 1e6, "sliding_window": null})");
   const Inspection found = inspect_path(dir / "hf");
-  // Tables of 40, a norm of 4, and blocks of 2 norms, 16 + 8 + 8 + 16 for attention, 20
-  // for the router and 5 experts of 36.
+  // Both tables have 40 parameters, and the last norm 4. Each of the 2 blocks has 2
+  // norms, 16 + 8 + 8 + 16 for attention, 20 for the router and 5 experts of 36.
   EXPECT_HAS(text_of(found), "experts: 596 parameters, 380 of them active for a token");
   EXPECT_EQ(found.json.at("config").at("active_parameters"), 380);
 }

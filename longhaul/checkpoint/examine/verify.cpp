@@ -64,8 +64,9 @@ void verify_one(const CheckpointEntry& entry, RunVerdict& verdict, const Tell& t
   }
 }
 
-/// Returns whether checkpoint.keep may have begun to delete a checkpoint of this step:
-/// the manifest goes first. What a run without readable settings keeps is not known.
+/// Returns whether checkpoint.keep may have begun to delete a checkpoint of this step,
+/// since a deletion removes the manifest first. Returns true if the run's settings cannot
+/// be read.
 bool may_be_half_deleted(const fs::path& run_dir,
                          const std::vector<CheckpointEntry>& entries, int64_t step) {
   CheckpointSection saves;

@@ -23,8 +23,8 @@ struct RunVerdict {
 /// hashes, the oldest first. Calls `tell` with a line for each checkpoint as soon as its
 /// result is known. Names a save that never ended or is under way, a checkpoint that was
 /// set aside, and one that the run has committed and that is missing or has lost its
-/// manifest. Another run's checkpoint, and one of another step, counts as broken. Throws
-/// nothing for broken checkpoints.
+/// manifest. A checkpoint of another run, or of another step than its directory's name
+/// says, counts as broken. Throws nothing for broken checkpoints.
 RunVerdict verify_run(const fs::path& path,
                       const std::function<void(const std::string& line)>& tell);
 

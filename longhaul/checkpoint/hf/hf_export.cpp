@@ -93,8 +93,8 @@ std::string config_text(const WeightsSource& source, format::DType dtype,
   return json_text(json, 2) + "\n";
 }
 
-/// Returns the files that go with the weights, with their texts: the export does not
-/// depend on what becomes of its source.
+/// Returns the files that go with the weights, with their texts. The texts are read at
+/// once, since the source may change or vanish during the export.
 std::vector<CarriedFile> read_side_files(const WeightsSource& source, format::DType dtype,
                                          bool any_family) {
   std::vector<CarriedFile> files = source.files_to_carry();
@@ -115,7 +115,8 @@ std::string shard_name(size_t number, size_t shards) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
 }
 
-/// Throws where a SignalWatch has noted a signal: the export ends as after a failure.
+/// Throws if a SignalWatch has noted a signal. The export then removes its files, as it
+/// does after any error.
 void stop_if_signalled() {
   const int signal = system::raised_signal().number;
   if (signal == 0) return;
@@ -148,7 +149,7 @@ void write_shard(const WeightsSource& source, const fs::path& path, const Shard&
   writer.finish();
 }
 
-/// Writes the shards of these numbers with several threads.
+/// Writes the shards whose numbers are in `mine`, with several threads.
 void write_shards(const WeightsSource& source, const fs::path& dir,
                   const std::vector<Shard>& shards, const std::vector<size_t>& mine,
                   const ExportOptions& options) {

@@ -33,8 +33,8 @@ Area area_of(const format::TensorSlice& box, bool transposed) {
   return area;
 }
 
-/// Returns the box of an area, which lies in one of the matrices where there are several
-/// (StoredForm::matrices).
+/// Returns the box of an area of `whole`. If `whole` is a stack of matrices
+/// (StoredForm::matrices), the area lies in one of them.
 format::TensorSlice box_of(format::TensorSlice whole, const Area& area, bool transposed) {
   if (whole.extent.size() == 3) {
     const int64_t height = whole.extent[1];
@@ -59,8 +59,8 @@ struct Piece {
   bool from_transposed = false;  ///< whether `from` is [columns, rows]
   int64_t rows = 0;              ///< rows of the parameter
   StoredForm form;
-  bool to_stored = false;  ///< whether a tensor of the files is made from parameters, not
-                           ///< the other way round
+  /// Whether a tensor of the files is made from parameters, not the other way round.
+  bool to_stored = false;
 
   /// Returns how many rows of the made tensor, from row `at` on, lie side by side in both
   /// tensors, and the place of row `at` in `from`. 0 rows: this piece does not have row
@@ -90,7 +90,7 @@ struct Made {
 
 class MappedSource final : public WeightsSource {
  public:
-  /// Leaves tensors of `inner` that no piece reads as they are. `parameters` says whether
+  /// Keeps a tensor of `inner` unchanged if no piece reads it. `parameters` says whether
   /// as_parameters made this source.
   MappedSource(SharedSource inner, std::vector<Made> made, bool parameters)
       : inner_(std::move(inner)), parameters_(parameters) {
@@ -106,7 +106,7 @@ class MappedSource final : public WeightsSource {
         if (found != types.end()) one.whole.dtype = found->second;
         read.insert(piece.from.name);
       }
-      // Missing tensors are reported by the check of the tensors.
+      // If a tensor is missing from the files, tensor_problems() reports it.
       if (!all) continue;
       tensors_.push_back(one.whole);
       made_.emplace(one.whole.name, std::move(one));
@@ -239,9 +239,9 @@ std::string usual_name(const std::string& name, const ModelDescription& model,
 
 using Names = std::map<std::string, format::TensorSlice>;
 
-/// Returns the parameters that files hold in their other form (other_form). A tensor of
-/// another shape is left out, and so is a tensor where one of its parameters is in the
-/// files as well: the check of the tensors reports these.
+/// Returns the parameters that files hold in their other form (other_form). Leaves out a
+/// stored tensor of an unexpected shape, and one of whose parameters the files also hold
+/// under its own name: tensor_problems() reports both.
 std::vector<Made> made_of_other_forms(const ModelDescription& model, const Names& files) {
   std::map<std::string, std::vector<Made>> found;
   std::set<std::string> doubtful;

@@ -89,7 +89,7 @@ std::vector<float> read(const WeightsSource& source, const format::TensorSlice& 
   return out;
 }
 
-/// Returns what as_parameters has read from files as a checkpoint would hold it.
+/// Returns a source that counts as a checkpoint, with the tensors and values of `source`.
 SharedSource checkpoint_of(const SharedSource& source) {
   MemorySource::Tensors tensors;
   for (const format::TensorSlice& tensor : source->tensors()) {

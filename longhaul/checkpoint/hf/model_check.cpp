@@ -32,7 +32,7 @@ std::vector<float> rows(const WeightsSource& source, format::TensorSlice box,
   box.extent[0] = count;
   std::vector<float> values(static_cast<size_t>(box.num_elements()));
   source.read(box, format::DType::F32, std::as_writable_bytes(std::span(values)));
-  // A NaN would look like a difference.
+  // A NaN is refused here, since a NaN in both tensors would look like a difference.
   check_finite(source, box, 0, format::DType::F32, std::as_bytes(std::span(values)));
   return values;
 }
@@ -126,7 +126,7 @@ void check_tied_head(const WeightsSource& source, const ModelConfig& config) {
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group) {
   comm::on_all_ranks(group, [&] {
-    // One rank looks at the files that all ranks see.
+    // All ranks see the same files, so only rank 0 checks the files beside the weights.
     const std::vector<std::string> problems = group.rank() == 0
                                                   ? model_problems(source, model)
                                                   : tensor_problems(source, model);

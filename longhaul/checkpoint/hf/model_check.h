@@ -31,8 +31,9 @@ std::vector<std::string> problems_beside(const fs::path& dir);
 std::optional<std::string> tied_head_difference(const WeightsSource& source,
                                                 const ModelConfig& config);
 
-/// Throws InputError where the output projection differs: this program would tie what
-/// transformers does not.
+/// Throws InputError where the model ties its output projection and the files hold one
+/// that differs from the embedding: this program would tie it, and transformers would
+/// not.
 void check_tied_head(const WeightsSource& source, const ModelConfig& config);
 
 /// Throws InputError, the same on all ranks, that lists the problems of tensors and side
@@ -40,7 +41,7 @@ void check_tied_head(const WeightsSource& source, const ModelConfig& config);
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group);
 
-/// Throws as check_model_files and check_tied_head do; for verbs that compute with the
+/// Throws as check_model_files and check_tied_head do; for commands that compute with the
 /// model. Collective.
 void check_model(const SharedSource& source, const ModelConfig& config,
                  comm::Communicator& group);

@@ -73,7 +73,8 @@ MemoryKeeper::MemoryKeeper(KeeperOptions options, const std::vector<StateTensor>
   if (!options_.replaces) make_slot(1);
 }
 
-/// Agrees on who holds whose copies, and on the sizes of the parts. Collective.
+/// Agrees with the other ranks on who holds whose copies, and on the sizes of the parts.
+/// Collective.
 void MemoryKeeper::exchange_shapes() {
   const auto ranks = static_cast<size_t>(group_->size());
   const auto mine = static_cast<size_t>(group_->rank());

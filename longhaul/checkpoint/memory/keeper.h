@@ -31,11 +31,12 @@ struct KeeperOptions {
 /// nothing where there is only one machine.
 std::vector<int> choose_holders(const std::vector<std::string>& machines);
 
-/// What a call of keep() took on the training thread.
+/// The time that a call of keep() took on the training thread.
 struct KeepReport {
   double seconds = 0.0;
   double waited = 0.0;  ///< seconds of waiting for other ranks and the last step's copy
-  /// False where state.json has outgrown its room, so that the step is not kept.
+  /// False if state.json has outgrown the bytes that were reserved for it, so that the
+  /// step is not kept.
   bool whole = true;
 };
 
@@ -69,7 +70,8 @@ class MemoryKeeper {
                   const std::vector<StateTensor>& tensors);
   /// Waits until the copies of this rank's part, and the copies that it holds, are whole.
   void settle();
-  /// Changes the key of steps that are kept from now on (renew_run_key).
+  /// Changes the run's key (renew_run_key), which is written into steps that are kept
+  /// from now on.
   void set_run(std::string run) { options_.run = std::move(run); }
   /// Waits for messages under way, and removes all parts of the run on this machine.
   /// Collective.

@@ -58,7 +58,7 @@ fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
 }
 
 void make_memory_directory(const fs::path& dir) {
-  // /dev/shm itself belongs to all users.
+  // /dev/shm itself belongs to all users and stays open to them.
   if (dir.parent_path() != run::kNodeMemory) {
     make_private(dir.parent_path());
   } else {

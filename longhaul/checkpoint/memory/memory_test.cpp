@@ -105,7 +105,8 @@ struct Cluster {
       for (const int64_t step : steps) {
         const Share now = share_of(world.rank(), ranks, step);
         EXPECT_TRUE(keeper.keep(step, state_of(step), now.tensors).whole);
-        // Training goes on with other values; messages under way read the copy.
+        // The tensors are freed at the end of the loop's body. Messages under way read a
+        // copy of the tensors.
         world.barrier_wait();
       }
       // Waits for the last copy to arrive.
@@ -228,7 +229,7 @@ TEST(PeerMemory, AnyLayoutAndAnyPlaceOfTheRanksReadsIt) {
   for (const int ranks : {1, 2, 3, 7}) {
     Cluster cluster;
     cluster.keep(kRanks, {8});
-    // Each rank finds the parts of one machine only.
+    // Each rank is alone on its machine, so it finds the parts of that machine only.
     cluster.per_machine = 1;
     if (ranks < kRanks) {
       for (int m = ranks; m < kRanks; ++m) {
@@ -270,7 +271,7 @@ TEST(PeerMemory, TwoNeighboursLostIsSaidAndNothingIsFound) {
 TEST(PeerMemory, OfADamagedCopyTheOtherIsTakenAndOfTwoTheStepBefore) {
   Cluster cluster;
   cluster.keep(kRanks, {3, 4});
-  // Step 4 is in slot 1: once on n1, once on n2.
+  // Step 4 is in slot 1. One copy is on n1, the other copy on n2.
   const auto files = part_files(cluster, "s1_rank_00001");
   ASSERT_EQ(files.size(), 2U);
   flip_byte(files[0], 1000);
@@ -322,8 +323,8 @@ TEST(PeerMemory, ADeathInTheMiddleOfACopyLeavesTheStepBefore) {
     keeper.keep(6, state_of(6), share_of(world.rank(), 2, 6).tensors);
     keeper.settle();
   });
-  // The files look as while rank 1 writes step 7: its slot is open, and half of it is
-  // new.
+  // Makes both copies look as they do while rank 1 writes step 7: the seal is empty, and
+  // part of the data is new.
   for (const fs::path& file : part_files(cluster, "s0_rank_00001")) {
     std::fstream part(file, std::ios::in | std::ios::out | std::ios::binary);
     part.write(std::string(64, '\0').data(), 64);
@@ -411,7 +412,8 @@ TEST(MemoryDirectory, IsOfOneUserOneRunAndOneJob) {
   EXPECT_NE(one, memory_directory({}, "/data/run", "8"));
   EXPECT_NE(one, memory_directory({}, "/data/run2", "7"));
   EXPECT_EQ(one, memory_directory({}, "/data/other/../run", "7"));
-  // The supervisor's directory belongs to one job already.
+  // LONGHAUL_MEMORY_DIR names a directory that the supervisor made for one job. So the
+  // job is not part of the name in it.
   EXPECT_EQ(memory_directory("/mem", "/data/run", "7"),
             memory_directory("/mem", "/data/run", "8"));
   EXPECT_HAS(message_of<ConfigError>([] { memory_directory("mem", "/data/run", ""); }),

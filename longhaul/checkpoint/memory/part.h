@@ -84,16 +84,17 @@ class PartWriter {
   /// Empties the seal: until seal() the file does not count as a part.
   void open();
   /// Copies and hashes the tensors with this many threads. Returns false where state.json
-  /// does not fit its room.
+  /// needs more bytes than are reserved for it.
   bool write(const std::vector<StateTensor>& tensors, const PartPlan& plan,
              std::string_view state, int threads);
   void seal(const PartLabel& label);
 
-  /// Returns the bytes before the data that change from step to step, for messages.
+  /// Returns the bytes before the data that change from step to step, which messages
+  /// carry to the other machine.
   std::span<std::byte> head() const;
-  /// Returns the bytes of the data, for messages.
+  /// Returns the bytes of the data, which messages carry to the other machine.
   std::span<std::byte> data() const;
-  /// Returns the bytes of the seal, for messages.
+  /// Returns the bytes of the seal, which messages carry to the other machine.
   std::span<std::byte> seal_bytes() const;
 
  private:

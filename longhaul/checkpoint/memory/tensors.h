@@ -29,7 +29,7 @@ struct MemoryStep {
 
 /// Reads a step from memory into any layout. Only some ranks can read a part; what the
 /// other ranks want of the part is passed on (node_reader.h). The group that reads has to
-/// be the group of the survey, which is the whole world. The survey has compared all
+/// be the group that called find_in_memory(), the whole world. That call has compared all
 /// blocks with their hashes; they are not compared again.
 class MemoryTensors : public StoredTensors {
  public:

@@ -22,9 +22,9 @@ constexpr const char* kWeightsIndex = "model.safetensors.index.json";
 /// Depth below the run's directory at which an export may lie: RUN/exports/final.
 constexpr int kDeepest = 2;
 
-/// Returns whether a directory holds a whole export; one that cannot be read is none, so
-/// that links may lead anywhere. An export that is being written has another name, with
-/// ".tmp.".
+/// Returns whether a directory holds a whole export. A directory that cannot be read
+/// counts as none, so a link to such a place is no error. An export that is being written
+/// has another name, with ".tmp.".
 bool is_export(const fs::path& dir) {
   if (dir.filename().string().find(".tmp.") != std::string::npos) return false;
   const auto has = [&](const char* name) { return is_seen(dir / name); };
@@ -46,9 +46,10 @@ bool lies_in(const fs::path& path, const fs::path& dir) {
   return !absent && *inner.lexically_relative(outer).begin() != "..";
 }
 
-/// Adds the files in a directory of an export and in those below it, links included.
-/// `above` are the directories above it, without links. Throws InputError for what is no
-/// file, so that no export with a part missing is taken for a whole one.
+/// Adds the files in a directory of an export and in the directories below it, and
+/// follows links. `above` lists the directories above it, without links. Throws
+/// InputError for anything that is not a file, so that an incomplete export is not taken
+/// for a whole one.
 void add_files(const fs::path& dir, std::vector<fs::path>& above,
                std::vector<fs::path>& files) {
   const fs::path real = fs::canonical(dir);
@@ -84,7 +85,8 @@ std::vector<std::string> files_of_export(const fs::path& run_dir, const fs::path
     names.push_back(file.lexically_relative(run_dir).string());
   }
   std::ranges::sort(names);
-  // The files that make the other files count come last.
+  // The index and config.json come last. Without them nobody takes the files for an
+  // export.
   for (const char* last : {kWeightsIndex, kModelConfig}) {
     const std::string name = (dir.lexically_relative(run_dir) / last).string();
     std::ranges::stable_partition(names, [&](const auto& one) { return one != name; });
@@ -250,7 +252,7 @@ void MirrorExports::copy(const Group& group) {
                     store_.place(), kBelow));
 }
 
-/// Says in the mirror what was copied.
+/// Writes the list of copied files to the mirror.
 void MirrorExports::note() {
   store_.put_text(json_text(Json(*copied_), 1) + "\n", kCopiedFile);
 }

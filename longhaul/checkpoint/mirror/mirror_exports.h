@@ -33,7 +33,7 @@ class MirrorExports {
   void end();
   /// Asks the thread to look for new files. Returns at once.
   void look();
-  /// Returns whether the thread looks or copies.
+  /// Returns whether the thread is looking for files or copying them.
   bool busy() const;
 
  private:

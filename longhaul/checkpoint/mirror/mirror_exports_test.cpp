@@ -132,7 +132,8 @@ TEST(MirrorExports, ReplacesAnExportOfTheSameSizesAndRemovesWhatIsNotInIt) {
   write_file(all.run / "hf/extra.json", "{}");
   all.copied();
   fs::remove_all(all.run / "hf");
-  // The pause gives the next files another time.
+  // The pause makes sure that the files which are written next have another time of
+  // change.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   all.write_export("hf", "WEIGHTS");
   all.store.removed.clear();
@@ -159,7 +160,8 @@ TEST(MirrorExports, NothingIsReplacedBeforeTheOldConfigIsAway) {
   Exporting all;
   all.write_export("hf", "weights");
   all.copied();
-  // The pause gives the next files another time.
+  // The pause makes sure that the files which are written next have another time of
+  // change.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   all.write_export("hf", "WEIGHTS");
   all.store.lost_removals = 1;
@@ -198,7 +200,7 @@ TEST(MirrorExports, NeitherACheckpointNorTheRunsFilesWaitForThem) {
   options.run_dir = all.run.path();
   options.run_files = {"results.json"};
   MirrorThread thread(options, std::move(owned));
-  // When the run goes back, it becomes the writer of the mirror.
+  // This call makes the start the writer of the mirror.
   thread.went_back(0);
   thread.send_run_files();
   while (thread.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -18,8 +18,8 @@ namespace longhaul::checkpoint {
 //   step_00000005/a1_rank_00000.safetensors ...  the files of a checkpoint
 //   step_00000005/manifest.a1.json               last of all: the manifest of attempt 1
 //   run/results.json ...                         what the run says about itself
-// A step without a manifest of which all files are there is no checkpoint. Where several
-// attempts have mirrored a step, the highest counts whose files are all there.
+// A step is a checkpoint only if it has a manifest whose files are all there. Where
+// several attempts have mirrored a step, the highest such attempt counts.
 
 /// Returns the name in the mirror of a file of a step.
 std::string mirror_name(int64_t step, const std::string& name);
@@ -92,8 +92,8 @@ class MirrorListing {
 std::optional<std::string> missing_in(const std::map<std::string, uint64_t>& objects,
                                       const Manifest& manifest);
 
-/// Returns who writes the mirror, which of_run.json says; nothing where none has begun
-/// to.
+/// Returns the run that writes the mirror, as of_run.json says; nothing where no run has
+/// begun to write it.
 std::optional<run::MirrorOwner> read_mirror_owner(MirrorStore& store);
 
 }  // namespace longhaul::checkpoint

@@ -29,7 +29,7 @@ class MirrorStore {
   virtual std::vector<Entry> list(const std::string& below) = 0;
   /// Copies a local file, and returns the hash of what was sent (combine_hashes).
   virtual std::string put(const fs::path& from, const std::string& name) = 0;
-  /// Copies to a new local file, durably, and returns the hash of what came.
+  /// Copies to a new local file, durably, and returns the hash of what was received.
   virtual std::string fetch(const std::string& name, const fs::path& to) = 0;
   virtual void put_text(const std::string& text, const std::string& name) = 0;
   /// Returns a small object's text; nothing where there is no such object.

@@ -111,7 +111,7 @@ TEST(Mirror, TheHighestAttemptWinsWhoseFilesAreAllThere) {
   EXPECT_EQ(found[0].attempt, 1);
   ASSERT_EQ(skipped.size(), 1U);
   EXPECT_HAS(skipped[0], "manifest.a3.json passed over: a3_rank_00001.safetensors has 7");
-  // An incomplete upload counts for the number of the next attempt.
+  // highest_attempt() counts the attempt of an incomplete upload too.
   store.put_text("x", "step_00000009/a7_state.json");
   EXPECT_EQ(MirrorListing(store).highest_attempt(), 7);
   EXPECT_EQ(steps_of(store), (std::vector<int64_t>{5}));
@@ -221,8 +221,8 @@ TEST(Mirror, OfADirectoryAndItsCopyOnlyTheOneThatWritesFirstGoesOnWhateverItsNum
     copy.claim(store);
     here.marker.attempt = number;
     EXPECT_HAS(here.refused(store), "or one in another directory");
-    // The user moves the run back to `here` on purpose. Then the copy is the place that
-    // the run has left.
+    // The user moves the run back to `here` on purpose. Then `copy` is the place that the
+    // run has left.
     here.marker.names.push_back(name_of(store));
     const std::string name = here.claim(store);
     copy.marker.attempt = number + 2;
@@ -288,8 +288,8 @@ TEST(Mirror, ARunThatBeginsAnewSupersedesItsOwnCheckpointsAndNoOthers) {
   mirrored(store, dir.path(), 5, 1);
   Place place{{kMirrorRun, 1, {}}};
   place.claim(store);
-  // The run has gone on elsewhere meanwhile. Then a new run at the old place does not get
-  // the mirror.
+  // The run has gone on in another directory. So a new run in the old directory does not
+  // get the mirror.
   Place elsewhere = place;
   elsewhere.claim(store);
   place.marker.run = kAnotherRun;
@@ -378,7 +378,8 @@ TEST(Mirror, AHalfFetchedCheckpointIsNone) {
   store.refused = "step_00000005/a1_rank_00001.json";
   message_of<TemporaryError>([&] { fetch_checkpoint(store, step, back.path()); });
   EXPECT_TRUE(list_checkpoints(back.path()).empty());
-  // Files that a killed start has left do no harm, of this step or of another one.
+  // Files that a killed start has left do no harm, whether they are of this step or of
+  // another step.
   write_file(back / ".fetched_step_00000004/a1_state.json", "half");
   write_file(back / ".fetched_step_00000005/a1_state.json", "half");
   write_file(back / "step_00000005/a1_state.json", "half");

@@ -22,7 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr auto kFirstLook = milliseconds(200);
 constexpr auto kLongestPause = milliseconds(5000);
-// Other ranks answer a turn of rank 0 by files with these names.
+// Rank 0 names a step in a file (Turn). Each other rank answers with a file whose name
+// begins with one of these prefixes.
 constexpr std::string_view kFailurePrefix = "mirror_failure_";
 constexpr std::string_view kSentPrefix = "mirror_sent_";
 
@@ -37,7 +38,7 @@ MirrorThread::MirrorThread(MirrorOptions options, std::unique_ptr<MirrorStore> s
     : options_(std::move(options)), store_(std::move(store)) {
   options_.claim.note = [this](const std::string& name) {
     // The marker is written with all its names, since the directory may have been removed
-    // meanwhile.
+    // after the start.
     run::CheckpointsMarker marker = options_.claim.marker;
     marker.names.push_back(name);
     run::mark_checkpoints(options_.checkpoints, marker);
@@ -71,7 +72,8 @@ void MirrorThread::stop() {
 void MirrorThread::committed(int64_t step, bool if_absent) {
   const std::lock_guard lock(mutex_);
   committed_ = step;
-  // After the run has gone back, a step is saved again.
+  // A run that has gone back saves a step a second time. So `step` and later steps do not
+  // count as served any more.
   served_ = std::min(served_, step - 1);
   comes_again_ = false;
   if (options_.rank == 0) {
@@ -220,8 +222,8 @@ void MirrorThread::mirror(const Wanted& wanted) {
   }
 }
 
-/// Lets a step wait to be tried again. Returns the seconds, or 0 where the step is not
-/// wanted any more.
+/// Lets a step wait to be tried again. Returns the seconds of the wait, or 0 where the
+/// step is not wanted any more.
 double MirrorThread::try_later(const Wanted& wanted) {
   const std::lock_guard lock(mutex_);
   const bool gone_back_on = back_to_ && *back_to_ < wanted.step;
@@ -242,13 +244,13 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
   const Manifest manifest = Manifest::read(dir);
   claim(Name::New);
   // Since the last step was mirrored, files may have arrived that an earlier start was
-  // still sending.
+  // still sending. So the mirror is listed again.
   known_.reset();
   MirrorReport done{.step = wanted.step};
   if (wanted.if_absent) {
     const auto there = known().read(wanted.step);
     if (there && there->manifest.to_json() == manifest.to_json()) {
-      // An earlier start may have ended before it could take the later steps away.
+      // An earlier start may have ended before it could take later steps from the mirror.
       supersede_mirror(known(), wanted.step, options_.attempt);
       return done;
     }
@@ -267,8 +269,9 @@ MirrorReport MirrorThread::mirror_step(const Wanted& wanted) {
     ++come_to_;
   };
   wait_for_ranks(look);
-  // A start that goes on in another directory has relied on the steps that it found. So
-  // the claim is checked again before the manifest.
+  // A start in another directory may have claimed the mirror since, and relies on the
+  // steps that it found there. So the claim is checked again before the manifest is
+  // written.
   claim(Name::Kept);
   end_mirror_step(known(), manifest, kFilesSeconds, look);
   done.bytes = manifest.total_bytes();
@@ -347,7 +350,7 @@ void MirrorThread::copy_run_files() {
 void MirrorThread::tell_turn(const Turn& turn) {
   if (options_.ranks == 1) return;
   ++serial_;
-  // Removes the answers to earlier turns, and those to the turn that ends.
+  // Removes the other ranks' answers to the turn that ends, and to earlier turns.
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(options_.checkpoints, ignored)) {
     const std::string name = entry.path().filename().string();
@@ -448,7 +451,8 @@ void MirrorThread::follow() {
       const std::lock_guard lock(mutex_);
       at_work_ = turn->open;
       comes_again_ = turn->again;
-      // If the turn's step lies beyond the newest one, the run has gone back meanwhile.
+      // If the turn's step is later than the newest committed step, the run has gone back
+      // since the turn began.
       const bool over = !turn->open && !turn->again && turn->step <= committed_;
       if (over) served_ = std::max(served_, turn->step);
     }

@@ -31,13 +31,13 @@ struct MirrorOptions {
   int64_t keep = 0;             ///< newest checkpoints that stay in the mirror; 0: all
   int64_t milestone_every = 0;  ///< Retention::milestone_every
   MirrorClaim claim;            ///< rank 0's; the thread notes the names
-  /// The run's directory, of which `run_files`, and what MirrorExports finds, are copied
-  /// to MIRROR/run/; rank 0 only.
+  /// The run's directory; rank 0 only. Its files `run_files`, and what MirrorExports
+  /// finds in it, are copied to MIRROR/run/.
   fs::path run_dir;
   std::vector<std::string> run_files;
   const run::RunLock* lock = nullptr;  ///< rank 0's, checked before the manifest
-  /// Seconds until a step is tried again that has failed for a passing reason, and the
-  /// most that they grow to: they double with each try.
+  /// `first_wait` is the number of seconds until a step is tried again that failed for a
+  /// passing reason. The wait doubles with each try, up to `longest_wait`.
   double first_wait = 30.0;
   double longest_wait = 600.0;
 };
@@ -76,7 +76,7 @@ class MirrorThread {
   ~MirrorThread();
 
   /// Must be called by all ranks when a step was committed and found good. With
-  /// `if_absent` rank 0 first looks whether the mirror has it.
+  /// `if_absent` rank 0 first looks whether the mirror has the step already.
   void committed(int64_t step, bool if_absent = false);
   /// Notes that the run has gone back to a step: the mirror's checkpoints of later steps
   /// do not belong to the run any more. Does nothing on other ranks than 0.
@@ -95,8 +95,9 @@ class MirrorThread {
   bool copies_exports() const { return exports_ && exports_->busy(); }
   /// Returns a number that grows with each file that was sent, to show progress.
   uint64_t come_to() const { return come_to_; }
-  /// Returns whether a local checkpoint must stay: it is under way, waits, or is the
-  /// newest, and the mirror lacks it. Any thread may call it, on rank 0.
+  /// Returns whether a local checkpoint must stay because the mirror lacks it: it is
+  /// being sent, waits to be sent, or is the newest one. Any thread may call it, on rank
+  /// 0.
   bool holds(int64_t step) const;
   /// Returns on rank 0 the newest step that this start has seen in the mirror.
   std::optional<int64_t> newest() const;

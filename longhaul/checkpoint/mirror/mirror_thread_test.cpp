@@ -119,7 +119,8 @@ TEST(MirrorThread, EachRankSendsItsFilesOfEveryCommittedStep) {
 TEST(MirrorThread, AStartThatGoesOnFromAStepOfTheMirrorTakesLaterOnesAway) {
   const TempDir dir;
   DirectoryStore store;
-  // A start went back to step 5, and ended before it could tell the mirror.
+  // An earlier start went back to step 5, and ended before it could take step 9 from the
+  // mirror.
   for (const int64_t step : {5, 9}) mirrored(store, dir.path(), step, 1);
   Mirroring run(store, dir.path());
   run.committed(5, /*if_absent=*/true);
@@ -139,7 +140,7 @@ TEST(MirrorThread, ListsTheWholeMirrorOnceASaveAndTheStepAtItsEnd) {
     run.wait();
     EXPECT_EQ(run.ranks[0]->newest(), step);
   }
-  // The mirror is listed once more at first, for it lacks the name of its writer.
+  // Before the first step the mirror has no writer's name yet, so it is listed once more.
   EXPECT_EQ(store.listed,
             (std::vector<std::string>{"", "", "step_00000005", "", "step_00000006", "",
                                       "step_00000007"}));
@@ -183,7 +184,8 @@ TEST(MirrorThread, AStepIsNotWholeBeforeEveryRankSaysThatItsFilesAre) {
   while (!fs::exists(dir / run::kMirrorTurnFile)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The store lists rank 1's files, which the rank has not compared yet.
+  // The store lists rank 1's files, but rank 1 has not said yet that their hashes are
+  // right.
   send_mirror_files(store, path, Manifest::read(path), 1, kMirrorRanks);
   std::this_thread::sleep_for(std::chrono::milliseconds(800));
   EXPECT_TRUE(steps_of(store).empty());

@@ -74,7 +74,8 @@ void claim_mirror(MirrorStore& store, MirrorClaim& claim) {
   if (!known) refuse_claim(store, claim, *owner);
   if (!same_run) {
     const int first = owner || begins_anew ? 0 : self.attempt + 1;
-    // Only a person may delete files that yet another run has saved there.
+    // Takes away the steps of the runs that this run may replace. The files of any other
+    // run are left for a person to delete.
     std::vector<std::string> runs = claim.given_up;
     runs.push_back(self.run);
     if (owner) runs.push_back(owner->run);
@@ -123,7 +124,7 @@ std::vector<int64_t> begin_mirror_step(MirrorListing& listing, const Manifest& m
   const int64_t step = manifest.step;
   std::vector<int64_t> taken =
       supersede_mirror(listing, step, std::max(attempt, manifest.attempt));
-  // The manifest goes first, so that no reader finds it beside other files.
+  // The manifest is removed first, so that no reader finds it without its files.
   std::vector<std::string> names = {mirror_manifest_name(manifest.attempt)};
   for (const Manifest::FileEntry& file : manifest.files()) names.push_back(file.name);
   for (const std::string& name : names) {

@@ -48,10 +48,11 @@ std::vector<int64_t> begin_mirror_step(MirrorListing& listing, const Manifest& m
 /// Takes away the manifests of all steps after `step`, as begin_mirror_step() does.
 std::vector<int64_t> supersede_mirror(MirrorListing& listing, int64_t step, int attempt);
 
-/// Sends this rank's files of a checkpoint; rank 0 also sends state.json and hf/. Where
-/// the checkpoint is of more ranks, each sends those of several. Returns the bytes that
-/// were sent. Throws InputError where a file has another hash than the manifest says:
-/// then the local checkpoint is damaged. Ends early where `cancelled` returns true.
+/// Sends this rank's files of a checkpoint; rank 0 also sends state.json and hf/. If more
+/// ranks wrote the checkpoint than send it, a rank sends the files of several. Returns
+/// the bytes that were sent. Throws InputError where a file has another hash than the
+/// manifest says: then the local checkpoint is damaged. Ends early where `cancelled`
+/// returns true.
 uint64_t send_mirror_files(MirrorStore& store, const fs::path& step_dir,
                            const Manifest& manifest, int rank, int ranks,
                            const std::function<bool()>& cancelled = {});

@@ -9,7 +9,7 @@
 
 namespace longhaul::checkpoint {
 
-// NaN and infinity in weights make every result NaN, which each verb would describe in
+// NaN and infinity in weights make every result NaN, which each command would describe in
 // another way. So all code that reads weights refuses such values with the same error, of
 // the area kValuesArea.
 

@@ -58,7 +58,7 @@ void NodePlan::make_chunks(const std::vector<std::vector<ByteRuns>>& runs_of,
   for (const auto& [file, blocks] : needed) {
     all += static_cast<uint64_t>(std::ranges::count(blocks, true));
   }
-  // Chunks are small enough for even shares.
+  // Chunks are small enough to be dealt to the ranks in about equal shares.
   const uint64_t most = std::clamp<uint64_t>(all / (4 * runs_of.size()), 1, kChunkBlocks);
   for (const auto& [file, blocks] : needed) {
     uint64_t block = 0;

@@ -84,7 +84,7 @@ TEST(NodePlan, BlocksBetweenFarRunsAreNotRead) {
   EXPECT_EQ(read_by(plan, 0), 3 * kMiB);
 }
 
-// For random wishes of several ranks: every wanted byte lies in one chunk, no block is in
+// Several ranks request random bytes. Every wanted byte lies in one chunk, no block is in
 // two chunks, no round exceeds the limits, and each passed chunk is in one round.
 TEST(NodePlan, RandomWishesAreCoveredWithinTheLimits) {
   uint64_t counter = 0;
@@ -165,7 +165,7 @@ TEST(NodePlan, AFileWithReadersOfItsOwnIsReadByThemAndPassedOn) {
   for (const Chunk& chunk : plan.chunks()) {
     EXPECT_NE(chunk.file == 0, chunk.reader != 0);
     EXPECT_EQ(chunk.passed, chunk.file == 1);
-    // A rank that wants the chunk and can read it does.
+    // Only rank 2 both wants these chunks and can read their file.
     if (chunk.file == 1 && chunk.begin < 2 * kMiB) {
       EXPECT_EQ(chunk.reader, 2);
     }

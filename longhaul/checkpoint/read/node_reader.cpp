@@ -180,7 +180,7 @@ class NodeReader {
       scatter(wishes_.runs[i], plan_.chunks()[held.chunk].begin, held.bytes);
     }
   }
-  /// Takes the chunks that only this rank wants.
+  /// Copies the chunks that only this rank wants to where they belong.
   void take_own() {
     while (taken_ < mine_.size()) {
       scatter_chunk(take());
@@ -219,7 +219,7 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
   } catch (...) {
     problem_ = std::current_exception();
   }
-  // A rank that could not read would leave the others waiting for its messages.
+  // If any rank could not read, all ranks stop: the others would wait for its messages.
   if (node_.any(problem_ != nullptr)) return false;
   const std::vector<Message> in = messages_in(round);
   const std::vector<Message> out = messages_out(held);
@@ -336,8 +336,8 @@ void NodeReader::pack(const Message& message, std::span<const std::byte> bytes) 
   }
 }
 
-// Returns the messages that this rank receives: straight to where the bytes belong where
-// these places lie side by side, else into a buffer.
+// Returns the messages that this rank receives. If the outputs of a message lie side by
+// side, it is received straight into them, else into a buffer.
 std::vector<Message> NodeReader::messages_in(const std::vector<uint32_t>& round) {
   std::vector<Message> messages;
   size_t buffered = 0;

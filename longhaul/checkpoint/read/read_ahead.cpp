@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Bytes per second above which a file must be in the page cache: asking for the next
-/// bytes would only cost the walk over its pages.
+/// A file that is read at more bytes per second than this must be in the page cache. A
+/// hint to read it ahead would only cost a walk over its pages.
 constexpr double kCachedRate = 3e9;
 
 }  // namespace

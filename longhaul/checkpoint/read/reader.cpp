@@ -62,7 +62,8 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   reader.load_small_files(node);
   // All ranks have the same table, so their errors are the same too.
   reader.table_.settle(tensors == Tensors::Whole, step_dir.string());
-  // A file is opened when it is first read, and stays open.
+  // A data file is opened when it is first read, and stays open. So all of them may be
+  // open at once.
   system::allow_open_files(reader.files_.size());
   return reader;
 }

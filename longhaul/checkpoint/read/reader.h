@@ -71,7 +71,7 @@ class CheckpointReader : public StoredTensors {
                        std::span<std::byte> out) const;
 
   /// Opens every data file, so that later reads are of this checkpoint even if it is
-  /// deleted meanwhile. Throws InputError when a file is gone.
+  /// deleted before them. Throws InputError when a file is gone.
   void hold_files() const;
 
   /// Compares every block of every file with its hash; throws InputError at the first

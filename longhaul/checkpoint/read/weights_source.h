@@ -38,12 +38,13 @@ class WeightsSource {
   static std::unique_ptr<WeightsSource> open(const fs::path& path);
   enum class Files {
     Lazy,  ///< files are opened when they are read
-    Held  ///< all files are opened now, so that what is read stays the same even if a run
-          ///< deletes its checkpoint meanwhile
+    /// All files are opened at once. So what is read stays the same, even if a run
+    /// deletes its checkpoint before all of it was read.
+    Held
   };
   /// Opens the same source on all ranks of a group: rank 0 resolves the path, and an
-  /// error is the same on all ranks. Where a run deletes its newest checkpoint meanwhile,
-  /// opens a newer one. Collective.
+  /// error is the same on all ranks. If a run deletes its newest checkpoint during the
+  /// call, opens a newer one. Collective.
   static std::unique_ptr<WeightsSource> open(const fs::path& path,
                                              comm::Communicator& group,
                                              Files files = Files::Lazy);
@@ -61,7 +62,7 @@ class WeightsSource {
   /// Returns false where stored() does not have the tensor in the form in which read()
   /// gives it.
   virtual bool as_stored(const std::string& /*name*/) const { return true; }
-  /// Returns the source with the tensors of the files, under their names there.
+  /// Returns a source with the tensors that the files hold, under the names in the files.
   virtual const WeightsSource& files() const { return *this; }
   /// Returns the names of the tensors of files() from which a tensor is made.
   virtual std::vector<std::string> origins(const std::string& name) const {

@@ -276,7 +276,7 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
   const fs::path checkpoints = dir / "run/checkpoints";
   const auto held =
       WeightsSource::open(dir / "run", *comm::self_world(), WeightsSource::Files::Held);
-  // Retention deletes checkpoints in the middle of the export.
+  // Deletes the checkpoints in the middle of the export, as retention may do.
   ExportOptions options;
   options.threads = 1;
   options.progress = [&](uint64_t, uint64_t) { fs::remove_all(checkpoints); };

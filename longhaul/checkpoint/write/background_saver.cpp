@@ -29,7 +29,8 @@ using std::chrono::milliseconds;
 
 constexpr auto kShortestSleep = milliseconds(1);
 constexpr auto kLongestSleep = milliseconds(50);
-// A rank that waits for the others checks this often whether the run is still its own.
+// A rank that waits for the others checks this often whether its start still owns the
+// run.
 constexpr auto kLockLook = milliseconds(500);
 // The end of a run that failed waits this long for its last save.
 constexpr auto kLastSave = std::chrono::minutes(2);
@@ -80,8 +81,8 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
   return first;
 }
 
-/// Makes the directory again and marks it where it was removed while the run trained, so
-/// that the state in memory is not lost too. Called on rank 0 only.
+/// If the directory of checkpoints was removed while the run trained, makes it again with
+/// its marker, so that the state in memory can be saved. Called on rank 0 only.
 void mark_again(const SaverOptions& options) {
   if (options.marker.run.empty()) return;
   const auto owner = run::read_checkpoints_owner(options.dir);
@@ -154,7 +155,7 @@ class BackgroundSaver::LongWait {
   double next_;
 };
 
-/// One save on this rank: what its thread reads, and what it leaves.
+/// One save on this rank: what its thread reads, and its results.
 struct BackgroundSaver::Job {
   const SaverOptions& options;
   SaveTarget target;
@@ -210,7 +211,8 @@ struct BackgroundSaver::Job {
     ended = true;
   }
 
-  /// Commits when all ranks are written. Returns false when the save was cancelled.
+  /// Commits as soon as the files of all ranks are written. Returns false when the save
+  /// was cancelled.
   bool commit() {
     Patience patience;
     auto look = Clock::now() + kLockLook;
@@ -271,8 +273,8 @@ BackgroundSaver::~BackgroundSaver() {
   while (!job_->ended && Clock::now() < deadline) patience.rest();
   job_->cancelled = true;
   job_->join();
-  // No thread is left to settle the save, so that files which are no checkpoint are
-  // removed here.
+  // Nobody will ask for the result of this save. So if it was not committed, its files
+  // are removed here.
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
 
@@ -356,7 +358,7 @@ std::optional<SaveReport> BackgroundSaver::wait() {
   std::optional<SaveReport> report;
   try {
     if (job_) report = wait_for_job(told);
-    // Rank 0 may be deleting for minutes.
+    // Rank 0 may need minutes to delete old checkpoints.
     wait_for_cleaner(told);
   } catch (...) {
     // A rank is lost. The caller may free its bytes now, so no thread may still read

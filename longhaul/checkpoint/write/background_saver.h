@@ -35,7 +35,8 @@ struct SaverOptions {
       nullptr;                  ///< rank 0's lock, checked before the commit; may be null
   int64_t keep = 0;             ///< Retention::keep
   int64_t milestone_every = 0;  ///< Retention::milestone_every
-  /// Retention::held; called by a thread of rank 0.
+  /// Returns whether a checkpoint must stay for now (Retention::held). Called by a thread
+  /// of rank 0.
   std::function<bool(int64_t step)> held;
   bool read_back =
       true;  ///< whether each file is read from the device and checked after the commit
@@ -94,8 +95,8 @@ struct SaveReport {
 class BackgroundSaver {
  public:
   BackgroundSaver(SaverOptions options, comm::Communicator& world);
-  /// Waits at most two minutes for a save under way, because most often the run has
-  /// failed where one is left. Does not communicate.
+  /// Waits at most two minutes for a save under way, since a run that ends during a save
+  /// has most often failed. Does not communicate.
   ~BackgroundSaver();
 
   /// Makes the host memory for tensors like these, beside other work, so that the first

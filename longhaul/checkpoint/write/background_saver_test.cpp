@@ -63,7 +63,7 @@ TEST(BackgroundSaver, WritesWhatTheStateWasWhenItWasCalled) {
     saver.start(snapshot_of(5, share), before);
     EXPECT_TRUE(saver.under_way());
     EXPECT_FALSE(before.has_value());
-    // Training changes the values at once.
+    // Changes the values at once, as training would.
     std::fill(share.values.begin(), share.values.end(), -1.0F);
     const auto report = saver.wait();
     ASSERT_TRUE(report.has_value());
@@ -152,7 +152,7 @@ TEST(BackgroundSaver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASa
     BackgroundSaver saver(options, world);
     std::optional<SaveReport> before;
     saver.start(snapshot_of(1, share), before);
-    // No caller asks about the save.
+    // No rank calls poll() or wait() yet: the thread of the save calls `keeps`.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (kept != 1 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -215,7 +215,8 @@ TEST(BackgroundSaver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort
   run_ranks(3, [&](comm::Communicator& world) {
     FlatState share = flat_share(world.rank(), world.size());
     if (world.rank() == 2) share.tensors[0].bytes = share.tensors[0].bytes.first(4);
-    // Rank 1 is still writing when rank 2's failure is known.
+    // Rank 1 has so much to write that it is still writing when rank 2's failure is
+    // known.
     const std::vector<float> values(world.rank() == 1 ? 1 << 16 : 0);
     for (int i = 0; i < 256 && !values.empty(); ++i) {
       share.tensors.push_back({kWeight,
@@ -276,7 +277,8 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   second.hf = side_files();
   write_rank(successor, 0, share.tensors);
   commit_step(successor, second);
-  // The first attempt wakes up; it has checked the lock before all this.
+  // The first attempt goes on after a pause. It had checked the lock before attempt 2
+  // began.
   fs::create_directories(late.dir);
   write_rank(late, 0, share.tensors);
   CommitContent first;
@@ -286,7 +288,7 @@ TEST(SaveFiles, ALateAttemptCannotReplaceWhatItsSuccessorCommitted) {
   EXPECT_EQ(CheckpointReader::open(successor.dir).state().at("by"), 2);
   abandon_step(late);
   EXPECT_GT(CheckpointReader::open(successor.dir).verify(), 0U);
-  // A late attempt that only begins does not remove its successor's files either.
+  // A late attempt that only begins a save does not remove its successor's files either.
   const SaveTarget third = prepare_step(dir.path(), 4, 3);
   write_rank(third, 0, share.tensors);
   prepare_step(dir.path(), 4, 1);

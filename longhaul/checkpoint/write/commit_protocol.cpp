@@ -153,7 +153,8 @@ SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) 
   const std::optional<Manifest> standing = standing_manifest(target.dir);
   target.replaces = standing.has_value();
   // A save that an earlier attempt has not committed by now must never be committed. Its
-  // manifest, which may be about to get its name, is removed with the other files.
+  // temporary manifest, which may be about to be renamed, is removed with the other
+  // files.
   remove_leftovers(target.dir, attempt,
                    standing ? names_of(*standing) : std::set<std::string>());
   target.prefix = free_prefix(target.dir, attempt);
@@ -219,8 +220,8 @@ void withdraw_step(const SaveTarget& target) {
 
 void abandon_step(const SaveTarget& target) noexcept {
   try {
-    // The manifest may have got its name before the sync failed. Then the checkpoint is
-    // whole, though perhaps not durable.
+    // The manifest may have been renamed into place before the sync failed. Then the
+    // checkpoint is whole, though perhaps not durable.
     if (manifest_is_of(target)) return;
     for (const fs::path& path : paths_in(target.dir)) {
       if (path.filename().string().starts_with(target.prefix)) try_remove_all(path);

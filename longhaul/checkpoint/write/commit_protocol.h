@@ -15,11 +15,12 @@ class RunLock;
 namespace longhaul::checkpoint {
 
 // The protocol of one save. Each function is called by one rank alone and does not
-// communicate: the ranks meet in the directory. A rank's sidecar appears at once when
-// everything that it describes is durable, and tells rank 0 that the rank has finished.
-// So a checkpoint is committed as soon as the last byte is on disk, whatever the training
-// step is doing meanwhile. Every name but the manifest's contains the attempt, so that an
-// attempt which was cut off and goes on writing touches no file of its successor.
+// communicate: ranks learn of each other by the files in the step directory. A rank's
+// sidecar appears at once when everything that it describes is durable, and tells rank 0
+// that the rank has finished. So a checkpoint is committed as soon as the last byte is on
+// disk, whatever the training step is doing at that time. Every name but the manifest's
+// contains the attempt, so that an attempt which was cut off and goes on writing touches
+// no file of its successor.
 
 /// Where a save writes; the same on all ranks.
 struct SaveTarget {
@@ -56,8 +57,8 @@ bool rank_is_written(const SaveTarget& target, int rank);
 
 /// Writes hf/, state.json and last the manifest, which makes the directory a checkpoint.
 /// Must be called when all ranks are written. Returns the bytes of the checkpoint. Throws
-/// Error (Internal) when another attempt holds the run or has committed this step
-/// meanwhile. Called on rank 0 only.
+/// Error (Internal) when another attempt holds the run, or has committed this step since
+/// prepare_step. Called on rank 0 only.
 uint64_t commit_step(const SaveTarget& target, const CommitContent& content);
 
 /// Reads this rank's data back from the device and compares its blocks with their hashes.

@@ -68,7 +68,7 @@ void Staging::reserve(uint64_t bytes) {
       for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
     });
   } catch (const std::system_error&) {
-    // No thread can be had. The copy itself touches the pages a little later.
+    // The system refuses a thread. The copy itself touches the pages a little later.
   }
 }
 
@@ -93,7 +93,8 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
       copy_range(tensors, total * w / workers, total * (w + 1) / workers, memory_.get());
     });
   } catch (const TemporaryError&) {
-    // No thread can be had, but a checkpoint is worth the wait for a copy by one thread.
+    // The system refuses more threads. A checkpoint is worth the wait for a copy by one
+    // thread.
     copy_range(tensors, 0, total, memory_.get());
   }
   return copies;

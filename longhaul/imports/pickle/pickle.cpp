@@ -308,7 +308,7 @@ class Machine {
     return tree_.items(tuple);
   }
 
-  /// Returns what stands for name(*arguments).
+  /// Returns the value that the tree holds for the call name(*arguments).
   Ref make(Ref global, Ref tuple) {
     if (!tree_.is(global, Kind::Global)) {
       fail("calls {}", tree_.describe(global));

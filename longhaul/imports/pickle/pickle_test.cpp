@@ -29,7 +29,8 @@ std::string word(const std::string& text) {
   return out + text;
 }
 
-// Returns a persistent id of a float storage '0' with `count` elements (one byte).
+// Returns a persistent id of a float storage '0' with `count` elements. The pickle has
+// one byte for `count`.
 std::string storage(char count) {
   return "(" + word("storage") + "ctorch\nFloatStorage\n" + word("0") + word("cpu") +
          "K" + count + "tQ";
@@ -161,8 +162,8 @@ TEST(Pickle, ATreeSurvivesTheWayThroughAPipeAndNothingElseDoes) {
   EXPECT_EQ(position, bytes.size());
   EXPECT_EQ(again.tensor(again.root).shape, tree.tensor(tree.root).shape);
   EXPECT_EQ(again.storages.at(0).dtype, format::DType::F32);
-  // With any byte changed the result is a tree whose references are all inside, or an
-  // error.
+  // With any byte changed the result is an error, or a tree in which every reference
+  // leads to a value of the tree.
   for (size_t i = 2; i < bytes.size(); ++i) {
     std::string broken = bytes;
     broken[i] = static_cast<char>(broken[i] ^ 0x7f);

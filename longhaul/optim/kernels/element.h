@@ -41,7 +41,8 @@ namespace {
   return x ^ (x >> 16);
 }
 
-/// Does what rounding_keys does, for kernels on a GPU, which cannot call that function.
+/// Returns the same keys as rounding_keys. Kernels on a GPU call this function, since
+/// they cannot call that one.
 constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   RoundingKeys keys = {};
   for (int of = 0; of < kRoundings; ++of) {

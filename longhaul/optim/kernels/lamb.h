@@ -21,12 +21,13 @@ struct LambSums {
 /// Returns ||p|| / ||u||, at most 1; 1 if either norm is 0.
 double trust_ratio(const LambSums& sums);
 
-/// Returns the scalars of the first pass. AdamWStep::convention has no effect on them.
+/// Returns the scalars of LAMB's first pass. AdamWStep::convention has no effect on them.
 AdamWScalars lamb_moments_scalars(const AdamWStep& step);
-/// Returns the scalars of the second pass.
+/// Returns the scalars of LAMB's second pass.
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
-/// Returns what at_rate of element.h needs besides the scalars.
+/// Returns the numbers of a step from which at_rate (element.h) makes scalars for another
+/// lr.
 LambRate lamb_rate(const AdamWStep& step);
 /// Returns the scalars `s` of the second pass with the lr multiplied by `rate`, as
 /// at_rate of element.h does.

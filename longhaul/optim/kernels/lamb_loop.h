@@ -13,7 +13,7 @@ namespace {
 
 /// Elements whose directions are formed before the squares are added: they stay in cache.
 constexpr int64_t kLambChunk = 1024;
-/// Elements of the second pass that a thread takes at a time.
+/// Elements of LAMB's second pass that a thread takes at a time.
 constexpr int64_t kLambBlock = 16384;
 template <typename G, typename M, typename R>
 void new_moments(int64_t begin, int64_t end, const G* __restrict grad,

@@ -39,8 +39,8 @@ struct AdamWScalars {
   float decay_after;  ///< hf: lr * decay; torch: 0
 };
 
-/// What at_rate (element.h) needs for the scalars of LAMB's second pass, since the rate
-/// is known only when the pass runs.
+/// The numbers from which at_rate (element.h) makes the scalars of LAMB's second pass.
+/// The rate is known only when the pass runs.
 struct LambRate {
   double lr;           ///< is multiplied by the rate
   double decay;        ///< weight decay

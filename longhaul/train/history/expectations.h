@@ -31,8 +31,8 @@ class Expectations {
   /// Takes the next step, and returns what the step misses. The throughput is judged once
   /// its mean is over the number of steps that run.expect names, and at the `last` step
   /// of a start with fewer steps. Where the run goes on after a miss, the throughput is
-  /// judged again after the same number of steps. Then a loss is a miss only if the loss
-  /// of the golden step before it was none.
+  /// judged again after the same number of steps. A loss is then reported only if the
+  /// loss of the golden step before it was within the tolerance.
   std::vector<Miss> look(const run::StepRecord& record, bool last);
   /// Returns "golden losses: 3 of 4 steps within 5% of golden.txt" for the log's end;
   /// empty where no step was compared.

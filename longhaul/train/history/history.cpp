@@ -10,9 +10,9 @@
 namespace longhaul::train {
 namespace {
 
-/// Returns whether a parameter that was updated has had fewer updates than the run. A
-/// parameter that was never updated does not matter: a program that does not know the
-/// counts cannot take a wrong one for it.
+/// Returns whether a parameter that was updated has had fewer updates than the run. Only
+/// then must an older program, which takes the run's updates for those of each parameter,
+/// refuse the state.
 bool has_own_counts(const History& history) {
   return history.counts &&
          std::ranges::any_of(history.counts->fewer(),
@@ -69,7 +69,7 @@ History History::from_json(const Json& json) {
     History h;
     h.step = json.at("step").get<int64_t>();
     h.updates = json.at("updates").get<int64_t>();
-    // Earlier checkpoints do not say which parameters were frozen.
+    // Checkpoints of older programs do not say which parameters were frozen.
     if (json.contains("fewer_updates")) {
       h.counts = optim::UpdateCounts::from_json(h.updates, json["fewer_updates"]);
     }
@@ -79,12 +79,12 @@ History History::from_json(const Json& json) {
     h.sources = sources_from(json.at("sources"));
     // Checkpoints of programs that did not judge steps have no guard state.
     if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
-    // Checkpoints of runs that were not validated have no losses of sets.
+    // Checkpoints of runs that were not validated have no losses of validation sets.
     if (json.contains("validation")) {
       h.validation = SetLosses::from_json(json["validation"]);
     }
     h.config_toml = json.at("config").get<std::string>();
-    // Earlier checkpoints have the model's text in their config.json only.
+    // Checkpoints of older programs have the model's text in their config.json only.
     if (json.contains("model")) h.model = json["model"].get<std::string>();
     if (json.contains("padding_row") && !json["padding_row"].is_null()) {
       h.padding_row = json["padding_row"].get<int64_t>();

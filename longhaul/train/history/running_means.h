@@ -17,7 +17,7 @@ class RunningMeans {
   explicit RunningMeans(int64_t window) : window_(window) {}
 
   void add(const run::StepRecord& record);
-  /// Forgets all steps. The time of the next step counts.
+  /// Forgets all steps. The next step is not the first of the start, so its time counts.
   void clear() { steps_.clear(); }
 
   /// Returns the number of steps that the means are of.

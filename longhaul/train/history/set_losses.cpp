@@ -41,7 +41,7 @@ std::optional<RisenLoss> SetLosses::risen(
     const auto found = sets_.find(set.name);
     if (!set.stop_above || found == sets_.end()) continue;
     const SetLoss& loss = found->second;
-    // The comparison is written this way because NaN is beyond every bound.
+    // The comparison is false for NaN, so that NaN counts as beyond every bound.
     if (loss.last - loss.first <= *set.stop_above) continue;
     return RisenLoss{set.name, loss, *set.stop_above};
   }

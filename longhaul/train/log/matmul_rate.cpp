@@ -28,7 +28,7 @@ struct Size {
   double flops() const { return 2.0 * static_cast<double>(rows * features * features); }
 };
 
-/// The product on a CPU: small enough for a slow one, large enough to leave the caches.
+/// The product on a CPU: small enough for a slow CPU, too large for the caches.
 constexpr Size kOfCpu = {512, 1024};
 /// The products on other devices. A GPU is filled by the largest only, and on a slow
 /// device nobody would wait for the largest.

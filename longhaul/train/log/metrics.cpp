@@ -199,7 +199,8 @@ void MetricsWriter::phase_memory(int64_t step, int attempt,
 
 void MetricsWriter::begin(int64_t step, int64_t last_step) {
   if (!tensorboard_dir_.empty()) {
-    // A run that begins validates at step 0; a run that goes on has done its first step.
+    // A new run's first record is the validation at step 0. The first record of a run
+    // that goes on is that of the step after `step`.
     tensorboard_.emplace(tensorboard_dir_, step == 0 ? 0 : step + 1, warn(log_));
   }
   steps_before_ = step;

@@ -51,7 +51,7 @@ class MetricsWriter {
   void event(const Json& line);
 
  private:
-  /// Gives TensorBoard numbers by their names under one key.
+  /// Gives TensorBoard several numbers, each under `key` and a name of its own.
   void scalars(const char* key, int64_t step,
                const std::vector<std::pair<std::string, int64_t>>& numbers);
 
@@ -68,19 +68,20 @@ class MetricsWriter {
 };
 
 /// Writes results.json in the form that log.results of the facts names. `parameters` are
-/// the run's parameters in our form (run_log.cpp). The metrics come from all of
-/// metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to train is
-/// the wall time from the first start on, in our form by classes, as `longhaul report`
-/// has it. Our throughput counts each step once and leaves out the first step of a start,
-/// which warms up; MFU and TFLOP/s are means over the same steps' time. Returns the
-/// number of lines of metrics.jsonl that cannot be read and were passed over; only a
-/// damaged disk makes such lines.
+/// the run's parameters in this program's own form (run_log.cpp). The metrics come from
+/// all of metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to
+/// train is the wall time from the first start on, in the own form by classes, as
+/// `longhaul report` has it. The throughput of the own form counts each step once and
+/// leaves out the first step of a start, which warms up; MFU and TFLOP/s are means over
+/// the same steps' time. Returns the number of lines of metrics.jsonl that cannot be read
+/// and were passed over; only a damaged disk makes such lines.
 int64_t write_results(const fs::path& run_dir, const Json& parameters,
                       const ResultsFacts& facts = {});
 
 /// Returns the newest step that counts in metrics.jsonl; 0 where there is none.
 int64_t last_step_of_metrics(const fs::path& run_dir);
-/// Returns whether the newest start that trained has told that all its steps are done.
+/// Returns whether the newest start that trained has recorded that all its steps are
+/// done.
 bool is_done(const fs::path& run_dir);
 
 /// Brings the time to train in results.json up to what events.jsonl says by now: what a

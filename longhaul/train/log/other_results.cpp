@@ -18,7 +18,8 @@ namespace longhaul::train {
 namespace {
 
 constexpr const char* kTimeToTrainOfBert = "TimeToTrain";
-/// Steps over which the source systems' scripts take the mean of their throughput.
+/// The number of steps over which the scripts that log.results may name take the mean of
+/// their throughput.
 constexpr int64_t kMeanSteps = 10;
 
 /// Returns a number to four decimal digits, as Python's round() does.
@@ -83,7 +84,8 @@ Json environment_of_scripts() {
   return variables;
 }
 
-/// Where a run stands in the loops of the source system's script, which count from 0.
+/// Where a step stands in the loops of the script whose form is written. The loops count
+/// from 0.
 struct Place {
   int64_t epoch = 0;
   int64_t round = 0;  ///< of shards, over all epochs: each replica reads one in a round
@@ -117,7 +119,7 @@ class Places {
   int64_t per_epoch_;
 };
 
-/// The throughputs that the source system's script would have logged for a run.
+/// The throughputs that the script whose form is written would have logged for this run.
 struct Throughputs {
   struct Sample {
     int64_t step = 0;
@@ -149,7 +151,7 @@ struct Throughputs {
   }
 };
 
-/// Returns the throughputs at the steps that the source system's script logs. Each one is
+/// Returns the throughputs at the steps that the script of the form logs. Each one is
 /// over the steps of a window that begins anew with each start.
 Throughputs throughputs_of(const ResultsFacts& facts, const monitor::Records& records) {
   const bool bert = facts.config.log.results == ResultsForm::Bert;

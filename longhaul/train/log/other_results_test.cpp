@@ -32,7 +32,8 @@ class OtherResults : public ::testing::Test {
     facts_.config.log.results = form;
     return other_parameters(facts_, ours_);
   }
-  /// Returns each metric on a line: name, value, units, and more in its order.
+  /// Returns each metric on a line: name, value, units, and the further fields in their
+  /// order.
   std::string metrics(ResultsForm form, double seconds = 100.0) {
     facts_.config.log.results = form;
     std::string lines;
@@ -146,7 +147,8 @@ TEST_F(OtherResults, OfALogOfSomeStepsHaveTheThroughputOfThese) {
 }
 
 TEST_F(OtherResults, OfTheBertScriptHaveAnEntryForEachRoundOfShards) {
-  // Two replicas read six shards in three rounds. An epoch of the script has five rounds.
+  // Two replicas read six shards in three rounds. The script counts one shard less than
+  // there are, so its epoch has five rounds.
   facts_.shards = 6;
   const std::string found = metrics(ResultsForm::Bert);
   EXPECT_EQ(

@@ -36,7 +36,7 @@ TEST(PeakRate, AStepThatIsFasterAsksForAMeasurementAndIsNeverAboveOne) {
       "this rate, while fp32 products measured alone reach only 0.600; 100% means the "
       "fastest step so far");
   EXPECT_EQ(0.695 * kTera / peak.value(), 1.0);
-  // A step that is only a little faster is counted, not told.
+  // A step that is only a little faster raises the rate, but the log has no line for it.
   EXPECT_FALSE(peak.wants_measurement(0.696 * kTera, 0.1));
   EXPECT_EQ(peak.settle(3, 0.696 * kTera), std::nullopt);
   EXPECT_EQ(peak.value(), 0.696 * kTera);
@@ -70,7 +70,7 @@ TEST(PeakRate, OfABusyMachineIsNotToBeTrustedAndIsMeasuredAgainSooner) {
             "mfu relates to a measured bf16 matmul rate of 0.600 TFLOP/s per rank from "
             "step 7 on; the rate before was 0.100, measured on a busier machine");
   EXPECT_FALSE(peak.wants_measurement(0.05 * kTera, 19.0));
-  // A measurement that is disturbed takes nothing back.
+  // A later measurement that was disturbed does not lower the rate.
   peak.measured({0.2 * kTera, 0.4}, 0.05);
   EXPECT_EQ(peak.settle(9, 0.05 * kTera), std::nullopt);
 }

@@ -23,7 +23,7 @@ class CollapseRule {
  public:
   explicit CollapseRule(double warn_below) : warn_below_(warn_below) {}
   /// Takes the next step, and returns the layers that collapse at this step. A step with
-  /// few choices for the number of experts says nothing.
+  /// few choices for the number of experts is not judged.
   std::vector<run::RouterCollapsedEvent> look(const session::ExpertLoads& loads,
                                               int64_t step);
 

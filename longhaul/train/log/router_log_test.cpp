@@ -104,7 +104,7 @@ TEST(CollapseRule, FewChoicesSayNothing) {
   CollapseRule rule(0.4);
   EXPECT_EQ(told(rule, {31, 0, 0, 0}, 1), (Counts{}));
   EXPECT_EQ(told(rule, {32, 0, 0, 0}, 2), (Counts{1}));
-  // Such steps do not make a layer recover, either.
+  // Steps with few choices do not make a layer recover, either.
   EXPECT_EQ(told(rule, {1, 1, 1, 1}, 3), (Counts{}));
   EXPECT_EQ(told(rule, {32, 0, 0, 0}, 4), (Counts{}));
 }

@@ -50,8 +50,9 @@ fs::path tensorboard_dir(const RunConfig& config) {
                                             : config.log.tensorboard_dir;
 }
 
-/// Returns the parameters of results.json in our form. "Batch size" is the number of
-/// sequences of one forward pass of a replica; "Global batch size" is that of a step.
+/// Returns the parameters of results.json in this program's own form. "Batch size" is the
+/// number of sequences of one forward pass of a replica; "Global batch size" is that of a
+/// step.
 Json run_parameters(const TrainingSession& session, int64_t total_steps) {
   const RunConfig& config = session.config();
   const char* const dtype =
@@ -257,8 +258,8 @@ void RunLog::start(const TrainingSession& session, const History& history,
                                        session.mesh().coordinates());
   const std::string hosts =
       fmt::format("{}", fmt::join(session.world().gather_strings(mine), ", "));
-  // The settings are written only now, because a start that is refused must not replace
-  // the settings of the run.
+  // The settings are written here and not earlier, because a start that is refused must
+  // not replace the settings of the run.
   bool idle = false;
   comm::on_rank_zero(session.world(), [&] {
     idle = first_step_ >= last_step_ && is_done(config_.run.dir);
@@ -299,7 +300,7 @@ void RunLog::prove_held() const {
   try {
     lock->check();
   } catch (const TemporaryError&) {
-    // The lock cannot be looked at now. The next call looks at it again.
+    // The lock cannot be read now. The next call reads it again.
   } catch (const Error&) {
     if (!is_gone()) throw;
   }
@@ -450,8 +451,8 @@ void RunLog::fail(const Error& error) noexcept {
     prove_held();
     log_->to_file_only(fmt::format("error: {}", error.what()));
     if (refused_) return;
-    // A start that ends before it begins is no attempt if its settings are wrong or if
-    // the run has told its end.
+    // A start that ends before it begins is no attempt if its settings are wrong, or if
+    // all steps of the run are done.
     if (held_ && (error.exit_code() == kExitSettings || is_done(config_.run.dir))) {
       return refuse(error.what());
     }

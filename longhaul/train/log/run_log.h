@@ -18,8 +18,8 @@ namespace longhaul::train {
 
 /// Why a run ends before its last step.
 struct StopCause {
-  int signal = 0;  ///< number of the signal; 0: a control file or a rule ends the run, or
-                   ///< nothing does
+  /// Number of the signal that ends the run; 0: a file, a rule or nothing ends it.
+  int signal = 0;
   std::string by;  ///< name of the signal, file or rule; empty: all steps are done
   std::string then = "the same command goes on";  ///< what a person may do next
 };
@@ -45,8 +45,8 @@ class RunLog {
   }
 
   /// Writes config.toml and the log's head: versions, hosts, layout, important settings.
-  /// Where the run has told its end and no step is left, the start leaves the run's files
-  /// as they are. Collective.
+  /// Where all steps were done by an earlier start and no step is left, the start leaves
+  /// the run's files as they are. Collective.
   void start(const TrainingSession& session, const History& history, int64_t total_steps,
              int64_t last_step);
   /// Logs the learning rates of the steps to come, and which rates they continue.
@@ -69,7 +69,8 @@ class RunLog {
   /// Records a bad step and what is done about it.
   void record_bad_step(const History& history, const StepOutcome& outcome);
   /// Writes results.json, what rank 0 has sent to other ranks (event "traffic"), and the
-  /// last lines of the log. `saved` says in words what a stop here leaves.
+  /// last lines of the log. `saved` says in words which state is saved when the run ends
+  /// here.
   void finish(const TrainingSession& session, const History& history,
               const StopCause& stopped, const std::string& saved);
   /// Writes the error that ends the attempt to log.txt and events.jsonl, where these can

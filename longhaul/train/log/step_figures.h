@@ -48,10 +48,10 @@ class StepFigures {
   /// up to the update the first of the start, for a save the first since the last step's
   /// record.
   void note(MemoryPhase phase);
-  /// Returns what was noted since the record of the step before, as complete() has found
-  /// it: the largest values over the ranks.
+  /// Returns the memory that was noted between the last two calls of complete(): the
+  /// largest values over the ranks.
   const run::PhaseMemory& phase_memory() const { return phase_memory_; }
-  /// Returns what was noted since the last step's record. Collective.
+  /// Returns the memory that was noted since the last step's record. Collective.
   run::PhaseMemory last_phase_memory(const session::Session& session);
 
  private:

@@ -52,7 +52,8 @@ Fixture make_fixture(const session::Session& session) {
     f.rows.push_back(static_cast<int32_t>(i));
   }
   f.targets.assign(static_cast<size_t>(n), data::kIgnore);
-  // Each rank's part of the vocabulary has a target, where the parts are about equal.
+  // Spreads the targets over the vocabulary. Where the tp ranks have about equal parts of
+  // it, each part has a target.
   const int64_t compared =
       std::min(n, std::max<int64_t>(kLogitPositions, session.mesh().shape().tp));
   for (int64_t j = 0; j < compared; ++j) {
@@ -103,7 +104,7 @@ class Observer : public session::ForwardObserver {
   }
 };
 
-/// What this rank's part of the loaded model answers.
+/// The results of this rank's part of the loaded model.
 struct Answers {
   std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
   std::vector<int32_t> own_rows;    ///< rows that this rank's regions have
@@ -292,8 +293,8 @@ Findings compare(const session::Session& session, const models::SourceModel& sou
   // up.
   at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
   at::Tensor same = exact;
-  // Rows of a table must agree up to a rounding; an embedding that norms its rows counts
-  // as a layer.
+  // Rows of a table must agree up to a rounding; an embedding that normalizes its rows
+  // counts as a layer.
   const auto& embedding = session.model().description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;

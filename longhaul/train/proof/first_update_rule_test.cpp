@@ -128,7 +128,8 @@ TEST(FirstUpdateRule, HoldsForEveryOptimizerAndDtypeOfItsState) {
 }
 
 TEST(FirstUpdateRule, IsNoWiderThanTheRoundingsNeed) {
-  // Somewhere in each parameter rounding uses a good part of what is allowed.
+  // The bound is not too wide: somewhere in each parameter rounding uses a good part of
+  // what is allowed.
   for (const Case& one : all_cases()) {
     if (one.moments == format::DType::F32 && one.master == format::DType::F32) continue;
     SCOPED_TRACE(one.text());
@@ -144,7 +145,7 @@ TEST(FirstUpdateRule, FailsOnWhatDidNotComeFromTheLoadedValuesAndThisUpdate) {
     const Updated updated(one);
     const auto& parts = updated.parts();
     for (const auto& [name, part] : parts) {
-      // Wrong are the masters of another model, and a single element that is not a
+      // The masters of another model are wrong, and so is a single element that is not a
       // number.
       EXPECT_GT(worst(part, part.masters.flip(0)), 1.0);
       at::Tensor broken = part.masters.clone();
@@ -154,8 +155,8 @@ TEST(FirstUpdateRule, FailsOnWhatDidNotComeFromTheLoadedValuesAndThisUpdate) {
     if (one.master == format::DType::BF16)
       continue;  // rounding to bf16 is coarser than the update
     for (const char* name : {"w", "b"}) {
-      // Wrong are no update, an update in the wrong direction, a double one, and one with
-      // another rate.
+      // The rule must find a missing update, an update in the wrong direction, a double
+      // one, and one with another rate.
       const Updated::Part& part = parts.at(name);
       const at::Tensor step = part.masters - part.loaded;
       for (const double times : {0.0, -1.0, 2.0, 0.9}) {

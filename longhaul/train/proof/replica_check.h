@@ -18,10 +18,11 @@ std::vector<int> outvoted(const std::vector<int64_t>& keys,
 
 /// Compares bit by bit, through checksums, what several ranks hold alike. Data-parallel
 /// ranks hold weights alike, and masters and moments where several of them hold the same
-/// elements (zero 0, or several shard groups). Ranks of tp and stages hold alike what has
-/// a layout::SumGroup, with its masters and moments. Finds faults of memory and
-/// arithmetic on one rank, as long as the difference lasts. It cannot see what went wrong
-/// on all ranks alike, or in a gradient before the ranks made one gradient of it.
+/// elements (zero 0, or several shard groups). Ranks of tp and stages hold alike the
+/// weights whose gradients they sum (layout::SumGroup), with their masters and moments.
+/// Finds faults of memory and arithmetic on one rank, as long as the difference lasts. It
+/// cannot see what went wrong on all ranks alike, or in a gradient before the ranks
+/// summed it.
 class ReplicaCheck {
  public:
   /// `every` is the number of steps from one check to the next; 0: no step is due. `tell`

@@ -110,8 +110,8 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
 }
 
 /// Begins the run anew on purpose: the checkpoints that are there get other names, and
-/// the run gets a new identity. The identity changes last, so that a start which is
-/// killed in here does all of it again.
+/// the run gets a new identity. The identity changes last, so that the next start does
+/// all of it again if this start is killed before the end.
 void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
   const auto owner = run::read_checkpoints_owner(dir);
   if (owner && *owner != start.run() && checkpoint::has_committed(dir)) {
@@ -141,7 +141,8 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   }
   const auto owner = run::read_checkpoints_owner(dir);
   const run::RunPast& record = start.past();
-  // An earlier start has begun anew, and was ended before it could mark the directory.
+  // A start that began the run anew may have ended before it could mark the directory.
+  // Then the marker has an identity that the run has given up.
   const bool given_up = owner && record.has_given_up(*owner);
   if (owner && *owner != record.run && (!given_up || checkpoint::has_committed(dir))) {
     // A record that was made from events alone does not know the identity of its run.
@@ -325,7 +326,7 @@ void note_loaded(const session::Session& session, RunStart& start, RunLog& run) 
     const fs::path dir = checkpoint_dir(session.config());
     std::optional<int64_t> newest;
     for (const auto& entry : checkpoint::list_checkpoints(dir)) {
-      // The directory may have no marker yet, and another run's checkpoint.
+      // A directory without a marker may hold another run's checkpoint.
       const bool own = entry.run.empty() || entry.run == start.run();
       if (entry.valid && own) newest = entry.step;
     }

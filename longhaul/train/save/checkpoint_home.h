@@ -12,11 +12,12 @@ enum class Home {
   Gone,   ///< the run had checkpoints, and no rank sees one
 };
 
-/// Compares the directory of checkpoints with the run's record of itself, before anything
-/// is loaded, so that no run begins anew because a mount is away. With checkpoint.resume
-/// = "never" the checkpoints that are there are set aside, and the run begins anew under
-/// another identity. Throws TemporaryError where ranks see different directories, and
-/// InputError where the checkpoints are another run's. Collective.
+/// Compares the directory of checkpoints with what the run has recorded of them
+/// (run/run_past.h), before anything is loaded, so that no run begins anew because a
+/// mount is away. With checkpoint.resume = "never" the checkpoints that are there are set
+/// aside, and the run begins anew under another identity. Throws TemporaryError where
+/// ranks see different directories, and InputError where the checkpoints are another
+/// run's. Collective.
 Home look_at_home(const session::Session& session, RunStart& start, RunLog& run);
 
 /// Throws InputError which says that the run's checkpoints are gone, and what to do.
@@ -31,8 +32,8 @@ bool begins_elsewhere(const RunConfig& config);
 /// When the checkpoints that are newer than the one a run goes back to are set aside.
 enum class SetAside {
   Always,  ///< the run was rolled back
-  /// where checkpoint.resume names one of the run's own checkpoints, by its step or its
-  /// path; rank 0 decides
+  /// only where checkpoint.resume names one of the run's own checkpoints, by its step or
+  /// its path; rank 0 decides
   IfAsked,
 };
 

@@ -183,8 +183,9 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
                   {"attempt", 0},
                   {"step", 0}};
     if (const auto& lost = start.past().newest; checkpoints.empty() && lost) {
-      facts["step"] = *lost;  // the lost checkpoint may come back, and an older state in
-                              // memory must not replace it
+      // The lost checkpoint may come back. Then an older state in memory must not replace
+      // it.
+      facts["step"] = *lost;
     }
     if (!checkpoints.empty()) {
       const auto manifest = checkpoint::Manifest::read(checkpoints[0]);

@@ -28,10 +28,10 @@ class PeerMemory {
 
   /// Keeps the state of the step that has just been done, if a copy is due.
   void keep(const TrainingSession& session, const History& history);
-  /// Makes sure that no start finds the steps that were kept, which do not belong to the
-  /// run any more.
+  /// Makes sure that no start finds the steps that were kept in memory, which do not
+  /// belong to the run any more.
   void forget(const session::Session& session);
-  /// Ends the copies in order at the end of a start. Nothing stays in memory where a
+  /// Waits for copies under way at the end of a start. Nothing stays in memory where a
   /// checkpoint has `saved` the run's last step; else the next start may want the state
   /// of that step.
   void end(const session::Session& session, bool saved);

@@ -62,7 +62,7 @@ void check_shapes(const session::Session& session,
   }
 }
 
-/// Returns what the learning rates follow from the resumed step on. `saved` are the
+/// Returns the basis of the learning rates from the resumed step on. `saved` are the
 /// checkpoint's settings, null for imports.
 optim::ScheduleBasis schedule_from(const TrainingSession& session, const History& history,
                                    const RunConfig* saved) {
@@ -187,7 +187,7 @@ History read_history(const TrainingSession& session, RunLog& run, const Json& st
 void tell_resumed(TrainingSession& session, RunLog& run, const History& history,
                   const std::string& line) {
   run.log().info(line);
-  // A run that has begun is not stopped for patterns that match nothing.
+  // A run that has begun is not stopped for patterns that match no parameter.
   for (const std::string& text : session.groups().unmatched) run.log().warning(text);
   if (!session.config().init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",

@@ -111,8 +111,8 @@ checkpoint::SaverOptions options_of(const session::Session& session, RunStart& s
   options.lock = start.lock();
   options.marker = marker;
   if (start.lock() != nullptr) {
-    // After this call the run's record names the newest checkpoint, so that its loss is
-    // noticed.
+    // `keeps` writes the newest checkpoint into the run's record, so that a start notices
+    // if that checkpoint is lost.
     options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
       start.keeps(newest, dir);
     };
@@ -522,7 +522,8 @@ std::string RunCheckpoints::words_at(int64_t step) const {
                  : "not saved: there is no checkpoint";
 }
 
-/// Sets the words that a run leaves when it ends at once, between saves.
+/// Sets the last words of the process (system::set_last_words), which say what a sudden
+/// end of the run would lose.
 void RunCheckpoints::set_last_words() const {
   const int64_t newest = newest_.value_or(0);
   std::string words = newest_ ? fmt::format("newest checkpoint step {}", newest)

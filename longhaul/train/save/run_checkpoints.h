@@ -69,12 +69,13 @@ class RunCheckpoints {
 
   /// Notes the newest step that was done, which a sudden end of the run would lose.
   void reached(int64_t step);
-  /// Looks on the disk for the checkpoint that a stop would leave; must be called after
-  /// checkpoints were set aside.
+  /// Looks on the disk for the newest checkpoint; must be called after checkpoints were
+  /// set aside.
   void find_newest();
   /// Returns on rank 0 whether the newest checkpoint is of this step; elsewhere false.
   bool has_saved(int64_t step) const { return newest_ == step; }
-  /// Says in words what a stop at this step leaves; never claims more than is true.
+  /// Says in words whether this step is saved, or which checkpoint is the newest; never
+  /// claims more than is true.
   std::string words_at(int64_t step) const;
 
  private:
@@ -88,8 +89,8 @@ class RunCheckpoints {
   /// Waits for the mirror as finish() says. Collective.
   void wait_for_mirror();
   void set_last_words() const;
-  /// Begins to mirror where the settings name a mirror, at first the newest checkpoint.
-  /// `step` is where the start begins. Collective.
+  /// Begins to mirror where the settings name a mirror. The newest checkpoint is copied
+  /// first. `step` is where the start begins. Collective.
   void open_mirror(const session::Session& session, int64_t step);
   /// Says that the mirror lacks the newest checkpoint.
   void warn_of_mirror(double seconds);

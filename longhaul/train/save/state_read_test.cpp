@@ -107,7 +107,7 @@ TEST(StateRead, ComesBackStraightAndThroughLittleHostMemory) {
       for (size_t i = 0; i < wanted.size(); ++i) {
         EXPECT_TRUE(at::equal(found[i], wanted[i])) << i;
       }
-      // The weights follow their masters.
+      // The weights are the masters, rounded to bf16.
       for (size_t i = 0; i < after.flat->buckets().size(); ++i) {
         const optim::BucketState& own = after.optimizer->states()[i];
         EXPECT_TRUE(at::equal(after.flat->buckets()[i].owned_weights,
@@ -150,7 +150,7 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
           }
         }
       }
-      // Missing moments that no setting explains are damage.
+      // If the parameter counts as updated, its missing moments are damage.
       after.optimizer->set_counts(optim::UpdateCounts(1));
       EXPECT_THROW(
           restore_state(after.state(), reader, dir.path().string(), *world, staging),

@@ -187,7 +187,7 @@ bool needs_packing(const fs::path& path, const std::string& field, bool in_piece
     // A directory that is read in pieces has rows of equal length.
     return !in_pieces && data::saved_rows(path, field).uneven();
   }
-  // A directory of a known kind is read, or refused, as what it is.
+  // A directory of a known kind is not packed. Training reads or refuses it as that kind.
   const bool known = data::is_token_store(path) || data::is_example_store(path) ||
                      fs::exists(path / "dataset_dict.json") ||
                      fs::exists(path / "config.json");

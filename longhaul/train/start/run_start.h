@@ -33,8 +33,8 @@ class RunStart {
 
   /// Returns the number of this start, counted from 1. Works on all ranks.
   int attempt() const { return attempt_; }
-  /// Says that something bears this start's number. The number of a start that ends
-  /// without that is the next start's number.
+  /// Notes that this start's number is used, for instance in the name of a file. A number
+  /// that was not used goes to the next start.
   void use_attempt() {
     if (lock_) lock_->set_counts(true);
   }
@@ -69,12 +69,14 @@ class RunStart {
   /// from.
   void loaded();
 
-  /// Returns how many starts from this checkpoint in a row have not got through one step.
+  /// Returns how many starts from this checkpoint in a row have ended before they had
+  /// done one step.
   int failed_starts(const fs::path& step_dir) const;
   /// Notes that the start begins from the checkpoint of this step.
   void begin(int64_t step);
-  /// Returns whether an earlier start of this run had its state. The system gave that
-  /// start what it may refuse this one, so that a refusal may pass. Works on all ranks.
+  /// Returns whether an earlier start of this run had its state. Then the system once had
+  /// the memory and the threads for the run, so a refusal of these may pass. Works on all
+  /// ranks.
   bool has_begun() const { return begun_; }
   /// Notes that the start has done a step, or that the start ends in order.
   void got_through();

@@ -38,8 +38,8 @@ class TrainingSession : public session::Session {
   optim::Optimizer& optimizer() const { return *optimizer_; }
   ModelState state() const { return {flat(), optimizer()}; }
 
-  /// Returns the source of the first weights, until the certificate is complete; null
-  /// where the weights did not come from [init].
+  /// Returns the source of the first weights, until certify_first_update has released it;
+  /// null where the weights did not come from [init].
   const std::shared_ptr<const checkpoint::WeightsSource>& init() const { return init_; }
   void set_init(std::shared_ptr<const checkpoint::WeightsSource> source) {
     init_ = std::move(source);

@@ -35,7 +35,7 @@ class StepLoss {
   /// Returns the scales for StageRunner::begin_step; 0 for a term without targets or
   /// weight. `factor` is 1, unless gradients are to be wrong on purpose.
   std::vector<double> scales(double factor = 1.0) const;
-  /// Adds up what the ranks have summed; the result is the same on every rank. Collective
+  /// Adds up the loss sums of all ranks; the result is the same on every rank. Collective
   /// over the world.
   void add_up(const session::Session& session, std::vector<double> sums);
 
