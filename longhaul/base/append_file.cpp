@@ -35,9 +35,9 @@ bool AppendFile::append(std::string_view piece) {
   return follow_name() && write_whole(piece);
 }
 
-/// Opens the file anew where its name no longer stands for the open file: pieces for a
-/// file that was renamed (a rotated log) or removed would be lost. Returns false, after
-/// counting a lost piece, where the new file cannot be opened.
+/// Opens a new file of this name if the name no longer stands for the open file: pieces
+/// for a file that was renamed (a rotated log) or removed would be lost. Returns false,
+/// after counting a lost piece, if the new file cannot be opened.
 bool AppendFile::follow_name() {
   struct stat named{};
   struct stat open{};

@@ -18,7 +18,7 @@ namespace longhaul {
 class AppendFile {
  public:
   AppendFile() = default;
-  /// Opens the file; creates it where absent. Throws where it cannot be opened.
+  /// Opens the file; creates it if absent. Throws if it cannot be opened.
   explicit AppendFile(const fs::path& path);
 
   bool is_open() const { return file_.is_open(); }
@@ -28,7 +28,8 @@ class AppendFile {
   /// when they are written again, and when the file was begun anew. It must not append to
   /// this file.
   void on_trouble(std::function<void(const std::string& line)> tell);
-  /// Sets what a file that is begun anew starts with.
+  /// Sets the first text of every file that is begun in place of a renamed or removed
+  /// one.
   void begin_with(std::string head) { head_ = std::move(head); }
 
   /// Appends a piece; returns false when it was not written.

@@ -11,8 +11,8 @@ struct BuildInfo {
   std::string compiler;    ///< "GNU 12.2.0"
   std::string build_type;  ///< "Release"
 
-  /// Returns "0.1.0 (3f2a51c09d11, GNU 12.2.0, Release)": the writer's build in a
-  /// manifest.
+  /// Returns "0.1.0 (3f2a51c09d11, GNU 12.2.0, Release)": a manifest names the build that
+  /// wrote it in this form.
   std::string one_line() const;
 };
 

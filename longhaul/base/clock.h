@@ -11,8 +11,8 @@ namespace longhaul {
 // a supervisor starts takes over the supervisor's clock. Any thread may call any of these
 // functions.
 
-/// Returns the seconds since this machine was started. All its processes agree on them,
-/// and they are never set.
+/// Returns the seconds since this machine was started. All its processes read the same
+/// number, and nobody can set this clock.
 double machine_seconds();
 /// Returns the seconds since 1970 by the wall clock, which somebody may set.
 double system_time();
@@ -35,9 +35,8 @@ ClockName own_clock();
 /// Finds jumps of the wall clock. One thread may use it.
 class ClockWatch {
  public:
-  /// Returns by how many seconds the clock has jumped, ahead where positive, since the
-  /// last call or since this process's clock began; nothing where that is less than a
-  /// second.
+  /// Returns by how many seconds the clock has jumped, ahead if positive, since the last
+  /// call or since this process's clock began; nothing if that is less than a second.
   std::optional<double> look();
 
  private:

@@ -7,7 +7,7 @@
 
 namespace longhaul {
 
-/// Returns "1 rank", "2 ranks", "1,359 tokens". `plural` is given where the plural is not
+/// Returns "1 rank", "2 ranks", "1,359 tokens". `plural` is given if the plural is not
 /// the singular with an s.
 std::string counted(int64_t number, std::string_view singular,
                     std::string_view plural = {});

@@ -35,7 +35,7 @@ class Error : public std::runtime_error {
   std::string area_;
 };
 
-/// A setting is wrong. The message starts with `file:line:column` where one is known.
+/// A setting is wrong. The message starts with `file:line:column` if one is known.
 struct ConfigError : Error {
   ConfigError(std::string area, const std::string& message)
       : Error(ErrorKind::Config, std::move(area), message) {}

@@ -12,7 +12,7 @@ inline constexpr int kExitSettings = 78;    ///< a setting or an input is wrong
 /// A run was stopped by request or by a rule: it has saved and not finished, and only a
 /// person is to start it again.
 inline constexpr int kExitStopped = 79;
-/// Nobody reads the result any more: what a shell shows for any program that SIGPIPE
+/// Nobody reads the result any more. A shell shows this code for any program that SIGPIPE
 /// ends.
 inline constexpr int kExitUnread = 141;
 

@@ -29,7 +29,8 @@ Failure failure_of(const Error& error) {
 }
 
 /// Returns the part of a message in which LibTorch's allocators say that there is no
-/// memory (this folder is free of LibTorch); empty for other messages.
+/// memory; empty for other messages. The words are compared because this folder does not
+/// link LibTorch and cannot name its exceptions.
 std::string_view words_of_memory(std::string_view words) {
   for (const std::string_view said :
        {"can't allocate memory: ", "CUDA out of memory", "CUDA error: out of memory"}) {
@@ -84,7 +85,7 @@ Error to_error(const std::exception& problem) {
   if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return of_memory({});
   const std::string words = first_words(problem.what());
   if (const auto told = words_of_memory(words); !told.empty()) return of_memory(told);
-  // oneDNN says no more than this where it gets no memory for its code.
+  // oneDNN says no more than this if it gets no memory for its code.
   if (words == "could not create a primitive" && !warning_of_limits().empty()) {
     return of_memory(words);
   }

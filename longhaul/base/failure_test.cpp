@@ -95,7 +95,8 @@ TEST(Failure, WhatTheSystemRefusesARunningRunMayBeGivenLater) {
   EXPECT_EQ(kind([] { File::open_read("/no/such/file"); }), ErrorKind::Temporary);
   EXPECT_EQ(kind([] { fs::create_directory("/no/such/file"); }), ErrorKind::Temporary);
   EXPECT_EQ(kind([] { throw TemporaryError("file", "m"); }), ErrorKind::Temporary);
-  // The content of a file does not change by itself, and settings do not either.
+  // The content of a file and a setting do not change by themselves, so no retry can
+  // help.
   EXPECT_EQ(kind([] { throw InputError("data", "m"); }), ErrorKind::Input);
   EXPECT_EQ(kind([] { throw ConfigError("file", "m"); }), ErrorKind::Config);
   EXPECT_EQ(kind([] { throw std::runtime_error("odd"); }), ErrorKind::Internal);

@@ -29,7 +29,8 @@ constexpr uint64_t kMostCopied = uint64_t{64} << 20;
 constexpr std::string_view kMakeDirectory = "mkdir";
 
 /// Returns whether an error may pass by itself, or once a person has freed space or
-/// mended the file system. The answer is the same before the first step of a run.
+/// mended the file system. It makes no difference whether the run has made its first
+/// step.
 bool is_temporary(int error) {
   constexpr std::array kPassing = {
       ENOSPC,    EDQUOT,       ESTALE,   EIO,         EREMOTEIO,    ETIMEDOUT,
@@ -39,8 +40,8 @@ bool is_temporary(int error) {
   return std::ranges::find(kPassing, error) != kPassing.end();
 }
 
-/// Returns what a file system cannot do at all where it refuses this call with this
-/// errno; empty for every other refusal.
+/// Returns what the file system cannot do at all, if it refuses this call with this errno
+/// for that reason; empty for every other refusal.
 std::string_view lacking(std::string_view call, int error) {
   const bool unknown = error == EINVAL || error == ENOSYS || error == EOPNOTSUPP;
   if (call == "fsync" && unknown) return "sync this (fsync), so a power cut may lose it";
@@ -178,7 +179,7 @@ Pipe make_pipe(const std::string& area) {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// A pipe or a device with the file's name would block its reader for ever.
+// Without O_NONBLOCK, a pipe or a device of this name would block its reader for ever.
 File File::open_read(const fs::path& path) {
   File file(open_or_fail(path, O_RDONLY | O_NONBLOCK), path);
   struct stat info{};
@@ -192,7 +193,7 @@ File File::open_read(const fs::path& path) {
 File File::create(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);
 }
-// A pipe that nobody reads would block its writer for ever.
+// Without O_NONBLOCK, a pipe that nobody reads would block its writer for ever.
 File File::open_append(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path);
 }

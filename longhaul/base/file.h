@@ -27,12 +27,12 @@ bool is_seen(const fs::path& path) noexcept;
 bool is_seen_directory(const fs::path& path) noexcept;
 bool is_seen_file(const fs::path& path) noexcept;
 
-/// Returns what lies in a directory, in no order; nothing where it cannot be opened.
-/// Throws filesystem_error where the listing fails after its beginning.
+/// Returns what lies in a directory, in no order; nothing if it cannot be opened. Throws
+/// filesystem_error if the listing fails after its beginning.
 std::vector<fs::path> paths_in(const fs::path& dir);
 
-/// Removes a file or an empty directory, or all below a path too, where the system lets
-/// it; a failure is left alone.
+/// Removes a file or an empty directory; try_remove_all() also removes all that lies
+/// below the path. A failure is ignored.
 void try_remove(const fs::path& path) noexcept;
 void try_remove_all(const fs::path& path);
 
@@ -62,7 +62,7 @@ struct Pipe {
   Descriptor read;
   Descriptor write;
 };
-/// Throws TemporaryError of this area where no pipe can be had.
+/// Throws TemporaryError of this area if no pipe can be had.
 Pipe make_pipe(const std::string& area);
 
 /// An open file. Every failure throws InputError with path, call and errno
@@ -76,7 +76,7 @@ class File {
   static File open_read(const fs::path& path);
   /// Creates or truncates for writing (mode 0666, less the umask).
   static File create(const fs::path& path);
-  /// Opens for appending, creating it where absent.
+  /// Opens for appending, creating it if absent.
   static File open_append(const fs::path& path);
 
   const fs::path& path() const { return path_; }
@@ -91,7 +91,7 @@ class File {
   void read_at(uint64_t offset, std::span<std::byte> bytes) const;
   void sync();
   /// Asks the kernel to begin writing a range to the device, without waiting, so that a
-  /// later sync has less to wait for. It does nothing where that is not supported.
+  /// later sync has less to wait for. It does nothing if that is not supported.
   void start_writeback(uint64_t offset, uint64_t bytes);
   /// Asks the kernel to drop what is cached of a file whose content has been synced, so
   /// that the next read comes from the device.
@@ -114,7 +114,7 @@ struct Unmap {
 class Mapping : public std::unique_ptr<std::byte, Unmap> {
  public:
   Mapping() = default;
-  /// Calls mmap(). The mapping is null where the system refuses, as errno says.
+  /// Calls mmap(). If the system refuses, the mapping is null and errno says why.
   Mapping(size_t bytes, int protection, int flags, int fd = -1);
   std::span<std::byte> bytes() const { return {get(), *this ? get_deleter().bytes : 0}; }
 };
@@ -125,7 +125,7 @@ inline constexpr std::string_view kOtherFileSystem =
     "a "
     "mounted bucket";
 
-/// A whole file mapped read-only. Empty files map to an empty span. Where the file system
+/// A whole file mapped read-only. Empty files map to an empty span. If the file system
 /// has no mappings, a file of at most 64 MiB is read into memory and a larger one is
 /// refused.
 class MappedFile {
@@ -146,17 +146,17 @@ class MappedFile {
 /// `limit`.
 std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
 
-/// Returns the first line of a small file; nothing where the file cannot be read.
+/// Returns the first line of a small file; nothing if the file cannot be read.
 std::string first_line(const fs::path& file);
 
 /// Returns the number behind a word at the start of a line of a small file, such as
 /// "MemTotal:" of /proc/meminfo; without a word, the first number with which a line
-/// begins. Returns nothing where there is no such line, or where the file cannot be read.
-/// A number of kB is returned in bytes.
+/// begins. Returns nothing if there is no such line, or if the file cannot be read. A
+/// number of kB is returned in bytes.
 std::optional<int64_t> number_behind(const fs::path& file, std::string_view word = {});
 
-/// Writes a text to a descriptor, whatever signals interrupt. Returns false where not all
-/// of it can be written. Calls only what is safe after a fork.
+/// Writes a text to a descriptor, whatever signals interrupt. Returns false if not all of
+/// it can be written. Calls only what is safe after a fork.
 bool write_descriptor(int fd, std::string_view text);
 
 /// Writes a temporary neighbour, fsyncs it, renames it over `path`, fsyncs the
@@ -166,18 +166,19 @@ void write_text_atomic(const fs::path& path, std::string_view text);
 /// Creates or truncates a file, writes it, fsyncs it. Its directory is not synced.
 void write_text_durable(const fs::path& path, std::string_view text);
 
-/// Makes a directory and its absent parents so that they survive a power cut. Where the
+/// Makes a directory and its absent parents so that they survive a power cut. If the
 /// directory is there already, its own name is made durable, since whoever made it may
 /// have been killed.
 void make_directories_durable(const fs::path& dir);
 
 /// Gives `from` the name `to` in one step, so that of several callers one alone succeeds.
-/// Where something has that name it returns false and `from` stays. Returns nothing where
-/// the file system has neither hard links nor RENAME_NOREPLACE, and `from` stays.
+/// If something has that name it returns false and `from` stays. Returns nothing if the
+/// file system has neither hard links nor RENAME_NOREPLACE, and `from` stays.
 std::optional<bool> rename_at_once(const fs::path& from, const fs::path& to);
 
-/// Gives `from` the name `to`. Where something has that name it returns false and `from`
-/// stays. Where rename_at_once() cannot, it looks first and then renames.
+/// Gives `from` the name `to`. If something has that name it returns false and `from`
+/// stays. If the file system lacks what rename_at_once() needs, it looks whether `to`
+/// exists and then renames.
 bool rename_to_new(const fs::path& from, const fs::path& to);
 
 /// Syncs a directory, so that renames in it survive a power cut.

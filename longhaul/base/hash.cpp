@@ -1,7 +1,8 @@
 #include "longhaul/base/hash.h"
 
 #include <fmt/format.h>
-// Inlined, xxHash uses this build's instructions: 1.5 times the packaged library's rate.
+// Inlined code of xxHash uses the instructions of this build, and is 1.5 times as fast as
+// the packaged library.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

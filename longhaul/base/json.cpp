@@ -11,9 +11,9 @@
 namespace longhaul {
 namespace {
 
-/// Makes a value of the parser's events. The library's own parser with a callback looks
-/// through all earlier members of an object each time a member ends, which takes time in
-/// the square of their number.
+/// Builds a JSON value from the parser's events. The library's own parser with a callback
+/// looks through all earlier members of an object each time a member ends, which takes
+/// time in the square of their number.
 template <typename Value>
 class Builder final : public nlohmann::json_sax<Value> {
  public:
@@ -97,8 +97,9 @@ class Builder final : public nlohmann::json_sax<Value> {
     return add(Value::binary({text.begin(), text.end()}));
   }
 
-  /// Begins an object or a list. It does not move while it is open, since it is the last
-  /// value of what holds it.
+  /// Begins an object or a list. Its address stays valid while it is open: it is the last
+  /// value of the object or list around it, to which nothing is added before it is
+  /// closed.
   bool open(Value&& value) {
     open_.push_back({&place(std::move(value))});
     return true;
@@ -127,7 +128,8 @@ Value parse(std::string_view given, std::string_view what, int max_depth) {
   return builder.take();
 }
 
-/// Returns whether a value holds one of the odd numbers (see parse_json).
+/// Returns whether a value holds a number that no number type here can hold. Such numbers
+/// are stored as binary values (see parse_json).
 template <typename Value>
 bool has_odd_numbers(const Value& value) {
   if (!value.is_structured()) return value.is_binary();
@@ -140,7 +142,8 @@ std::string dumped(const Value& value, int indent = -1) {
   return value.dump(indent, ' ', false, Value::error_handler_t::replace);
 }
 
-/// Writes a value as dump() does; of a binary value it writes the number's own text.
+/// Writes a value as dump() does. A binary value is the text of an odd number (see
+/// parse_json), which is written as it is.
 template <typename Value>
 void write(const Value& value, int indent, int level, std::string& out) {
   if (value.is_binary()) {
@@ -178,7 +181,8 @@ std::string text_of(const Value& value, int indent) {
 
 }  // namespace
 
-// "[json.exception.type_error.302] type must be string, but is number".
+// Removes the library's prefix from "[json.exception.type_error.302] type must be
+// string".
 std::string words_of(const Json::exception& problem) {
   const std::string_view words = problem.what();
   const size_t end = words.find("] ");

@@ -9,7 +9,8 @@
 namespace longhaul {
 
 using Json = nlohmann::json;
-/// Keeps the order of keys: for files whose form is preserved on export.
+/// Keeps the order of keys, for files that are exported in the form in which they were
+/// read.
 using OrderedJson = nlohmann::ordered_json;
 
 /// Parses outside text with a limit on nesting. InputError names `what` (a path) and the
@@ -18,8 +19,8 @@ using OrderedJson = nlohmann::ordered_json;
 /// Python's json also writes numbers that JSON has no form for, or that fit no number
 /// type of this program: NaN, Infinity, -Infinity, 1e999, whole numbers beyond 64 bits.
 /// Each of these odd numbers becomes a binary value, which is of no type that a reader
-/// asks for. A reader that asks for its key refuses it by name; where nobody asks for it,
-/// it does no harm. json_text writes the number as it stood in the text.
+/// asks for. A reader that asks for its key refuses it by name; if nobody asks for it, it
+/// does no harm. json_text writes the number as it stood in the text.
 Json parse_json(std::string_view text, std::string_view what, int max_depth = 64);
 OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
                                int max_depth = 64);

@@ -95,7 +95,7 @@ TEST(Json, AKeyMayStandOncePerObjectOnly) {
   EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 2}}])", "a.json"));
 }
 
-/// Returns the least processor time of some parses of a text, in clock ticks.
+/// Returns the least processor time of five parses of a text, in clock ticks.
 template <typename Parse>
 double least_time(const std::string& text, const Parse& parse) {
   double least = 0.0;
@@ -117,8 +117,8 @@ std::string members(int count, const char* open, const char* member, const char*
   return text + close;
 }
 
-// Sixteen times as many members take about 16 times as long, and 256 times as long where
-// each of them looks through all others.
+// An object with 16 times as many members takes about 16 times as long to parse. It would
+// take 256 times as long if each member were compared with all others.
 TEST(Json, TheTimeGrowsAsTheNumberOfMembers) {
   constexpr int kFew = 500;
   constexpr int kMore = 16;

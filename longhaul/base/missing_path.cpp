@@ -21,13 +21,14 @@ constexpr size_t kMostNeighbours = 1000;
 /// fs::path may have made "s3:/".
 bool names_object(const fs::path& path) { return path.native().starts_with("s3:/"); }
 
-/// How the models are called that stand on the hub without an organisation.
+/// The beginnings of the names of models that have no organisation on the model hub.
 constexpr std::string_view kBareHubNames[] = {"gpt2",        "distilgpt2", "bert-",
                                               "distilbert-", "roberta-",   "albert-",
                                               "xlnet-",      "xlm-",       "t5-"};
 
-/// Returns whether a path is ORGANISATION/NAME, where no such organisation is a directory
-/// here, or the name of a model that has no organisation.
+/// Returns whether a path may be a name on the model hub: ORGANISATION/NAME, if no
+/// directory here has the name of the organisation, or the name of a model without an
+/// organisation.
 bool is_hub_name(const fs::path& path) {
   const std::string text = path.string();
   const size_t slash = text.find('/');
@@ -73,8 +74,7 @@ struct Expanded {
   std::string unset;
 };
 
-/// Returns where "~" or "~user" at the beginning leads; nothing where there is no such
-/// user.
+/// Returns where "~" or "~user" at the beginning leads; nothing if there is no such user.
 std::optional<std::string> home_of(const std::string& user) {
   const char* const own = std::getenv("HOME");
   if (user.empty() && own != nullptr) return own;
@@ -104,7 +104,7 @@ void expand_variables(const std::string& text, Expanded& out) {
   }
 }
 
-/// Returns what a shell makes of the path; nothing where a shell would replace nothing in
+/// Returns what a shell makes of the path; nothing if a shell would replace nothing in
 /// it.
 std::optional<Expanded> expand(const std::string& path) {
   Expanded out;
@@ -158,8 +158,8 @@ std::string unexpanded(const fs::path& path) {
 }
 
 std::string as_address(const fs::path& path) {
-  // A directory may really be named "s3:". The readers of paths take this path for an
-  // address all the same.
+  // A directory may really be named "s3:". The program still takes "s3:" for the
+  // beginning of an address.
   if (names_object(path)) {
     return "it is the address of an object, which has no use here: give a path of a "
            "local or shared file system (docs/objects.md)";

@@ -58,7 +58,8 @@ bool is_too_long(std::string_view integer) {
 
 /// Returns whether a number is larger than any double.
 bool is_too_large(std::string_view number) {
-  // A number fits that has at most these many digits before an exponent, and in it.
+  // A double holds every number with at most these many digits before its exponent and in
+  // it.
   constexpr size_t kMostDigits = 200;
   constexpr size_t kExponentDigits = 2;
   const size_t exponent = number.find_first_of("eE");
@@ -75,8 +76,8 @@ bool is_odd(std::string_view word) {
   return whole ? is_too_long(word) : is_too_large(word);
 }
 
-/// Returns the odd numbers of a document, in their order. Text that is no JSON is left to
-/// the parser.
+/// Returns the numbers of a document that no number type here can hold, in their order.
+/// Text that is no JSON is left to the parser.
 std::vector<OddNumber> find_odd_numbers(std::string_view text) {
   std::vector<OddNumber> odd;
   size_t number = 0;

@@ -33,8 +33,8 @@ TEST(Process, AMappedFileIsNoAnonymousMemory) {
   write_file(dir / "store", std::string(kBytes, 'x'));
   const ResidentParts before = resident_parts();
   const int file = ::open((dir / "store").c_str(), O_RDONLY | O_CLOEXEC);
-  // The kernel reads the pages: ThreadSanitizer keeps memory of its own for each page
-  // that this test reads, and that memory is anonymous.
+  // MAP_POPULATE lets the kernel read the pages. If this test read them, ThreadSanitizer
+  // would keep memory of its own for each page, and that memory is anonymous.
   void* const mapped =
       ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file, 0);
   ASSERT_NE(mapped, MAP_FAILED);

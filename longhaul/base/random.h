@@ -27,7 +27,7 @@ constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
   return c;
 }
 
-/// Returns a key from a seed and a purpose ("init", "dropout", a tensor's name ...).
+/// Returns a key from a seed and a purpose ("init", "dropout", or a tensor's name).
 uint64_t random_key(uint64_t seed, std::string_view purpose);
 
 /// Returns a number of 24 bits, uniform in [0, 1).

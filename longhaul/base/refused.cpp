@@ -40,8 +40,8 @@ class Limits {
       add((root_ / file).string(), std::to_string(*limit));
     }
   }
-  /// Adds the limit of mappings only where it is nearly used up: each process has few
-  /// mappings as a rule.
+  /// Adds the limit of mappings only if this process has nearly reached it, which is
+  /// rare.
   void of_mappings() {
     const auto limit = number_behind(root_ / "proc/sys/vm/max_map_count");
     std::ifstream maps(root_ / "proc/self/maps");
@@ -76,7 +76,7 @@ std::string limits_reached(int error, const fs::path& root) {
     limits.of_kernel("proc/sys/kernel/threads-max");
     limits.of_kernel("proc/sys/kernel/pid_max");
   }
-  // A thread needs memory for its stack as well, and says EAGAIN where there is none.
+  // A thread needs memory for its stack as well, and says EAGAIN if there is none.
   if (error == ENOMEM || error == EAGAIN) {
     limits.of_shell(RLIMIT_AS, "ulimit -v", true);
     limits.of_shell(RLIMIT_DATA, "ulimit -d", true);

@@ -16,7 +16,7 @@ namespace longhaul {
 std::string limits_reached(int error, const fs::path& root = "/");
 
 /// Returns a warning of the limits that can end this process in the middle of its work,
-/// by a signal or without memory, with their values; empty where there are none.
+/// by a signal or without memory, with their values; empty if there are none.
 std::string warning_of_limits();
 
 /// Returns an error for `what` ("a thread", "a pipe", "2.1 GB for a buffer") that the
@@ -25,8 +25,8 @@ std::string warning_of_limits();
 TemporaryError refused(std::string area, std::string_view what, int error,
                        std::string_view advice = {});
 
-/// Calls make_directories_durable() for a directory that a setting names ("run.dir").
-/// Where the system refuses it, the message of the error begins with the setting.
+/// Calls make_directories_durable() for a directory that a setting names ("run.dir"). If
+/// the system refuses it, the message of the error begins with the setting.
 void make_setting_directory(std::string_view setting, const fs::path& dir);
 
 }  // namespace longhaul

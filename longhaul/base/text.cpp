@@ -66,7 +66,8 @@ std::string human_bytes(double bytes) {
 }
 
 uint64_t parse_byte_size(std::string_view text) {
-  // A user who types fewer bytes than this without a unit means another unit.
+  // A user who types fewer bytes than this without a unit has most likely forgotten the
+  // unit.
   constexpr double kSmallestBareSize = 1e6;
   static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits{{
       {"", 1},
@@ -110,7 +111,7 @@ uint64_t parse_byte_size(std::string_view text) {
 }
 
 std::string human_duration(double seconds) {
-  // The bounds keep NaN, and numbers that no integer holds, within an integer.
+  // NaN and negative numbers become 0, and numbers too large for an integer become 1e15.
   const double bounded = seconds > 0.0 ? std::min(seconds, 1e15) : 0.0;
   const auto total = static_cast<int64_t>(std::llround(bounded));
   if (total < 60) return fmt::format("{} s", total);

@@ -28,8 +28,8 @@ uint64_t parse_byte_size(std::string_view text);
 std::string human_duration(double seconds);
 /// Returns "1,359,146".
 std::string grouped(int64_t number);
-/// Returns the place of the first * ? or [ of a text, which makes it a pattern; npos
-/// where it has none.
+/// Returns the place of the first * ? or [ of a text, which makes it a pattern; npos if
+/// it has none.
 size_t find_wildcard(std::string_view text);
 /// Returns whether a text has * ? or [.
 inline bool has_wildcard(std::string_view text) {
@@ -38,10 +38,10 @@ inline bool has_wildcard(std::string_view text) {
 /// Returns whether a shell-style pattern with * and ? matches a whole name.
 bool glob_match(std::string_view pattern, std::string_view name);
 
-/// Returns the words of a text with spaces between them, in which tables here write lists
-/// of names.
+/// Returns the words of a text that are separated by spaces. Tables of this program write
+/// lists of names in this form.
 std::vector<std::string> split_words(std::string_view list);
-/// Returns whether the word is one of such a list.
+/// Returns whether `word` is one of the words of `list`, which are separated by spaces.
 bool has_word(std::string_view list, std::string_view word);
 
 /// Returns the text without the blanks at its ends.
@@ -50,7 +50,8 @@ std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 /// Returns whether the character is an ASCII letter, a digit or "_".
 bool is_word_character(char c);
-/// Returns a name for files and jobs: what is no letter, digit, ".", "_" or "-" is "_".
+/// Returns a name for files and jobs: each character but letters, digits, ".", "_" and
+/// "-" becomes "_".
 std::string plain_characters(std::string name);
 
 /// Returns the parts of a text between separators. A part may be empty; a text without a

@@ -12,7 +12,7 @@ TEST(NearestName, OffersWhatWasMeantAndNothingElse) {
   EXPECT_EQ(nearest_name("seq_length", names), "seq_len");
   EXPECT_EQ(nearest_name("trian", names), "train");
   EXPECT_EQ(nearest_name("optimizer", names), std::nullopt);
-  // Another word is no mistyped one.
+  // A name that is too far from every key has no nearest name.
   const std::vector<std::string> keys = {"log", "eps", "fp32", "save_steps", "weights"};
   EXPECT_EQ(nearest_name("wieghts", keys), "weights");
   for (const char* other : {"lora", "gpus", "fp16", "foo", "load_steps", "lr", "x"}) {

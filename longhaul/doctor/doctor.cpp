@@ -79,8 +79,8 @@ HealthCheck named(std::string name, HealthCheck check = {}) {
   return check;
 }
 
-/// Returns a check that fails where a node has another value than most nodes. `advice`
-/// ends the check's line.
+/// Returns a check that fails if a node has another value than most nodes. `advice` ends
+/// the check's line.
 HealthCheck all_alike(const std::string& name, const std::vector<std::string>& nodes,
                       const std::vector<std::string>& values, const std::string& advice) {
   std::map<std::string, int> counts;
@@ -223,7 +223,8 @@ DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
                      const DoctorOptions& options,
                      const std::optional<HealthReport>& own) {
   const auto node = comm::split_by_host(*world, "node", options.machine);
-  // The lowest rank with a report leads its node; without any report, the lowest rank.
+  // The lowest rank with a report leads its node; if no rank has one, the lowest rank
+  // does.
   const bool checked = node->any(own.has_value());
   const std::vector<std::string> reported = node->gather_strings(own ? "1" : "");
   const auto speaker = std::ranges::find(reported, "1") - reported.begin();

@@ -25,7 +25,7 @@ struct DoctorOptions {
   cluster::HealthOptions health;
   std::string version;  ///< version of the program; must be the same on all nodes
   /// The libraries with which the program computes on this node, which must be the same
-  /// on all nodes; or, without `computes`, why it cannot compute.
+  /// on all nodes; or, if `computes` is false, why it cannot compute.
   std::string libraries;
   bool computes = true;
   std::string machine = comm::machine_name();
@@ -49,7 +49,7 @@ struct DoctorReport {
 
 /// Examines the nodes of a job. `own` is what this rank found on its node before the
 /// ranks met; a node of which no rank has a report is checked now. Returns the same on
-/// every rank. Throws TemporaryError where ranks do not answer. Collective.
+/// every rank. Throws TemporaryError if ranks do not answer. Collective.
 DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
                      const DoctorOptions& options,
                      const std::optional<cluster::HealthReport>& own);

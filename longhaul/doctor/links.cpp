@@ -23,8 +23,8 @@ using Kind = comm::Transfer::Kind;
 
 constexpr int kRoundTrips = 10;
 constexpr size_t kSharedBytes = size_t{1} << 20;
-/// Each node looks at the files of this many other nodes: enough to meet all copies that
-/// a file server keeps.
+/// Each node looks at the files of this many other nodes. If a file server keeps several
+/// copies of its files, so many looks are enough to meet each of them.
 constexpr int kNeighbours = 16;
 
 void transfer(comm::Communicator& group, Kind kind, int peer, double& value) {
@@ -122,7 +122,7 @@ std::string try_shared(const NodeLeaders& leaders, const fs::path& folder, uint6
   return problem;
 }
 
-/// Joins the problems of all nodes, each behind its node's name; "" where none has one.
+/// Joins the problems of all nodes, each behind its node's name; "" if none has one.
 /// Collective over the leaders.
 std::string joined(const NodeLeaders& leaders, const std::string& problem) {
   std::string all;

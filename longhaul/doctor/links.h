@@ -19,12 +19,12 @@ struct NodeLeaders {
 // and give the same result on all leaders.
 
 /// Measures how far each node's clock is from the first node's clock. A round trip of a
-/// message bounds the error of each measurement. The check fails where a clock is
-/// certainly further away than options.max_skew_seconds.
+/// message bounds the error of each measurement. The check fails if a clock is certainly
+/// further away than options.max_skew_seconds.
 cluster::HealthCheck check_skew(const NodeLeaders& leaders, const DoctorOptions& options);
 
 /// Has each node write, sync and rename a file in the directory, then rename another file
-/// over it. Fails where another node does not see each of them whole.
+/// over it. Fails if another node does not see each of them whole.
 cluster::HealthCheck check_shared(const NodeLeaders& leaders, const fs::path& directory,
                                   const DoctorOptions& options);
 

@@ -20,8 +20,8 @@ struct LiveDrillOptions {
 /// Injects a fault into a run that trains now, after a person has said yes, and follows
 /// the run until a later start has done a step that no start had done before. Returns the
 /// exit code: 0 when the run came back; 1 when it did not within the time, or when nobody
-/// said yes. Throws InputError where there is no such run or rank, or where the run could
-/// not come back; TemporaryError where the run does not train just now.
+/// said yes. Throws InputError if there is no such run or rank, or if the run could not
+/// come back; TemporaryError if the run does not train just now.
 int drill_live_run(const LiveDrillOptions& options);
 
 }  // namespace longhaul::drill

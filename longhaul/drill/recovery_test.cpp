@@ -34,7 +34,7 @@ class GrowingRun {
 TEST(Recovery, EndsWithTheFirstStepThatNoneHadDone) {
   const TestDirectory dir;
   const GrowingRun lines(dir.path());
-  // An earlier restart, which has nothing to do with this fault.
+  // The run has restarted once before, which has nothing to do with this fault.
   lines.step(1, 1, 100.0);
   lines.step(2, 1, 101.0);
   lines.step(2, 2, 110.0);

@@ -118,7 +118,8 @@ class Followed {
   std::optional<monitor::RunFiles> run_;
 };
 
-/// Returns a batch of at least 16 sequences with the same number for each rank.
+/// Returns a batch of at most 16 sequences, or of one per rank if there are more ranks.
+/// Each rank has the same number of them.
 int batch_of(int ranks) { return ranks * std::max(1, 16 / ranks); }
 
 /// Flips a byte in the middle of the largest file of the newest whole checkpoint.
@@ -258,8 +259,8 @@ class Drill {
     if (fault == DrillFault::KillNode) start_again_if_killed(run);
   }
 
-  /// Starts the supervisor again where it was killed with its node, as the batch script
-  /// of a real run does.
+  /// Starts the supervisor again if it was killed with its node, as the batch script of a
+  /// real run does.
   static void start_again_if_killed(SmallRun& run) {
     const system::Stopwatch watch;
     while (watch.seconds() < kDeathSeconds && !run.exit_code())

@@ -39,7 +39,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DrillResult, fault, survived, same_losses, at
 
 /// Trains a small model undisturbed, then once with each fault at a random moment, each
 /// run in a directory of its own under options.dir, and compares the losses. Throws
-/// TemporaryError where the undisturbed run fails.
+/// TemporaryError if the undisturbed run fails.
 std::vector<DrillResult> drill_small_runs(const std::vector<DrillFault>& faults,
                                           const SmallRunOptions& options);
 

@@ -76,7 +76,7 @@ bool is_agent(int64_t process, const cluster::NodeDirectories& directories) {
              directories.root;
 }
 
-/// Kills the run's supervisor where it is a process of this machine.
+/// Kills the run's supervisor if it is a process of this machine.
 void kill_supervisor_here(const fs::path& run_dir) {
   system::OwnerLockOptions options;
   options.probe = false;

@@ -10,14 +10,14 @@
 namespace longhaul::drill {
 
 /// Does one of the faults of live runs, or KillWorkers, to a run whose status.json was
-/// read. `rank` names the worker, or the node by one of its ranks. On another node of a
-/// Slurm job a job step of its own does it (srun --overlap).
+/// read. `rank` names the worker, or the node by one of its ranks. If the worker is on
+/// another node of a Slurm job, a new job step on that node does it (srun --overlap).
 ///
 /// No signal is sent to a process by its number alone: the process must keep the rank's
 /// record, must have begun before the record, and must be called "longhaul rank N".
 ///
-/// Throws InputError where there is no such rank or the rank cannot be reached from here;
-/// TemporaryError where the rank has ended since status.json was written or srun does not
+/// Throws InputError if there is no such rank or the rank cannot be reached from here;
+/// TemporaryError if the rank has ended since status.json was written or srun does not
 /// answer.
 void strike(const fs::path& run_dir, const run::RunStatus& status, DrillFault fault,
             int64_t rank);

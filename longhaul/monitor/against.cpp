@@ -20,7 +20,7 @@ constexpr uint64_t kLargestFile = uint64_t{1} << 30;
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr const char* kSpace = " \t\r";
 
-/// Splits a line by commas, semicolons or tabs where there are any, else by spaces.
+/// Splits a line by commas, semicolons or tabs if there are any, else by spaces.
 std::vector<std::string_view> fields_of(std::string_view line) {
   const char* separators =
       line.find_first_of(",;\t") == std::string_view::npos ? " " : ",;\t";
@@ -120,8 +120,8 @@ class GoldenFile {
   std::vector<double> rates_;
 };
 
-/// Returns how far a loss is from the reference's, as a share of the latter; infinite
-/// where one of them is not finite.
+/// Returns how far a loss is from the reference's, as a share of the latter; infinite if
+/// one of them is not finite.
 double distance(double loss, double golden) {
   if (!std::isfinite(golden) || !std::isfinite(loss)) {
     return std::numeric_limits<double>::infinity();

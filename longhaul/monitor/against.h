@@ -11,7 +11,7 @@
 
 namespace longhaul::monitor {
 
-/// What a run is compared with: a loss by step and, where known, sequences per second.
+/// What a run is compared with: a loss by step and, if known, sequences per second.
 struct Reference {
   std::map<int64_t, double> loss;
   std::optional<double> seqs_per_s;
@@ -23,11 +23,12 @@ struct Reference {
 /// that names file and line.
 Reference read_reference(const fs::path& path);
 
-/// Returns the losses of the steps of a run that count.
+/// Returns the losses of a run, without the steps that a later start or a rollback took
+/// back.
 Reference reference_of(const Records& records);
 
-/// The first step that is compared by default, as in the golden-loss check of NxD
-/// (docs/watching.md).
+/// The first step that is compared by default. The golden-loss check of NxD begins with
+/// the same step (docs/watching.md).
 constexpr int64_t kGateStep = 450;
 
 struct AgainstOptions {
@@ -45,7 +46,7 @@ struct AgainstResult {
   Json json;
 };
 
-/// Compares a run with a reference. Throws InputError where nothing can be compared: no
+/// Compares a run with a reference. Throws InputError if nothing can be compared: no
 /// common step from `from_step` on, or a throughput that the reference does not have.
 AgainstResult hold_against(const Reference& run, const Reference& reference,
                            const AgainstOptions& options);

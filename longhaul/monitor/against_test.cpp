@@ -52,7 +52,7 @@ TEST(Against, WhatHasNoLossInBothSaysNothing) {
   EXPECT_EQ(held.json["loss"]["undefined"], 1);
   EXPECT_EQ(held.json["loss"]["points"], 10);
   EXPECT_HAS(held.lines[0], "1 step without a finite loss in both left out");
-  // A gate fails if no loss is left to compare.
+  // The comparison fails if no loss is left to compare.
   for (auto& [step, loss] : golden.loss) {
     loss = std::numeric_limits<double>::quiet_NaN();
   }

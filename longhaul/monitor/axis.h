@@ -14,7 +14,8 @@ struct Tick {
   std::string label;
 };
 
-/// One axis of a plot: where a value lies, and values worth a line.
+/// One axis of a plot: it says where a value lies, and at which values a grid line is
+/// drawn.
 struct Axis {
   double low = 0.0;
   double high = 1.0;
@@ -30,7 +31,7 @@ struct Axis {
 /// 2 or 5 times a power of ten. With `widen` the ends are moved to ticks.
 Axis linear_axis(double low, double high, size_t ticks, Unit unit, bool widen);
 /// Makes a logarithmic axis between positive numbers. Its ticks are powers of ten, with 2
-/// and 5 between where there are few.
+/// and 5 between if there are few.
 Axis log_axis(double low, double high, size_t ticks, Unit unit);
 
 /// Returns the text of a number that stands alone: "123.4k", "3.20e-05", "84.0 GB",

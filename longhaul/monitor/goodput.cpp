@@ -53,8 +53,8 @@ std::vector<Item> step_items(const Records& records) {
 using AttemptStep = std::pair<int64_t, int64_t>;
 
 /// Places the stall of each save behind the saved step and the validation of that step.
-/// The event of a save is no place for it, since it comes when the checkpoint is durable,
-/// which may be much later.
+/// The time of the save's event is not used: the event comes when the checkpoint is
+/// durable, which may be much later.
 class SavePlaces {
  public:
   SavePlaces(const Records& records, const std::vector<Event>& events) {
@@ -107,7 +107,7 @@ std::vector<Item> other_items(const Records& records, const std::vector<Event>& 
   return items;
 }
 
-/// Appends a span. Where the last span has the same class, extends that span instead.
+/// Appends a span. If the last span has the same class, extends that span instead.
 void append(std::vector<Span>& spans, const Span& more) {
   if (more.begin >= more.end) return;
   if (!spans.empty() && spans.back().kind == more.kind) {
@@ -135,7 +135,8 @@ class Painter {
     paint(end, item.kind);
   }
 
-  /// Fills a time that no item covers with the classes that the run's life gives it.
+  /// Fills a time that no item covers with the classes of what the run did then
+  /// (LifeChange).
   void gap_until(int64_t end) {
     while (cursor_ < end) {
       while (at_ + 1 < life_.size() && life_[at_ + 1].time <= cursor_) ++at_;

@@ -52,27 +52,26 @@ struct Ledger {
   int64_t starts = 0;
 
   int64_t total_micros() const;
-  /// Returns the first time; 0 of an empty ledger.
+  /// Returns the first time; 0 if the ledger is empty.
   int64_t begin() const { return spans.empty() ? 0 : spans.front().begin; }
-  /// Returns the last time; 0 of an empty ledger.
+  /// Returns the last time; 0 if the ledger is empty.
   int64_t end() const { return spans.empty() ? 0 : spans.back().end; }
   double total_seconds() const { return static_cast<double>(total_micros()) * 1e-6; }
   double seconds(TimeClass kind) const {
     return static_cast<double>(micros[static_cast<size_t>(kind)]) * 1e-6;
   }
-  /// Returns the share of the whole time; NaN of an empty ledger.
+  /// Returns the share of a class in the whole time; NaN if the ledger is empty.
   double share(TimeClass kind) const;
   /// Returns the share of the whole time that is compute of steps that count.
   double goodput() const { return share(TimeClass::Compute); }
   /// Returns the goodput without the time between jobs and in a suspension, in which
-  /// nothing was allocated. Idle time within a job counts. NaN where nothing was
-  /// allocated.
+  /// nothing was allocated. Idle time within a job counts. NaN if nothing was allocated.
   double goodput_of_allocation() const;
 };
 
-/// Makes the ledger of a run up to `until`, which is now (seconds since 1970) where
-/// somebody runs or supervises the run; without it the ledger ends with the run's last
-/// sign of life.
+/// Makes the ledger of a run up to `until`, which is now (seconds since 1970) if somebody
+/// runs or supervises the run; without it the ledger ends with the run's last sign of
+/// life.
 Ledger make_ledger(const Records& records, const std::vector<Event>& events,
                    std::optional<double> until);
 

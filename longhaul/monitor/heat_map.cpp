@@ -22,8 +22,9 @@ constexpr double kRowHeight = 9.0;
 constexpr double kLeastHeight = 72.0;
 constexpr double kMostHeight = 224.0;
 
-/// The ends of all levels but the last, as multiples of an even share. A value at the end
-/// of a level belongs to the next level.
+/// The upper ends of the levels of colour, without the last. A load of 1 is an even
+/// share: what each expert has if all have the same. A value at the end of a level
+/// belongs to the next level.
 constexpr std::array<double, 7> kLevelEnds = {0.05, 0.25, 0.5, 0.8, 1.25, 2.0, 4.0};
 constexpr size_t kLevels = kLevelEnds.size() + 1;
 constexpr std::array<const char*, kLevels> kLevelNames = {

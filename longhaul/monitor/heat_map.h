@@ -12,12 +12,13 @@ struct HeatMap {
   size_t rows = 0;            ///< experts
   std::vector<double> steps;  ///< first step of each column
   double last = 0.0;          ///< step at which the last column ends
-  /// Multiples of an even share, by row and then by column; NaN where nothing is known.
+  /// Loads as multiples of an even share, by row and then by column; NaN if nothing is
+  /// known.
   std::vector<double> values;
 };
 
-/// Draws a map under its title, as HTML and SVG: valid XML, whole without script. The
-/// colour is one of a few levels. Attributes have the values for the page's script.
+/// Draws a map under its title, as HTML and SVG: valid XML, complete without the script.
+/// The colour is one of a few levels. Attributes have the values for the page's script.
 std::string heat_panel(const HeatMap& map);
 
 /// Returns the levels' names beside their colours, as HTML.

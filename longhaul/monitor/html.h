@@ -17,7 +17,7 @@ struct HtmlCell {
 };
 /// Returns a row whose cells are `element` elements ("td" or "th").
 std::string html_row(const char* element, const std::vector<HtmlCell>& cells);
-/// Returns rows as a table, in a box that scrolls where the page is narrow.
+/// Returns rows as a table, in a box that scrolls if the page is narrow.
 std::string html_table(const std::string& rows);
 
 }  // namespace longhaul::monitor

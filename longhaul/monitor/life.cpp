@@ -100,8 +100,8 @@ InOrder in_order(Attempts& attempts) {
   return order;
 }
 
-/// Where the supervisor knows of a fault, the attempt that ran has been down since its
-/// last sign.
+/// If the supervisor knows of a fault, the attempt that ran has been down since it last
+/// wrote something.
 void end_at_faults(const std::vector<Event>& events, const InOrder& attempts) {
   for (const Event& event : events) {
     if (std::ranges::find(kFaults, event.kind) == kFaults.end()) continue;
@@ -114,8 +114,8 @@ void end_at_faults(const std::vector<Event>& events, const InOrder& attempts) {
   }
 }
 
-/// Sets the end of each supervisor that has written none: it is the time of the run's
-/// last sign before the next supervisor.
+/// Sets the end of each supervisor that has written none. It is the last time at which
+/// the run wrote something before the next supervisor began.
 void find_ends(const std::vector<Event>& events, const InOrder& attempts, bool lives,
                std::vector<Supervisor>& supervisors) {
   std::vector<int64_t> signs;

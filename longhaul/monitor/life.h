@@ -8,7 +8,7 @@
 
 namespace longhaul::monitor {
 
-/// What the run does from a time on, where no step, save or validation says more.
+/// What the run does from a time on, if no step, save or validation says more.
 struct LifeChange {
   int64_t time = 0;  ///< microseconds since 1970
   TimeClass kind = TimeClass::Other;

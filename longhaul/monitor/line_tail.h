@@ -28,10 +28,11 @@ class LineTail {
     Restarted  ///< another file than before, or a shorter one: read from its start
   };
   using OnLine = std::function<void(std::string_view line)>;
-  /// Called before the first line of a file that is not the one before.
+  /// Called before the first line of a file that has replaced the one that was read
+  /// before.
   using OnRestart = std::function<void()>;
 
-  /// Hands over each whole line that is new, without its newline. Throws InputError where
+  /// Hands over each whole line that is new, without its newline. Throws InputError if
   /// the file is there and cannot be read.
   Found read(const OnLine& line, const OnRestart& restart);
 

@@ -15,7 +15,7 @@ struct Range {
 };
 
 // Control characters, and characters that change the direction, join others or take no
-// place. Without them a text looks like its characters.
+// place. A text without such characters shows all that it holds, in its order.
 constexpr auto kUnshown = std::to_array<Range>({{0x00, 0x1F},
                                                 {0x7F, 0x9F},
                                                 {0xAD, 0xAD},
@@ -100,7 +100,7 @@ std::string plain_text(std::string_view text, size_t longest) {
     append_valid(text.substr(0, bad), out);
     text.remove_prefix(bad);
     if (text.empty()) break;
-    // A character that the limit has cut in two is no damage.
+    // A character that the limit has cut in two is left out, without a '?' for damage.
     if (!(cut && text.size() < 4)) out += '?';
     text.remove_prefix(1);
   }

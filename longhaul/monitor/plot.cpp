@@ -193,7 +193,7 @@ void draw_not_finite(const Canvas& canvas, const Curve& curve, std::string& svg)
 /// Adds a number to a list for the page's script.
 void add_number(std::string& list, double number) {
   if (!list.empty()) list += ' ';
-  // A word that is no number stands for what is not finite.
+  // The word x stands for a value that is not finite.
   list += std::isfinite(number) ? fmt::format("{:.5g}", number) : "x";
 }
 

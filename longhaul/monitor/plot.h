@@ -53,13 +53,13 @@ struct PlotOptions {
   size_t kept = 1000;
 };
 
-/// Draws one plot as SVG: valid XML, whole without script. Colours come from the page's
-/// style sheet, and attributes have the values for the page's script.
+/// Draws one plot as SVG: valid XML, complete without the script. Colours come from the
+/// page's style sheet, and attributes have the values for the page's script.
 std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curves,
                       const std::vector<PlotMark>& marks);
 
 /// Returns a name beside a swatch of its curve's colour, as HTML that stays on one line
-/// where it can.
+/// if there is room.
 std::string name_with_key(const std::string& style, const std::string& name);
 
 /// Returns a plot under its title, with `words` (HTML) and a legend between, in a card.

@@ -29,7 +29,7 @@ struct ProductRow {
 
   /// Returns "weight_gradient 768 x 2048 x 768".
   std::string title() const;
-  /// Returns FLOP/s; 0 where the product took no time.
+  /// Returns FLOP/s; 0 if the product took no time.
   double rate() const { return seconds > 0.0 ? flops / seconds : 0.0; }
 };
 
@@ -39,8 +39,7 @@ std::vector<ProductRow> product_rows(const run::ProfileEvent& event);
 /// Returns "step 20: 3.61 s, aten::mm 41.0%, longhaul::attention_backward 20.1%, ..."
 std::string describe_profile(const run::ProfileEvent& event);
 
-/// Returns the newest profile of the run as a part of the report; empty where there is
-/// none.
+/// Returns the newest profile of the run as a part of the report; empty if there is none.
 std::string profile_section(const RunFiles& run);
 
 /// Returns the event as lines for the log: the parts, then the operations that take

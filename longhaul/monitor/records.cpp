@@ -45,7 +45,8 @@ void Records::add(const run::StepRecord& record) {
   counted_.push_back(all_.size() - 1);
 }
 
-/// Takes back validations from the newest on, until `taken` returns false for one.
+/// Marks validations as taken back, from the newest on, until `taken` returns false for
+/// one. They do not count any more.
 template <typename Taken>
 void Records::take_back_validations(Taken taken) {
   for (size_t i = validations_.size(); i-- > 0;) {

@@ -9,10 +9,10 @@
 namespace longhaul::monitor {
 
 /// One clock for all that the starts of a run have written: the clock of its first event.
-/// Where the wall clock was set between two starts on a machine, the second start says
-/// that the machine was booted at another time than the first said, and the difference is
-/// the jump. A start elsewhere whose clock is behind begins with the newest time that is
-/// known.
+/// If the wall clock was set between two starts on a machine, the second start says that
+/// the machine was booted at another time than the first said, and the difference is the
+/// jump. If the clock of a start on another machine is behind, the times of that start
+/// begin with the newest time that is known.
 class RunClock {
  public:
   /// Returns the time of an event by the run's clock. Events must come in the order of

@@ -214,7 +214,8 @@ void RunFiles::add_event(std::string_view line) {
 }
 
 // Removes the events of a supervisor that ends, if its starts were refused before one
-// began. Such a supervisor is no part of the run's life. Only the refusal is kept.
+// began. Such a supervisor has not changed the run, so only the event of the refusal is
+// kept.
 void RunFiles::drop_refused_supervisor() {
   constexpr std::array<std::string_view, 6> kOwn = {
       run::SupervisorStartEvent::kKind, run::kSupervisorEndEvent, run::kHealthEvent,

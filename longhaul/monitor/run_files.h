@@ -18,8 +18,8 @@
 
 namespace longhaul::monitor {
 
-/// Returns whether a run may begin in `dir` yet: nothing is there, or only what `submit`
-/// leaves.
+/// Returns whether a run has not begun in `dir` but may begin there: nothing is there, or
+/// only what `submit` leaves.
 bool may_become_run(const fs::path& dir);
 
 /// A line of events.jsonl. Another process wrote `fields`, which are shown only through
@@ -54,7 +54,8 @@ struct FileStamp {
 };
 
 /// Reads what a run directory says, without writing to it and without stopping whoever
-/// writes. Damaged or hostile files cost a note, never the reader. Not thread-safe.
+/// writes. A damaged or hostile file leads to a note, and reading goes on. Not
+/// thread-safe.
 class RunFiles {
  public:
   /// Opens a run's directory. Throws InputError when `dir` is no directory or holds
@@ -73,28 +74,28 @@ class RunFiles {
   /// Returns status.json with plain texts.
   const std::optional<run::RunStatus>& status() const { return status_; }
   const std::optional<Json>& results() const { return results_; }
-  /// Returns the run's lock; nothing where the run never had a writer.
+  /// Returns the run's lock; nothing if the run never had a writer.
   const std::optional<system::LockState>& lock() const { return lock_; }
   /// Returns config.toml, and its text as it is.
   const std::optional<RunConfig>& config() const { return config_; }
   const std::string& config_text() const { return config_text_; }
-  /// Returns the step at which the run ends, where its files say it.
+  /// Returns the step at which the run ends, if its files say it.
   std::optional<int64_t> last_step() const;
 
   /// Returns all checkpoints by ascending step, and whether each is whole.
   std::vector<CheckpointInfo> checkpoints();
   /// Returns the newest valid checkpoint.
   std::optional<CheckpointInfo> newest_checkpoint();
-  /// Returns the step of the newest checkpoint by the run's own record, where that
-  /// checkpoint is gone: neither here nor where the run wrote it. Returns nothing where
-  /// the record cannot be read.
+  /// Returns the step of the newest checkpoint by the run's own record, if that
+  /// checkpoint is gone: neither here nor where the run wrote it. Returns nothing if the
+  /// record cannot be read.
   std::optional<int64_t> missing_step() const;
 
   /// Returns what could not be read, in plain lines.
   std::vector<std::string> notes() const;
 
  private:
-  /// Lines of events.jsonl since its beginning.
+  /// Counts of the lines of events.jsonl since the file was begun.
   struct EventCounts {
     uint64_t bytes = 0;  ///< bytes of the events that are kept
     int64_t left_out = 0;

@@ -353,7 +353,7 @@ TEST(RunView, StartsThatWereRefusedLeaveTheFiguresOfARunThatIsDone) {
   EXPECT_EQ(after, before);
   EXPECT_EQ(notes.at(0), "a start ended before its first step: nothing to do");
 
-  // A start that trains is a part of the run's life again.
+  // All events of a supervisor are kept if one of its starts has trained.
   tell({{"event", "supervisor_start"}, {"job", "9"}, {"time", 4000}});
   tell({{"event", "start"}, {"attempt", 2}, {"step", 1}, {"time", 4001}});
   tell({{"event", "fault"}, {"kind", "settings"}, {"cause", "[x] y"}, {"time", 4002}});

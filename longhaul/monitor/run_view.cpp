@@ -15,7 +15,7 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kRecentSteps = 20;
-/// The most values of a course: a wide terminal has that many columns.
+/// The most values that the curve of a figure has: a wide terminal has that many columns.
 constexpr size_t kCourseValues = 240;
 /// The age from which status.json counts as old. A supervisor writes the file every
 /// second, unless it is gone or cut off.
@@ -53,7 +53,7 @@ const Event* last_of_attempts(const std::vector<Event>& events) {
   return nullptr;
 }
 
-/// Returns why the newest start was refused; nothing where it was not.
+/// Returns why the newest start was refused; nothing if it was not.
 std::optional<std::string> newest_refusal(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
     if (events[i].kind == run::StartEvent::kKind) break;
@@ -211,8 +211,8 @@ Course course_of(const Records& records, double run::StepRecord::* member) {
   return course;
 }
 
-/// Estimates the time left by the pace of the last steps, with what the run's saves and
-/// validations take of it.
+/// Estimates the time left from the pace of the last steps, which includes the saves and
+/// validations between them.
 void guess_time_left(const RunFiles& run, RunView& view) {
   const Records& records = run.records();
   if (!view.alive || !view.last_step || *view.last_step <= view.step) return;
@@ -274,7 +274,7 @@ Json ranks_json(const RunView& view) {
   return ranks;
 }
 
-/// Adds a note where the newest start was refused and the run had begun before.
+/// Adds a note if the newest start was refused and the run had begun before.
 void note_refusal(const RunFiles& run, RunView& view) {
   const auto refusal = newest_refusal(run.events());
   if (!refusal || view.alive || view.detail == *refusal) return;

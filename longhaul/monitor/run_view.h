@@ -10,7 +10,8 @@
 
 namespace longhaul::monitor {
 
-/// One rank beside the others: a ratio of 1.2 takes a fifth longer than the median.
+/// The speed of one rank compared with the others. A rank with the ratio 1.2 takes a
+/// fifth longer than the median.
 struct RankSpeed {
   run::RunStatus::Rank rank;
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
@@ -70,7 +71,8 @@ struct RunView {
 /// besides what `run` holds.
 RunView make_view(RunFiles& run, double now);
 
-/// Returns whether the newest start that trained has told that all its steps are done.
+/// Returns whether the newest start that trained has reported that all its steps are
+/// done.
 bool is_done(const std::vector<Event>& events);
 
 Json to_json(const RunView& view);
@@ -79,7 +81,7 @@ Json to_json(const Ledger& ledger);
 /// Returns what an event says, for people and in plain text: "attempt 2 from step 22, 8
 /// ranks".
 std::string describe(const Event& event);
-/// Returns whether an event is worth a line for people. "traffic" is not, and "sample"
+/// Returns whether an event is shown to people in a line. "traffic" is not, and "sample"
 /// has a table of its own in the report.
 bool is_shown(const Event& event);
 

@@ -16,7 +16,7 @@
 namespace longhaul::monitor {
 namespace {
 
-/// A rank this much slower than the median is worth a colour.
+/// A rank this much slower than the median is shown in a colour.
 constexpr double kSlow = 1.2;
 constexpr double kVerySlow = 1.5;
 
@@ -78,7 +78,7 @@ class Lines {
     add({{text, Ink::Bold}});
   }
   bool full() const { return size_.height > 0 && lines_.size() >= size_.height; }
-  /// Returns how many lines are still free; many where there is no limit.
+  /// Returns how many lines are still free; many if there is no limit.
   size_t room() const {
     return size_.height > 0 ? size_.height - lines_.size() : size_t{1000};
   }

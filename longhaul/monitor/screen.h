@@ -18,8 +18,8 @@ std::vector<std::string> draw_screen(const RunView& view,
                                      const std::vector<Event>& events,
                                      const ScreenSize& size, bool colour);
 
-/// Returns the run in one line, for a log: "training step 1,200 of 30,000 (4.0%), loss
-/// ...".
+/// Returns the run in one line for a log, which begins like "training step 1,200 of
+/// 30,000 (4.0%)".
 std::string status_line(const RunView& view);
 
 }  // namespace longhaul::monitor

@@ -189,7 +189,7 @@ TEST(Screen, ASmallWindowHasNoCurves) {
     EXPECT_EQ(curved_screen(plain_view(), size).find("loss curve"), std::string::npos)
         << size.width << "x" << size.height;
   }
-  // A run without two steps has no loss curve either.
+  // A run with fewer than two steps has no loss curve.
   for (const auto& line : draw_screen(plain_view(), {}, {120, 40}, false)) {
     EXPECT_EQ(line.find("loss curve"), std::string::npos) << line;
   }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
-/// Returns the mean of the finite values; NaN where there is none.
+/// Returns the mean of the finite values; NaN if there is none.
 double mean_of(std::span<const double> values) {
   double sum = 0.0;
   size_t count = 0;

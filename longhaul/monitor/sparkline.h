@@ -8,9 +8,9 @@
 namespace longhaul::monitor {
 
 /// Draws the course of values as one line of blocks, "█▇▅▄▃▃▂▁": the lowest block is the
-/// smallest value that is drawn, the highest the largest. Where there are more values
-/// than columns each column is the mean of its share. A column without a finite value is
-/// a space.
+/// smallest value that is drawn, the highest the largest. If there are more values than
+/// columns each column is the mean of its share. A column without a finite value is a
+/// space.
 std::string sparkline(std::span<const double> values, size_t columns);
 
 /// Draws the course of values over several rows of blocks, the highest row first, so that

@@ -15,7 +15,7 @@ TEST(Sparkline, TheSmallestIsTheLowestBlockAndTheLargestTheHighest) {
 
 TEST(Sparkline, AColumnIsTheMeanOfItsShare) {
   EXPECT_EQ(sparkline(std::vector<double>{0, 2, 7, 9, 15, 15}, 3), "▁▅█");
-  // The shares of the values differ in size here.
+  // Two columns share three values, so one of them shows one value and the other two.
   EXPECT_EQ(sparkline(std::vector<double>{0, 7, 7}, 2), "▁█");
 }
 

@@ -9,9 +9,8 @@
 namespace longhaul::monitor {
 
 /// Draws screens in place on the terminal behind standard output, on its alternate
-/// screen, so that the former contents come back. Keys are read without echo where
-/// standard input is a terminal. Restores everything at its end. A process has one at a
-/// time.
+/// screen, so that the former contents come back. Keys are read without echo if standard
+/// input is a terminal. Restores everything at its end. A process has one at a time.
 class Terminal {
  public:
   Terminal();
@@ -25,8 +24,7 @@ class Terminal {
 
   /// Returns whether standard output is a terminal that can draw in place.
   static bool available();
-  /// Returns the size of the window behind standard output; 80 x 24 where that is not
-  /// known.
+  /// Returns the size of the window behind standard output; 80 x 24 if that is not known.
   static ScreenSize window();
 
  private:

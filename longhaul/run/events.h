@@ -11,9 +11,9 @@
 
 namespace longhaul::run {
 
-// The lines of events.jsonl (run/files.h) say what happened to a run. Each line says its
-// kind and its time. Everything else that somebody reads from a line is a type here.
-// Writers and readers of an event share this file.
+// The lines of events.jsonl (run/files.h) say what happened to a run. Each line has a
+// kind and a time. For each kind of which more is read, this file has a type with its
+// members. Writers and readers of an event share this file.
 
 /// What every event says.
 struct EventHead {
@@ -22,7 +22,7 @@ struct EventHead {
   std::string boot;      ///< see ClockName (base/clock.h); empty in old runs
   double booted = 0.0;   ///< see ClockName; 0 in old runs
   int64_t attempt = -1;  ///< number of the start that wrote it; -1: not by a start
-  /// Reads the head of a line, which is an object and may come from anybody.
+  /// Reads the head of a line, which is an object and may have been written by anybody.
   static EventHead read(const Json& line, const TextFilter& text);
   /// Returns the attempt alone.
   static int64_t attempt_of(const Json& line);
@@ -33,7 +33,7 @@ struct EventHead {
 /// Returns the line of an event that happens now.
 Json event_line(const char* kind, Json fields);
 
-// Kinds of which nobody reads more than the name.
+// Of events of these kinds only the kind is read.
 inline constexpr const char* kSupervisorEndEvent = "supervisor_end";
 inline constexpr const char* kHangEvent = "hang";
 inline constexpr const char* kRestartEvent = "restart";
@@ -61,7 +61,7 @@ inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond st
 inline constexpr const char* kTooSlowEvent = "too_slow";          ///< below run.expect
 inline constexpr const char* kLossMissedEvent = "golden_missed";  ///< see run.golden
 
-// Kinds that are read. LH_FIELDS names the members that are in the line.
+// Kinds whose members are read too. LH_FIELDS lists the members that a line holds.
 
 /// A start of the ranks, ready for its first step.
 struct StartEvent {
@@ -76,7 +76,7 @@ struct StartEvent {
   LH_FIELDS(attempt, step, last_step, world, job, requeues, seconds);
 };
 
-/// An attempt ends in order.
+/// An attempt ends without an error.
 struct EndEvent {
   static constexpr const char* kKind = "end";
   /// Values of `stopped_by` for a run that only a person is to start again.
@@ -125,7 +125,8 @@ struct CheckpointEvent {
   LH_FIELDS(attempt, step, bytes, seconds, longest, stall, waited);
 };
 
-/// A checkpoint, or what was kept in memory, was passed over for an older one.
+/// A checkpoint, or a state kept in memory, was not used, and an older one was loaded
+/// instead.
 struct FallBackEvent {
   static constexpr const char* kKind = "fall_back";
   std::string from;
@@ -158,7 +159,7 @@ struct RollbackEvent {
   LH_FIELDS(from_step, to_step, skipped_from, skipped_to);
 };
 
-/// What the model puts after a prompt of [log].
+/// The text with which the model continues one of the prompts of the section [log].
 struct SampleEvent {
   static constexpr const char* kKind = "sample";
   int64_t step = 0;
@@ -231,7 +232,7 @@ struct SupervisorStartEvent {
 /// A supervisor found the ranks dead, failed or hanging.
 struct FaultEvent {
   static constexpr const char* kKind = "fault";
-  /// The value of `kind` where a setting or an input is wrong.
+  /// The value of `kind` if a setting or an input is wrong.
   static constexpr const char* kSettings = "settings";
   std::string kind;
   int64_t rank = 0;
@@ -256,8 +257,9 @@ struct ProfileEvent {
   double seconds = 0.0;
   std::string clock;  ///< whose time operations have: "host", or the device's name
   Json parts;         ///< [{"name", "seconds"}]: what the step is made of
-  /// [{"name", "calls", "seconds"}], the longest first: `seconds` leaves out what an
-  /// operation called in turn. Waits for other ranks are among the operations.
+  /// [{"name", "calls", "seconds"}], the longest first: `seconds` excludes the time of
+  /// other operations that an operation calls. Waits for other ranks are among the
+  /// operations.
   Json operations;
   /// [{"name", "shape", "calls", "seconds", "flops"}], the longest first: products of
   /// matrices by their size, "rows x summed x columns". `flops` counts all calls.
@@ -278,8 +280,8 @@ Json event_fields(const Event& event) {
   return write_fields(event);
 }
 
-/// Reads an event from a line, which is an object and may come from anybody. What other
-/// versions do not say keeps its default.
+/// Reads an event from a line, which is an object and may have been written by anybody.
+/// Members that another version does not write keep their defaults.
 template <typename Event>
 Event read_event(const Json& line, const TextFilter& text) {
   return read_fields<Event>(line, text);

@@ -54,7 +54,7 @@ std::optional<int64_t> step_of(const fs::path& step_dir) {
   // The name of a checkpoint that was set aside has further characters behind its step.
   const auto step =
       whole_number<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
-  // Other programs write step_5.
+  // A name such as step_5, which other programs write, is no name of ours.
   return step >= 0 && name == step_directory_name(*step) ? step : std::nullopt;
 }
 

@@ -64,13 +64,14 @@ inline constexpr const char* kMirrorTurnFile = "mirror.json";
 /// Returns whether a directory has a file that only runs leave.
 bool holds_run(const fs::path& dir);
 /// Returns ", such as runs/a, runs/b" with up to five runs among the directories in
-/// `dir`; empty where there are none.
+/// `dir`; empty if there are none.
 std::string runs_below(const fs::path& dir);
 
 /// Returns the name of a checkpoint's or a capture's directory: "step_00000005".
 std::string step_directory_name(int64_t step);
-/// Returns the step of such a name or path; nothing for any other name, such as "step_5",
-/// which is another program's.
+/// Returns the step in the name of a checkpoint's directory, which may be given as a
+/// path: 5 for "step_00000005". Returns nothing for any other name, such as "step_5",
+/// which another program has made.
 std::optional<int64_t> step_of(const fs::path& step_dir);
 
 }  // namespace longhaul::run

@@ -22,8 +22,8 @@ std::string unsupervised_prefix();
 bool is_own_directory(const fs::path& path, unsigned closed = 0);
 
 /// A directory with a rank's state is kept for a next start for kStateKeptSeconds after
-/// the state was last renewed. Any other directory is kept for kOthersKeptSeconds, within
-/// which a start makes what lies in it.
+/// the state was last renewed. Any other directory is kept for kOthersKeptSeconds,
+/// because a start that has just made it may not have written its files yet.
 inline constexpr double kStateKeptSeconds = 24.0 * 3600.0;
 inline constexpr double kOthersKeptSeconds = 600.0;
 
@@ -33,7 +33,7 @@ inline constexpr const char* kPartSuffix = ".part";
 /// Tells other processes that a directory is in use, for as long as it lives.
 class DirectoryHold {
  public:
-  /// Throws InputError or TemporaryError where the directory cannot be opened.
+  /// Throws InputError or TemporaryError if the directory cannot be opened.
   explicit DirectoryHold(const fs::path& dir);
   /// Notes that the contents of the directory were renewed now.
   void touch() const;

@@ -7,8 +7,8 @@
 
 namespace longhaul::run {
 
-// Where a rank lies, and the groups in which it meets others: the words of records, logs
-// and verdicts.
+// These types name a rank's place in the mesh, and the groups in which ranks exchange
+// tensors. Records, logs and verdicts use the same names.
 
 /// A rank's place along each axis of the mesh. "Rank" alone always is the world rank.
 struct Place {
@@ -35,8 +35,8 @@ enum Axes : unsigned {
 };
 /// Returns the axes that are not among these.
 constexpr Axes other_axes(Axes axes) { return static_cast<Axes>(kAllAxes & ~axes); }
-/// Returns the place with 0 along these axes: what all ranks have in common that differ
-/// in these axes alone.
+/// Returns the place with 0 along these axes. It is the same for all ranks that differ
+/// only along these axes.
 Place without(Place place, Axes axes);
 
 /// The groups of ranks that exchange tensors.
@@ -61,7 +61,7 @@ const char* group_name(GroupKind kind);
 /// Returns the kind of the groups of this name; nothing for other groups, such as the
 /// world.
 std::optional<GroupKind> group_of_name(std::string_view name);
-/// Returns the axes along which the ranks lie that a group of this kind is cut from.
+/// Returns the axes along which the ranks of a group of this kind may differ.
 Axes axes_of(GroupKind kind);
 
 }  // namespace longhaul::run

@@ -394,8 +394,8 @@ std::string to_string(const RankState& state, double now) {
   } else if (state.operations.empty()) {
     text += fmt::format("in no collective for {}", since(state.phase_since));
   } else {
-    // The work that a rank does for itself began when the rank last started or ended a
-    // call.
+    // A rank that is in no collective has worked by itself since it last started or ended
+    // one.
     const RecordedOperation& last = state.operations.back();
     text +=
         fmt::format("in no collective for {}, last {}{}", since(state.last_progress()),

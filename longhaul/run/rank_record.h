@@ -15,8 +15,8 @@ namespace longhaul::run {
 // A record says what one rank is doing, in a small mapped file that another process can
 // read while the rank hangs and after the rank is gone. However the rank ended, the
 // kernel keeps what was written. On one machine a reader sees it at once; over a network
-// file system only when the kernel writes it back, so supervisors give a directory of the
-// machine itself.
+// file system only when the kernel writes it back, so supervisors choose a directory on
+// the machine itself.
 
 /// A collective or a group of transfers, by name. The views need to live for a call only.
 struct OperationName {
@@ -29,7 +29,7 @@ struct OperationName {
 /// Returns "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]".
 std::string to_string(const OperationName& name);
 
-/// Phases that those who watch know by name.
+/// Names of phases for which a supervisor has rules of its own.
 inline constexpr std::string_view kSavePhase = "checkpoint";
 /// The phase in which a rank waits for the end of a save that goes on beside the
 /// training.
@@ -45,15 +45,15 @@ inline constexpr int kRecordedPhases = 8;
 /// Returns DIR/rank_00003.record.
 fs::path rank_record_path(const fs::path& dir, int rank);
 
-/// The writing side. One thread writes; no call waits or makes a system call but for the
-/// clock. Texts longer than their field are cut.
+/// Writes one rank's record. One thread may use it. No call waits or makes a system call,
+/// except to read the clock. Texts longer than their field are cut.
 class RankRecord {
  public:
   /// Makes the directory and the file; a record of an earlier start is replaced. Throws
   /// InputError, and TemporaryError on a full disk.
   static RankRecord create(const fs::path& dir, int rank, int world);
 
-  /// Says where the rank lies.
+  /// Says at which place of the mesh the rank is.
   void set_place(const Place& place);
   /// Says that this rank is in this phase of this step from now on. The phase before
   /// ends.
@@ -73,8 +73,8 @@ class RankRecord {
   /// Says that a step has ended: how many seconds it took, and how many this rank worked
   /// without waiting for others.
   void step_done(double wall_seconds, double busy_seconds);
-  /// Says that what fails now has failed on another rank, whose record has it too. Holds
-  /// until the next phase.
+  /// Says that the error which this rank throws now comes from another rank, whose record
+  /// has it too. This holds until the next phase.
   void told();
   /// Says the error that ends this rank, in one line.
   void failed(std::string_view message);
@@ -86,7 +86,7 @@ class RankRecord {
   Mapping map_;
 };
 
-/// The reading side. Times are seconds since 1970.
+/// An operation as the reader of a record gets it. Times are seconds since 1970.
 struct RecordedOperation {
   std::string group;
   std::string verb;

@@ -142,7 +142,7 @@ TEST(RankRecord, KeepsHowLongTheLongestPhaseOfEachKindTook) {
   EXPECT_GE(phases.at("checkpoint"), 0.06);
   EXPECT_LT(phases.at("checkpoint"), 30.0);
   EXPECT_TRUE(phases.contains("start"));
-  // Where there are more names than room, the names that came first stay.
+  // If there are more names than room, the names that came first stay.
   for (int i = 0; i < 20; ++i) record.set("phase " + std::to_string(i), 7);
   const RankState state = read_rank_record(rank_record_path(dir.path(), 0));
   EXPECT_EQ(state.longest_phases.size(), static_cast<size_t>(kRecordedPhases));

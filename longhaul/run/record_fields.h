@@ -15,9 +15,9 @@
 namespace longhaul::run {
 
 // The one form in which a run's records become JSON and are read again. A record is a
-// struct with `static void each(auto& record, auto&& fields)`, which calls
-// fields("key", record.member, "key", record.member ...). LH_FIELDS defines it where the
-// keys are the members' names.
+// struct with `static void each(auto& record, auto&& fields)`, which calls fields("key",
+// record.member, "key", record.member ...). LH_FIELDS defines `each` for a record whose
+// keys are the names of its members.
 
 #define LH_FIELDS(...)                                               \
   static void each(auto& record, auto&& fields) {                    \
@@ -91,8 +91,8 @@ struct FieldWriter : EachField<FieldWriter> {
   }
 };
 
-/// Reads what was written, by any version or by anybody: a member that is absent or of
-/// another type stays as it is.
+/// Reads an object that any version, or anybody, may have written: a member that is
+/// absent or of another type stays as it is.
 struct FieldReader : EachField<FieldReader> {
   FieldReader(const Json& object_, const TextFilter& text_)
       : object(object_), text(text_) {}

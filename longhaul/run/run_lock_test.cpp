@@ -67,7 +67,8 @@ TEST(RunLock, AnAttemptThatDoesNotCountLeavesItsNumberAndTheHolderBefore) {
   EXPECT_EQ(uncounted(), 2);
   EXPECT_EQ(uncounted(), 2);
   Json after = read_json(dir / "run.lock");
-  // A process that was cut off before must not take the lock for its own.
+  // The token has changed, so that a process that was cut off before does not take the
+  // lock for its own.
   EXPECT_NE(after.at("token"), before.at("token"));
   after["token"] = before["token"];
   EXPECT_EQ(after, before);
@@ -213,8 +214,8 @@ TEST(RunLock, AHolderThatWasTakenOverFindsOutAndLeavesTheNewLockAlone) {
   EXPECT_EQ(read_json(dir / "run.lock").at("token"), "another");
 }
 
-// Starts `count` at once, and tells how many had the lock at the same time: none lets go
-// before all have answered.
+// Starts `count` processes at once, and returns how many of them got the lock. None
+// releases it before all have answered.
 int winners_of(const fs::path& run, int count) {
   int said[2] = {}, hold[2] = {};
   EXPECT_EQ(::pipe(said) + ::pipe(hold), 0);
@@ -273,7 +274,7 @@ TEST(RunLock, ATakeoverThatDiedHalfWayIsTakenOverToo) {
     const RunLock lock = RunLock::acquire(dir.path());
   }
   const Json released = read_json(dir / "run.lock");
-  // The process that claimed its place has gone before it took the lock.
+  // The process that claimed to be the next holder ended before it took the lock.
   pretend(dir.path(), {{"token", "gone"}, {"process_start", 1}});
   const std::string claim = "run.lock.next." + released.at("token").get<std::string>();
   fs::rename(dir / "run.lock", dir / claim);

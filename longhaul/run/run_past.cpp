@@ -19,14 +19,14 @@ namespace {
 
 constexpr size_t kIdentityDigits = 32;
 constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
-/// The most identities of runs that were given up which a record keeps.
+/// A record keeps at most this many identities of runs that were given up.
 constexpr size_t kMostGivenUp = 64;
-/// The most names that a marker keeps.
+/// A marker keeps at most this many names.
 constexpr size_t kMostNames = 1000;
 constexpr const char* kAdvice =
     "restore the file, or remove it where the run's checkpoints are in place";
 
-/// Returns whether a file is there. Throws where that cannot be found out.
+/// Returns whether a file is there. Throws if that cannot be found out.
 bool is_there(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -123,8 +123,8 @@ RunPast RunPast::begin() {
 
 RunPast RunPast::begin_anew() const {
   RunPast record = begin();
-  // The count of starts goes on over the new run, because a supervisor compares it with
-  // the count before its own first start.
+  // The new run continues the count of starts, because a supervisor compares it with the
+  // count before its own first start.
   record.loads = loads;
   record.given_up = given_up;
   record.given_up.push_back(run);
@@ -141,8 +141,8 @@ std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
     if (!is_there(run_dir / kEventsFile)) return std::nullopt;
     RunPast old = begin();
     old.newest = newest_by_events(run_dir);
-    // Where the events name no checkpoint, a supervisor may have begun the file of
-    // events.
+    // If the events name no checkpoint, perhaps only a supervisor has written them. Then
+    // there is no run yet.
     return old.newest ? std::optional(old) : std::nullopt;
   }
   const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);

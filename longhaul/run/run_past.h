@@ -28,11 +28,10 @@ struct RunPast {
   static RunPast begin();
   /// Returns the record of a new run in the place of this one, which is given up.
   RunPast begin_anew() const;
-  /// Reads the record; nothing where there is no such file. A run of a release that wrote
-  /// no such file gets a record with a new identity, if its events.jsonl tells of a
-  /// checkpoint.
-  /// Throws InputError where a file does not hold what it must, and TemporaryError where
-  /// a file cannot be read now.
+  /// Reads the record; nothing if there is no such file. A run of a release that wrote no
+  /// such file gets a record with a new identity, if its events.jsonl tells of a
+  /// checkpoint. Throws InputError if a file does not hold what it must, and
+  /// TemporaryError if a file cannot be read now.
   static std::optional<RunPast> read(const fs::path& run_dir);
   void write(const fs::path& run_dir) const;
 
@@ -40,7 +39,7 @@ struct RunPast {
   /// are no UTF-8, which JSON cannot hold. Whoever compares a directory with
   /// `checkpoints` compares this name.
   static std::string place_of(const fs::path& dir);
-  /// Returns the newest checkpoint where it was written to `dir`, else nothing.
+  /// Returns the step of the newest checkpoint if it was written to `dir`, else nothing.
   std::optional<int64_t> newest_in(const fs::path& dir) const;
   /// Returns whether the newest checkpoint, or its manifest, is gone: it is neither in
   /// `dir` nor where it was written, which is another place if checkpoint.dir has changed
@@ -62,7 +61,7 @@ std::optional<std::string> read_run_identity(const fs::path& run_dir);
 /// Returns a new identity of a run, or a new name for CheckpointsMarker::names: 32
 /// hexadecimal digits.
 std::string new_identity();
-/// Returns whether a text is such an identity or name.
+/// Returns whether a text has the form that new_identity() returns.
 bool is_identity(const std::string& text);
 
 /// Who writes a mirror of checkpoints.
@@ -78,8 +77,8 @@ struct CheckpointsMarker {
   /// The highest number of a start with a mirror that has written there; 0: none.
   int attempt = 0;
   /// The mirror gets a new name before each checkpoint that is copied to it. This list
-  /// has the names that the directory has given, and the names that it has found where it
-  /// took a checkpoint from the mirror. The newest name is the last one. A copy of the
+  /// has the names that the directory has given, and the names that it found when it took
+  /// a checkpoint from the mirror. The newest name is the last one. A copy of the
   /// directory lacks the names that were given after the copy was made.
   std::vector<std::string> names;
   /// The directory of the run `run`, as RunPast::place_of() says it; empty: of an older
@@ -89,8 +88,8 @@ struct CheckpointsMarker {
   bool operator==(const CheckpointsMarker&) const = default;
 };
 
-/// Reads the marker of a directory of checkpoints; nothing where the directory has none
-/// or is absent. Throws what RunPast::read throws.
+/// Reads the marker of a directory of checkpoints; nothing if the directory has none or
+/// is absent. Throws what RunPast::read throws.
 std::optional<CheckpointsMarker> read_checkpoints_marker(const fs::path& checkpoints);
 /// Writes the marker, which is durable when the call returns.
 void write_checkpoints_marker(const fs::path& checkpoints,
@@ -99,8 +98,7 @@ void write_checkpoints_marker(const fs::path& checkpoints,
 /// Returns read_checkpoints_marker()'s run.
 std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints);
 /// Returns whether a directory is a checkpoint that another run than `run` saved, as its
-/// manifest says. Returns false where the manifest names no run, and where `run` is
-/// empty.
+/// manifest says. Returns false if the manifest names no run, and if `run` is empty.
 bool is_strangers(const fs::path& step_dir, const std::string& run);
 /// Adds to the marker of a directory of checkpoints what it lacks of `more`: the run, the
 /// number of a start, and names. Empty names are left out. A `run_dir` that is not empty

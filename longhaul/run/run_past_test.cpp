@@ -78,7 +78,8 @@ TEST(RunPast, TheNewestIsMissingWhereItIsNeitherHereNorWhereItWasWritten) {
   EXPECT_FALSE(record.misses_newest(dir / "old"));
   record.checkpoints.clear();  // an older release did not say where
   EXPECT_TRUE(record.misses_newest(dir / "new"));
-  // Nothing is known of a place that does not answer.
+  // Nothing is known of a place that does not answer, so it counts as having the
+  // checkpoint.
   fs::create_symlink(dir / "loop", dir / "loop");
   EXPECT_FALSE(record.misses_newest(dir / "loop"));
 }

@@ -21,7 +21,7 @@ struct RunStatus {
   static constexpr const char* kStopped = "stopped";
   static constexpr const char* kFailed = "failed";
   // States that no supervisor writes. A reader gives them to a run whose processes are
-  // gone, or which the file PAUSE holds.
+  // gone, or which the file PAUSE makes wait.
   static constexpr const char* kKilled = "killed";
   static constexpr const char* kPaused = "paused";
 

@@ -32,7 +32,8 @@ struct StepRecord {
   double data_time = 0.0;  ///< the part of step_time that waited for the batch
   double tokens = 0.0;     ///< tokens of the run so far
   double loss = 0.0;
-  /// The loss's terms, where there are several, for people: nobody reads them back.
+  /// The terms of the loss, if there are several. They are for people: no program reads
+  /// them.
   std::vector<std::pair<std::string, double>> losses = {};
   double grad_norm = 0.0;
   double lr = 0.0;
@@ -53,9 +54,9 @@ struct StepRecord {
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
 };
 
-/// Tokens of the run so far by source, in the order of data.train; sources that only
-/// earlier starts had come last. A step's line has them for people: nobody reads them
-/// back.
+/// Tokens of the run so far by source, in the order of data.train. Sources that only
+/// earlier starts used come last. They are in a step's line for people: no program reads
+/// them.
 using SourceTokens = std::vector<std::pair<std::string, int64_t>>;
 
 /// Bytes of memory in use at points of a start, by their names, for people.
@@ -103,7 +104,7 @@ inline constexpr size_t kRecordPadding = 64;
 inline constexpr size_t kLongestRecord = size_t{1} << 20;
 
 /// Reads one line, which may come from anybody, with kRecordPadding readable bytes behind
-/// it; std::monostate where it is no record.
+/// it; std::monostate if it is no record.
 using RunRecord = std::variant<std::monostate, StepRecord, ValidationRecord>;
 RunRecord read_record(std::string_view padded);
 

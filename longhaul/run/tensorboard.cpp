@@ -130,9 +130,8 @@ void TensorBoardWriter::text(std::string_view tag, int64_t step, std::string_vie
   // The plugin fails for bytes that are no UTF-8, such as those of a variable's value.
   while (const auto wrong = find_invalid_utf8(shown)) shown[*wrong] = '?';
   // Value { metadata = 9 { plugin_data = 1 { plugin_name = 1 } },
-  //         tensor = 8 { dtype = 1: STRING = 7, tensor_shape = 2 { dim = 2 { size = 1 }
-  //         },
-  //                      string_val = 8 } }
+  //         tensor = 8 { dtype = 1: STRING = 7,
+  //                      tensor_shape = 2 { dim = 2 { size = 1 } }, string_val = 8 } }
   const std::string shape = field_bytes(2, field_varint(1, 1));
   summary(tag, step,
           field_bytes(9, field_bytes(1, field_bytes(1, "text"))) +

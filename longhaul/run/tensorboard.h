@@ -20,8 +20,8 @@ bool holds_event_files(const fs::path& dir);
 /// Not thread-safe.
 class TensorBoardWriter {
  public:
-  /// Opens the file and begins a session at `step`; makes the directory where absent.
-  /// `tell` gets lines for people about what cannot be written (AppendFile).
+  /// Opens the file and begins a session at `step`; makes the directory if absent. `tell`
+  /// gets lines for people about what cannot be written (AppendFile).
   TensorBoardWriter(const fs::path& dir, int64_t step,
                     std::function<void(const std::string& line)> tell = {});
   ~TensorBoardWriter();

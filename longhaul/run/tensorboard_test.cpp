@@ -23,7 +23,8 @@ TEST(TensorBoardWriter, OpensWithTheVersionRecord) {
   ASSERT_EQ(files.size(), 1U);
   EXPECT_TRUE(files[0].filename().string().starts_with("events.out.tfevents."));
   const std::string text = read_text(files[0]);
-  // As every event file begins: a length of 24, its masked CRC-32C, field 1 as a double.
+  // Every event file begins with a length of 24, its masked CRC-32C, and field 1 as a
+  // double.
   EXPECT_EQ(text.substr(0, 13),
             std::string("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09", 13));
   EXPECT_EQ(text.substr(21, 15),

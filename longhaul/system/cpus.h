@@ -12,15 +12,15 @@ namespace longhaul::system {
 std::vector<int> allowed_cpus();
 
 /// Returns how many CPU seconds per second the control groups of this process allow it
-/// and its neighbours in them; infinite where nothing limits them. `root` is where /proc
-/// and /sys are, for tests.
+/// and its neighbours in them; infinite if nothing limits them. `root` is where /proc and
+/// /sys are, for tests.
 double cpu_quota(const fs::path& root = "/");
 
 /// Returns how many threads can have a CPU each, by the CPU set and the control groups;
 /// at least 1.
 int usable_cpus();
-/// Returns how many threads work gets that was asked to use so many; 0 means
-/// usable_cpus().
+/// Returns the number of threads for work that was told to use `asked` threads; 0 stands
+/// for usable_cpus().
 inline int threads_of(int asked) { return asked > 0 ? asked : usable_cpus(); }
 
 /// What processes of one machine tell each other, so that each knows its share.

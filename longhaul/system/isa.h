@@ -11,18 +11,18 @@ namespace longhaul::system {
 enum class Isa { Avx2, Avx512, Avx512Bf16, Amx };
 
 /// Returns the strongest set that this CPU has and the operating system lets programs
-/// use. Throws Error (Internal) where the CPU lacks even the weakest.
+/// use. Throws Error (Internal) if the CPU lacks even the weakest.
 Isa best_isa();
 const char* isa_name(Isa isa);
 
 /// Returns whether the CPU multiplies tiles of bf16, whatever the operating system lets
 /// programs use.
 bool cpu_has_amx();
-/// Returns why the CPU's AMX is not used and what to do about it; null where it is used,
-/// or where the CPU has none.
+/// Returns why the CPU's AMX is not used and what to do about it; null if it is used, or
+/// if the CPU has none.
 const char* amx_refusal();
 
-/// Returns the bytes of a core's second-level cache. Where the operating system does not
+/// Returns the bytes of a core's second-level cache. If the operating system does not
 /// tell, it is 2 MiB, as on all processors with AMX so far.
 int64_t second_cache_bytes();
 

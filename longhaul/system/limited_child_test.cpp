@@ -37,7 +37,7 @@ TEST(LimitedChild, MemoryIsLimited) {
         "f", [] { return std::string(std::vector<char>(size_t{1} << 30).data(), 1); },
         limits);
   });
-  // A sanitizer ends the child where the library throws.
+  // With a sanitizer, memory that is refused ends the child instead of throwing.
   EXPECT_TRUE(message.find("more memory than the reader's limit") != std::string::npos ||
               message.find("too large") != std::string::npos)
       << message;

@@ -109,7 +109,8 @@ void Logger::status(std::string_view line) {
   const std::lock_guard lock(sink_->mutex);
   const Clock::time_point now = Clock::now();
   if (sink_->on_terminal) {
-    // A line of the log has erased the status line, which is drawn again at once.
+    // A line of the log erases the status line. Then it is drawn again at once, else at
+    // most every 200 ms.
     const bool soon = now - sink_->status_time < std::chrono::milliseconds(200);
     if (sink_->status_drawn && soon) return;
     sink_->draw_status(printable(line));

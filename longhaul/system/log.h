@@ -7,13 +7,13 @@
 
 namespace longhaul::system {
 
-/// Writes lines for people to standard output and, where a file was given, to its end.
+/// Writes lines for people to standard output and, if a file was given, to its end.
 /// Warnings are marked, in yellow on a terminal. It is passed by reference, never global.
-/// Any thread may write; a line is never torn, and control characters in it are written
-/// out.
+/// Any thread may write; a line is never torn, and control characters in it are replaced
+/// by escapes such as \x1b.
 class Logger {
  public:
-  /// Makes a logger that writes nothing, for ranks that do not speak.
+  /// Makes a logger that writes nothing, for ranks that log nothing.
   Logger();
   /// Returns a logger that writes to standard output only.
   static Logger to_terminal();

@@ -15,8 +15,8 @@
 namespace longhaul::system {
 namespace {
 
-/// Returns how many bytes a descriptor with room takes at once. A pipe takes PIPE_BUF,
-/// and a terminal is known to take a few.
+/// Returns how many bytes can be written without waiting once a descriptor has room:
+/// PIPE_BUF for a pipe, and a few for a terminal.
 size_t piece_of(int fd) { return ::isatty(fd) == 1 ? 64 : PIPE_BUF; }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace {
 /// Further files that the process may open at the same time.
 constexpr size_t kOthers = 16;
 
-/// Returns how many files are open. Where that cannot be told, it is 3, as every process
-/// has its standard streams.
+/// Returns how many files are open. If that cannot be told, it is 3, as every process has
+/// its standard streams.
 size_t open_now() {
   std::error_code error;
   const std::filesystem::directory_iterator all("/proc/self/fd", error);

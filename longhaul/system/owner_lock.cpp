@@ -28,7 +28,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, attempt, token, job, host, boot, 
 
 namespace {
 
-// Two processes know each other's numbers only within one boot and one process namespace.
+// A process number has a meaning only within one boot and one process namespace.
 std::string boot_name() {
   char space[64] = {};
   if (::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) space[0] = '\0';
@@ -92,8 +92,8 @@ std::string describe(const LockHolder& holder) {
                      holder.process, holder.started_at);
 }
 
-// Returns the seconds since the lease was renewed. With a probe both times are taken from
-// the file system's own clock.
+// Returns the seconds since the lease was renewed. With a probe, which is a new file
+// beside the lock, both times are taken from the file system's own clock.
 double lease_age(const fs::path& lock, bool with_probe) {
   struct stat held{};
   if (::stat(lock.c_str(), &held) != 0) return 1e9;
@@ -162,8 +162,8 @@ Verdict judge(const LockHolder& holder, const fs::path& lock,
           fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0)), true};
 }
 
-/// Leaves a dead holder's place to another process that is taking it, which needs moments
-/// only. Where that process has died as well, its claim is taken away.
+/// Waits a moment for another process that is about to replace a dead holder. If that
+/// process has died as well, its claim is removed.
 void leave_to_next(const fs::path& claim, const OwnerLockOptions& options) {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
   std::optional<LockHolder> next;

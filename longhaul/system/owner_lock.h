@@ -37,21 +37,21 @@ struct OwnerLockOptions {
   /// for its lease to be renewed. The thread that renews the lease goes on even when the
   /// holder's other threads hang.
   double idle_seconds = std::numeric_limits<double>::infinity();
-  /// Whether the age of a lease is taken by the file system's clock, for which a file is
-  /// made and removed. Otherwise it is taken by this machine's clock, and look() writes
-  /// nothing.
+  /// Whether the age of a lease is measured by the file system's clock, for which a file
+  /// is made and removed. Otherwise it is measured by this machine's clock, and look()
+  /// writes nothing.
   bool probe = true;
-  /// The supervisor that makes this start, empty for none. It makes its starts one after
-  /// the other, each when it has ended or given up the one before, so the next takes over
-  /// at once, on whatever host.
+  /// The supervisor that makes this start, empty for none. It makes a start only after
+  /// the one before has ended or was given up. So the next start takes the lock over at
+  /// once, on any host.
   std::string supervisor = {};
   int64_t start = 0;
   /// The attempt's number is at least this, for callers that know of attempts which no
   /// lock file tells of.
   int least_attempt = 1;
-  /// Where this is given, acquire() watches a holder that can be judged by its lease
-  /// alone, at most until the lease has run out. Only a holder that renews the lease
-  /// during the watch keeps the lock. The function is called once, before the watch.
+  /// If this is given, acquire() watches a holder that can be judged by its lease alone,
+  /// at most until the lease has run out. Only a holder that renews the lease during the
+  /// watch keeps the lock. The function is called once, before the watch.
   std::function<void(const std::string& line)> on_watch = {};
   /// Whether a living holder of the same Slurm job is waited for on this machine too, not
   /// only on another one.
@@ -79,11 +79,11 @@ struct LockState {
 /// file when it wants to commit.
 class OwnerLock {
  public:
-  /// Takes the lock; makes the file's directory where absent. Throws InputError with the
-  /// holder's job, host and process where the holder is alive. notes() has lines for the
+  /// Takes the lock; makes the file's directory if absent. Throws InputError with the
+  /// holder's job, host and process if the holder is alive. notes() has lines for the
   /// log, about a takeover.
   static OwnerLock acquire(const fs::path& file, const OwnerLockOptions& options = {});
-  /// Returns what is known about a lock; nothing where there is no such file.
+  /// Returns what is known about a lock; nothing if there is no such file.
   static std::optional<LockState> look(const fs::path& file,
                                        const OwnerLockOptions& options = {});
   OwnerLock(OwnerLock&& other) noexcept;
@@ -102,8 +102,8 @@ class OwnerLock {
   /// or when the lock's file is not there.
   void check() const;
   /// Returns whether the lock's file is not there: the directory was removed or renamed,
-  /// or this machine does not see it any more. Another attempt leaves a file. Throws
-  /// TemporaryError where that cannot be found out now.
+  /// or this machine does not see it any more. If another attempt has taken the lock
+  /// over, its file is there. Throws TemporaryError if that cannot be found out now.
   bool is_gone() const;
   /// Returns a function that says with each call that the holder is at work. It may
   /// outlive the lock, and any thread may call it.

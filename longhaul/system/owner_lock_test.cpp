@@ -54,8 +54,8 @@ TEST_F(LockOfAnotherMachine, IsRefusedAsSoonAsItIsSeenRenewed) {
   options_.lease_seconds = 3.0;
   std::atomic<bool> end = false;
   std::jthread holder([&] {
-    // The holder renews for a while only. A test process that does not notice the
-    // renewals takes the lock afterwards.
+    // The renewals stop after 6 s. A process that does not notice them takes the lock
+    // then, instead of waiting for ever.
     for (int i = 0; i < 20 && !end; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       ::utimensat(AT_FDCWD, file_.c_str(), nullptr, 0);

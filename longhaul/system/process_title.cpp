@@ -16,8 +16,8 @@ struct Area {
   char* begin = nullptr;
   size_t arguments = 0;  ///< bytes, the last NUL included
   size_t all = 0;
-  // These are the copies that other code uses until the process ends. setenv() would free
-  // neither list.
+  // These are the copies that other code uses until the process ends. setenv() does not
+  // free them.
   char** kept_arguments = nullptr;
   char** kept_environment = nullptr;
 };
@@ -46,7 +46,7 @@ char** keep_arguments(int argc, char** argv) {
   char* const end = end_of(area.begin, argv);
   area.arguments = static_cast<size_t>(end - area.begin);
   area.all = static_cast<size_t>(end_of(end, environ) - area.begin);
-  // glibc has pointers of its own into the arguments.
+  // glibc has pointers of its own into the arguments, so their strings are copied too.
   program_invocation_name = ::strdup(program_invocation_name);
   program_invocation_short_name = ::strdup(program_invocation_short_name);
   environ = area.kept_environment = copies_of(environ);

@@ -17,7 +17,7 @@ class Progress {
   Progress(std::string what, std::string unit);
   ~Progress();
 
-  /// Shows how much is done of `total`, which is 0 where the total is not known.
+  /// Shows how much is done of `total`, which is 0 if the total is not known.
   void update(int64_t done, int64_t total);
   /// Returns a function that calls update(), for work that reports in any whole numbers.
   /// This object must outlive it.
@@ -41,7 +41,7 @@ class Progress {
 /// Shows work that has several stages, one Progress after another.
 class StagedProgress {
  public:
-  /// `title` is the name of the stage's Progress; another title ends the stage before.
+  /// `title` is the name of the stage's Progress; a new title ends the stage before it.
   void update(const std::string& title, const std::string& unit, int64_t done,
               int64_t total);
   /// Clears the bar.
@@ -52,9 +52,9 @@ class StagedProgress {
   std::optional<Progress> progress_;
 };
 
-/// Returns "eval 1,200 of 4,800 sequences (25.0%), 60 sequences/s, 1m 00s left". Where
-/// `total` is 0, it leaves out what needs a total. `before` of what is done was done
-/// before these `seconds`: neither the rate nor the time left counts it.
+/// Returns "eval 1,200 of 4,800 sequences (25.0%), 60 sequences/s, 1m 00s left". If
+/// `total` is 0, it leaves out what needs a total. `before` is the part of `done` that
+/// was done earlier than these `seconds`: neither the rate nor the time left counts it.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
                           int64_t total, double seconds, int64_t before = 0);
 

@@ -37,7 +37,7 @@ TEST(ProgressLine, WhatWasDoneEarlierCountsInThePartAndNotInTheRate) {
             "train 60 of 100 steps (60.0%), 0.50 steps/s, 1m 20s left");
   EXPECT_EQ(progress_line("train", "steps", 50, 100, 3.0, 50),
             "train 50 of 100 steps (50.0%), 0.00 steps/s");
-  // A rollback has gone back to a step before this start.
+  // A rollback has gone back to step 40, although this start began at step 50.
   EXPECT_EQ(progress_line("train", "steps", 40, 100, 3.0, 50),
             "train 40 of 100 steps (40.0%), 0.00 steps/s");
 }

@@ -18,15 +18,15 @@ namespace longhaul::system {
 class ReaderProcess {
  public:
   /// Starts the process. `work` turns a request into an answer, in the child. Throws
-  /// TemporaryError where the system gives no process.
+  /// TemporaryError if the system gives no process.
   explicit ReaderProcess(std::function<std::string(const std::string&)> work,
                          const ChildLimits& limits = {});
   ~ReaderProcess();
 
   /// Returns the answer to one request. An Error that the work throws comes out as the
   /// same kind; for a child that dies it throws an InputError that begins with `what`,
-  /// and TemporaryError where the process itself is gone. Any thread may call it; calls
-  /// wait for each other.
+  /// and TemporaryError if the process itself is gone. Any thread may call it; calls wait
+  /// for each other.
   std::string ask(const std::string& what, const std::string& request);
 
  private:

@@ -15,8 +15,8 @@
 namespace longhaul::system {
 namespace {
 
-/// Threads need memory for their stacks: where a stack is larger than what a process can
-/// address none can be started, whoever the user is.
+/// Threads need memory for their stacks. If a stack is larger than what a process can
+/// address, no thread can be started, even by root.
 class NoMemoryForThreads {
  public:
   NoMemoryForThreads() {

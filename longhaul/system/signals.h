@@ -6,7 +6,7 @@ namespace longhaul::system {
 
 /// Notes SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP and SIGXCPU while it lives, instead of
 /// letting them end the process; a second SIGINT ends it at once. A closed terminal sends
-/// SIGHUP, which stays ignored where the process was started so (nohup). The kernel sends
+/// SIGHUP, which stays ignored if the process was started so (nohup). The kernel sends
 /// SIGXCPU when the time of `ulimit -St` is used, and each second after that. SIGQUIT
 /// still ends the process at once, for a core dump. A process has one watch at a time. At
 /// its end the watch restores what was before.
@@ -35,7 +35,8 @@ struct RaisedSignal {
 };
 RaisedSignal raised_signal();
 
-/// Says that it is decided what to do about the signals: nobody needs to hurry any more.
+/// Says that it is decided what to do about the signals. Code that waits only for a short
+/// time while a signal is unanswered may then wait as usual.
 void answer_signal();
 
 /// Sets the line that a second SIGINT prints on standard error before it ends the
@@ -52,7 +53,7 @@ void ignore_signals_until_exit();
 /// Blocks signals for the calling thread, at its start: signals are the main thread's.
 void leave_signals_to_main_thread();
 
-/// Returns "SIGTERM" ...
+/// Returns the name of a signal, such as "SIGTERM".
 const char* signal_name(int number);
 
 }  // namespace longhaul::system

@@ -39,7 +39,7 @@ void note_error(Written& stream, int error) {
   stream.error.compare_exchange_strong(none, error);
 }
 
-/// Writes all bytes, in the form that fopencookie() wants. Waits where the descriptor was
+/// Writes all bytes, in the form that fopencookie() wants. Waits if the descriptor was
 /// made non-blocking by a program that shares it.
 ssize_t write_all(void* cookie, const char* bytes, size_t size) {
   auto& stream = *static_cast<Written*>(cookie);

@@ -3,15 +3,16 @@
 namespace longhaul::system {
 
 // The standard streams of a program: what becomes of descriptors that are closed, and of
-// output that nobody takes. They belong to the process, so they are functions.
+// output that nobody takes. A process has one set of them, so there are functions here
+// and no class.
 
 /// Makes the standard streams of this process safe; main() calls it before anything else.
 /// A closed descriptor from 0 to 2 is opened on /dev/null, so that no file of a run gets
 /// the number of a standard stream. Signals of a failed write are ignored, so that the
-/// write fails and the process lives: SIGPIPE where the reader has gone, and SIGXFSZ
-/// where a file has reached the limit of `ulimit -f`. `stderr` drops what it cannot
-/// write, and what its reader does not take within a second. `stdout` waits and fails as
-/// usual until let_output_fail() is called.
+/// write fails and the process lives: SIGPIPE if the reader has gone, and SIGXFSZ if a
+/// file has reached the limit of `ulimit -f`. `stderr` drops what it cannot write, and
+/// what its reader does not take within a second. `stdout` waits and fails as usual until
+/// let_output_fail() is called.
 void guard_standard_streams();
 
 /// Drops, from now on, what `stdout` cannot write, and what nobody takes within a second.

@@ -6,7 +6,7 @@
 
 namespace longhaul::system {
 
-/// Ends a process that is asked to end while it starts: where the SignalWatch has noted a
+/// Ends a process that is asked to end while it starts: if the SignalWatch has noted a
 /// signal and this object still lives `grace_seconds` later, the process ends by _exit. A
 /// start may keep the main thread busy for long, and has nothing yet that would have to
 /// be saved.

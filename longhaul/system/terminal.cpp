@@ -26,7 +26,7 @@ std::string painted(std::string_view text, const char* colour, int fd) {
   return fmt::format("\033[{}m{}\033[0m", colour, text);
 }
 
-/// Returns the word as it is where a shell leaves it alone, else in single quotes.
+/// Returns the word as it is if a shell leaves it alone, else in single quotes.
 std::string quoted(const std::string& word) {
   constexpr const char* kPlain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=+./:,@%";

@@ -16,7 +16,7 @@ class JsonFields {
  public:
   /// Opens `object`. Each message begins with `what`, which names the file or the part of
   /// the file that holds the object. Each message ends with `advice`, which says what to
-  /// do and may be empty. Throws InputError where `object` is no object.
+  /// do and may be empty. Throws InputError if `object` is no object.
   JsonFields(const Json& object, std::string area, std::string what,
              std::string advice = {});
   /// Returns an object inside this one. Messages about it have the same `what` and

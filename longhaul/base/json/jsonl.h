@@ -9,8 +9,8 @@
 namespace longhaul {
 
 /// Appends one JSON object per line, so that each line is whole as soon as the call
-/// returns, or left out where the disk has no room (see AppendFile). A line that a crash
-/// has torn is cut off when the file is opened again.
+/// returns, or left out if the disk has no room (see AppendFile). A line that a crash has
+/// torn is cut off when the file is opened again.
 class JsonLines {
  public:
   /// Opens the file. `tell` gets a line for people when lines begin to be lost, and when

@@ -19,7 +19,7 @@ int64_t integer_at(const Json& object, const char* key, int64_t otherwise = 0);
 /// Returns a text, which the object owns.
 std::string_view text_at(const Json& object, const char* key,
                          std::string_view otherwise = {});
-/// Returns the objects in a list, which owns them; none where `list` is no list.
+/// Returns the objects in a list, which owns them; none if `list` is no list.
 std::vector<const Json*> objects_in(const Json& list);
 
 /// Returns the value, or null.

@@ -72,8 +72,8 @@ class Agent {
     reported_ = -1.0;
   }
 
-  /// Opens the port at which other nodes test whether they reach this one. Where that
-  /// fails, no node tests its connection to this one.
+  /// Opens the port at which other nodes test whether they reach this one. If that fails,
+  /// no node tests its connection to this one.
   const std::optional<PeerDoor>& open_door() {
     try {
       if (!door_) door_.emplace(options_.host);
@@ -158,7 +158,7 @@ class Agent {
     channel_->send(message);
   }
 
-  /// Acts where the supervisor has not been heard for too long.
+  /// Acts if the supervisor has not been heard for too long.
   void look_at_supervisor() {
     const double pause = pauses_.turn();
     stood_ += pause;

@@ -15,7 +15,8 @@ namespace longhaul::cluster {
 inline constexpr double kLeastReportSeconds = 0.5;
 inline constexpr double kMostReportSeconds = 2.0;
 
-/// From its start an agent has this long to connect; then its node is not used.
+/// An agent has this many seconds from its start to connect. Otherwise its node is not
+/// used.
 inline constexpr double kAgentSeconds = 60.0;
 
 struct AgentOptions {
@@ -31,8 +32,8 @@ struct AgentOptions {
 
 /// Runs a supervisor's agent on one node: reports the node's workers, sends signals to
 /// them, and traces the stacks of workers that hang. Returns the exit code when the agent
-/// is told to end, or when nobody needs the agent. Where the supervisor is lost or does
-/// not answer, and its lease has run out, one of the agents stands in for it
+/// is told to end, or when nobody needs the agent. If the supervisor is lost or does not
+/// answer, and its lease has run out, one of the agents stands in for it
 /// (cluster/agent/succession.h). The process must have no other thread.
 int run_agent(const AgentOptions& options, const Secret& secret);
 

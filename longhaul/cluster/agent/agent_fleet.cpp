@@ -29,19 +29,20 @@ constexpr double kSilentSeconds = 8.0;
 constexpr double kStackSeconds = 10.0;
 /// Longer than an agent takes to look at the paths that the run needs.
 constexpr double kPathsSeconds = 6.0;
-/// Where an agent's step ends within this time after its connection broke, the agent died
+/// If an agent's step ends within this time after its connection broke, the agent died
 /// alone and its node is there.
 constexpr double kStepEndSeconds = 2.0;
 constexpr int kAgentStarts = 5;
 /// An agent that was started again connects within this time, or its node is lost.
 constexpr double kReturnSeconds = 20.0;
 /// Seconds between messages that tell the agents that their supervisor lives, and their
-/// places in the order of succession.
+/// places in the order in which agents replace a lost supervisor.
 constexpr double kBeatSeconds = 1.0;
 /// A supervisor that did not listen for this long blames no agent for the silence.
 constexpr double kFleetPauseSeconds = 2.0;
-/// All agents behind this place are told this place. Otherwise the loss of one node would
-/// mean a message to thousands of agents.
+/// In the order in which agents replace a lost supervisor, all agents behind this place
+/// are told this place. Otherwise the loss of one node would mean a message to thousands
+/// of agents.
 constexpr int kLastTurn = 8;
 constexpr int kNotTold = -1;
 constexpr double kReportsPerSecond = 2048.0;
@@ -74,8 +75,8 @@ struct AgentState {
   double stood = 0.0;  ///< seconds for which the agent has stood still
 };
 
-/// Raises the limit of open files where these agents need more. A shell's usual 1,024 are
-/// enough for 256 agents. Throws ConfigError where the hard limit is too low.
+/// Raises the limit of open files if these agents need more. A shell's usual 1,024 are
+/// enough for 256 agents. Throws ConfigError if the hard limit is too low.
 void need_descriptors(size_t agents) {
   const rlim_t needed = kOtherDescriptors + kDescriptorsPerAgent * agents;
   rlimit limit{};
@@ -208,7 +209,7 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
     nodes[peer] = node;
     agent->second.broken.reset();
     agent->second.lost = agent->second.told_lost = false;
-    // An agent that was started again during this start keeps the workers' records.
+    // If an agent is started again during a start of the workers, it keeps their records.
     server.send(peer, order_message(ForgetOrder{start, agent->second.forgot != start}));
     agent->second.forgot = start;
     agent->second.turn = kNotTold;
@@ -267,9 +268,10 @@ void AgentFleet::State::take(const ChannelEvent& event) {
   }
 }
 
-/// Decides for each broken connection whether the agent died alone, whose step then ends
-/// at once, or with its node, which Slurm takes a while to notice. The fleet waits for
-/// all these agents together, since a switch may take many nodes with it.
+/// Decides for each broken connection whether the agent died alone or with its node. The
+/// step of an agent that died alone ends at once. The step on a lost node ends only when
+/// Slurm notices the loss. The fleet waits for all these agents together, since the loss
+/// of a switch may break many connections.
 void AgentFleet::State::settle_broken() {
   for (auto& [node, agent] : agents) {
     while (agent.broken && agent.step && !agent.step->poll() &&
@@ -501,7 +503,7 @@ std::vector<NodePaths> AgentFleet::view_paths(const std::vector<NeededPath>& nee
 }
 
 /// Returns the nodes to which this node tests its connections: those that follow it by
-/// name, with the first node behind the last one. Where there are few nodes these are all
+/// name, with the first node behind the last one. If there are few nodes these are all
 /// others, so that each pair is tested from both ends.
 std::vector<PeerNode> AgentFleet::State::peers_of(const std::string& node) const {
   std::vector<PeerNode> peers;

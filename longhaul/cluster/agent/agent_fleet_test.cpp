@@ -46,7 +46,7 @@ class OneNode {
   }
 
   void connect() {
-    // The handshake needs both ends, so that the client has a thread of its own.
+    // The handshake needs both ends at once, so the client has a thread of its own.
     std::optional<Channel> agent;
     std::jthread client([&] { agent.emplace(open()); });
     const system::Stopwatch watch;
@@ -171,8 +171,8 @@ TEST(AgentFleet, AnAgentThatLeavesWhileAnotherIsLostIsNotedToo) {
     EXPECT_EQ(fleet.usable_nodes(10.0).size(), 2U);
     EXPECT_LT(watch.seconds(), 9.0) << "nobody waits for a node that is left out";
   }
-  // The step lives, so for two seconds the fleet waits whether the agent died alone.
-  // Meanwhile another agent leaves.
+  // The step lives, so the fleet waits for two seconds to see whether the agent died
+  // alone. Meanwhile another agent leaves.
   agents["127.0.0.1"].reset();
   std::jthread leaves([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));

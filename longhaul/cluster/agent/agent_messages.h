@@ -30,7 +30,7 @@ struct ForgetOrder {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ForgetOrder, start, records)
 
-/// Sends a signal to the workers of these ranks, or to all where no rank is named. Where
+/// Sends a signal to the workers of these ranks, or to all if no rank is named. If
 /// `cause` is not 0, the signal has it as its value (Fleet::ask_to_end).
 struct SignalOrder {
   static constexpr const char* kName = "signal";

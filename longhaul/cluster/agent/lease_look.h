@@ -20,7 +20,7 @@ struct LeaseLook {
 };
 
 /// Looks at a supervisor's lock from a child process, because storage that does not
-/// answer blocks whoever reads it. Returns nothing where no answer came within
+/// answer blocks whoever reads it. Returns nothing if no answer came within
 /// `limit_seconds` or the lock cannot be read. The calling process must have no other
 /// thread.
 std::optional<LeaseLook> look_at_lease(const fs::path& lock, double lease_seconds,

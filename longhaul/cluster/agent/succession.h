@@ -13,15 +13,15 @@ struct SuccessionRules {
   double frozen = 10.0;
   /// Seconds between the turns of two successors.
   double turn = 5.0;
-  /// All successors from this place on share one turn; the lease lets one of them
-  /// through.
+  /// All successors from this place on share one turn. Only one of them can take the
+  /// lease.
   int last_turn = 7;
   /// A batch script that lives starts a supervisor again within this time.
   double script = 2.0;
-  /// After a supervisor ended in order, its batch script ends the job or starts another
+  /// After a supervisor ended normally, its batch script ends the job or starts another
   /// supervisor within this time.
   double script_end = 60.0;
-  /// After this time with storage that does not say who has the lease, Slurm decides.
+  /// If the storage does not say for this time who has the lease, the job is requeued.
   double unknown = 300.0;
 };
 

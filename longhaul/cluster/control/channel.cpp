@@ -101,7 +101,7 @@ struct Channel::State {
 
 namespace {
 
-/// Connects to one address; returns nothing, with `why`, where that fails or is late.
+/// Connects to one address; returns nothing, with `why`, if that fails or is late.
 std::optional<Descriptor> connect_to(const SocketAddress& to, const Deadline& deadline,
                                      std::string& why) {
   auto socket = start_connect(to, why);

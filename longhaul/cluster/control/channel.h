@@ -16,7 +16,7 @@ class Channel {
  public:
   /// Connects and shakes hands. Tries again while nobody listens or the name has no
   /// address, and throws TemporaryError when `deadline_seconds` are over. Throws
-  /// InputError at once where the listener does not know this job's secret.
+  /// InputError at once if the listener does not know this job's secret.
   static Channel connect(const std::string& host, int port, const Secret& secret,
                          double deadline_seconds);
   Channel(Channel&&) noexcept;
@@ -25,7 +25,7 @@ class Channel {
   ~Channel();
 
   /// Hands the whole message to the kernel. Throws TemporaryError when the connection is
-  /// lost or takes longer.
+  /// lost, or when the message takes longer than the timeout.
   void send(const Json& message, double timeout_seconds = 30.0);
   /// Returns the next message, or nothing when the time is over; with 0 it does not wait.
   /// Call it until it returns nothing before waiting on fd(), since several messages may

@@ -27,7 +27,7 @@ class Hostile : public ::testing::Test {
  protected:
   Hostile() : server_(secret_, "127.0.0.1", 0, quick_limits()) {}
 
-  /// Returns a connection on which a test says what it wants.
+  /// Returns a connection on which a test may send any bytes.
   Descriptor connect() {
     std::string why;
     auto socket = start_connect(resolve("127.0.0.1", server_.port()).front(), why);
@@ -131,7 +131,7 @@ TEST_F(Hostile, AnHonestAgentGetsInThroughACrowdThatSaysNothing) {
   std::vector<Descriptor> crowd;
   for (int i = 0; i < 40; ++i) crowd.push_back(connect());
   server_.poll(0.0);
-  // Eight connections have a place at a time, for 0.3 s each.
+  // The server keeps at most eight connections without a proof, each for 0.3 s.
   EXPECT_LT(honest_agent_gets_in(), 6.0);
   EXPECT_GE(server_.refused(), 32U);
 }
@@ -204,7 +204,8 @@ class OnTheWire : public Hostile {
     say(*wire_, words);
     for (int i = 0; i < 100 && events_.size() == before; ++i) turn();
   }
-  /// Returns what the server took, in its order, and why it then dropped the connection.
+  /// Expects that the server took these messages, in this order, and then dropped the
+  /// connection because its bytes were not authentic.
   void expect(const std::vector<std::string>& taken) {
     for (int i = 0; i < 100 && (events_.empty() || events_.back().reason.empty()); ++i) {
       turn();

@@ -24,7 +24,8 @@ namespace {
 constexpr int kReadsPerTurn = 16;
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kEventsPerTurn = 256;
-/// When max_pending connections are unproved, those that are older than this are dropped.
+/// When max_pending connections have not proved that they know the secret, those that are
+/// older than this are dropped.
 constexpr double kMakesRoomSeconds = 1.0;
 /// Seconds between two looks at the deadlines.
 constexpr double kSweepSeconds = 0.1;
@@ -126,7 +127,8 @@ struct ChannelServer::State {
     if (pending >= limits.max_pending) set_accepting(false);
   }
 
-  /// Drops connections that are out of time and makes room for those that wait.
+  /// Drops connections whose time for a proof is over, and makes room for those that
+  /// wait.
   void sweep() {
     const double now = clock.seconds();
     if (now - last_sweep < kSweepSeconds) return;

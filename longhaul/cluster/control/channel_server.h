@@ -45,7 +45,7 @@ struct ChannelEvent {
 class ChannelServer {
  public:
   /// Listens at this address of this machine and at no other; port 0 stands for any free
-  /// port. Throws ConfigError where the address or the port cannot be had.
+  /// port. Throws ConfigError if the address or the port cannot be had.
   ChannelServer(const Secret& secret, const std::string& host, int port = 0,
                 const ChannelLimits& limits = {});
   ~ChannelServer();

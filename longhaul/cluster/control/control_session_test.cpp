@@ -101,7 +101,7 @@ TEST(ControlSession, RefusesASideWithAnotherSecretFromBothEnds) {
              "does not know this job's secret");
   EXPECT_FALSE(near.established());
 
-  // This connecting side goes on all the same, with a false proof.
+  // A hostile connecting side goes on all the same, with a false proof.
   const std::string forged(32 + 24, 'f');
   EXPECT_HAS(message_of<InputError>([&] { far.feed(bytes_of(forged)); }),
              "does not know this job's secret");

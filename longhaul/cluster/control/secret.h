@@ -18,9 +18,9 @@ class Secret {
   static Secret make();
   /// Reads 64 hex digits. Throws InputError, which does not repeat the text.
   static Secret from_text(std::string_view text);
-  /// Reads to_line() from a descriptor, as an agent does from its input. Returns nothing
-  /// for an empty line; throws InputError for anything else. Takes no byte behind the
-  /// line.
+  /// Reads the line that to_line() returns from a descriptor, such as an agent's input.
+  /// Returns nothing for an empty line; throws InputError for anything else. Takes no
+  /// byte behind the line.
   static std::optional<Secret> read_line(int fd);
 
   Secret(const Secret&) = default;

@@ -38,23 +38,22 @@ class SocketAddress {
 /// '.', of which the first is no '-'.
 bool is_host_name(std::string_view name);
 
-/// Returns the addresses of a host name or of a numeric address. Throws TemporaryError
-/// where there is none: the name may become known later.
+/// Returns the addresses of a host name or of a numeric address. Throws TemporaryError if
+/// there is none: the name may become known later.
 std::vector<SocketAddress> resolve(const std::string& host, int port);
 
 /// Returns the address of this machine on the interface that leads to `host`. Throws
-/// TemporaryError where there is no way.
+/// TemporaryError if no route leads there.
 std::string own_address_towards(const std::string& host);
 
 /// Returns a listening socket at this address, which does not block. With port 0 the
-/// kernel chooses the port. Throws ConfigError where the address or the port cannot be
-/// had.
+/// kernel chooses the port. Throws ConfigError if the address or the port cannot be had.
 Descriptor listen_at(const SocketAddress& address);
 /// Returns the address to which a socket is bound.
 SocketAddress bound_address(int fd);
 
 /// Begins to connect, without blocking. The socket is ready to be written to when the
-/// connection stands or has failed (socket_error). Returns nothing, with `why`, where it
+/// connection stands or has failed (socket_error). Returns nothing, with `why`, if it
 /// fails at once.
 std::optional<Descriptor> start_connect(const SocketAddress& to, std::string& why);
 /// Takes and returns the error of a socket: 0 or an errno.

@@ -55,7 +55,7 @@ bool consists_of(std::string_view text, std::string_view characters, size_t most
          text.find_first_not_of(characters) == std::string_view::npos;
 }
 
-/// Returns the text where it can be a part of an instance's name, else nothing.
+/// Returns the text if it can be a part of an instance's name, else nothing.
 std::string part_of(std::string_view text) {
   return consists_of(text, kPartCharacters, kMostPart) ? std::string(text) : "";
 }

@@ -24,12 +24,12 @@ struct CloudInstance {
 /// Where the kernel shows what the firmware tells.
 inline constexpr const char* kFirmwareDir = "/sys/devices/virtual/dmi/id";
 
-/// Returns what the firmware tells, without any request; nothing where the firmware names
-/// no cloud.
+/// Returns what the firmware tells, without any request; nothing if the firmware names no
+/// cloud.
 std::optional<CloudInstance> read_firmware(const fs::path& dir = kFirmwareDir);
 
 /// Asks EC2's metadata service for the parts that the firmware of an instance does not
-/// tell, for a second at most. The service's own variables are heeded:
+/// tell, for a second at most. Two environment variables of the service are heeded:
 /// AWS_EC2_METADATA_DISABLED=true forbids the requests, and
 /// AWS_EC2_METADATA_SERVICE_ENDPOINT names another address.
 void ask_metadata(CloudInstance& instance,

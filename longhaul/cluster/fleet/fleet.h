@@ -25,8 +25,7 @@ class Fleet {
   virtual std::vector<std::string> lost_nodes() = 0;
   /// Returns the longest silence, in seconds, of the nodes that have not been given up.
   virtual double longest_silence() const { return 0.0; }
-  /// Sends a signal to the workers of these ranks, or to all workers where no rank is
-  /// named.
+  /// Sends a signal to the workers of these ranks, or to all workers if no rank is named.
   virtual void signal(int number, const std::vector<int>& ranks) = 0;
   /// Asks all workers by SIGUSR1 to save and end. `cause` is the signal by which this
   /// process was asked: it is the one that the workers name.
@@ -37,17 +36,17 @@ class Fleet {
   /// Returns stack traces of these ranks, by rank, as far as they come within a few
   /// seconds.
   virtual std::map<int, std::string> stacks(const std::vector<int>& ranks) = 0;
-  /// Checks these nodes at the same time, or all nodes where no node is named. The result
+  /// Checks these nodes at the same time, or all nodes if no node is named. The result
   /// lacks nodes that do not answer within the seconds. No workers may run there.
   virtual std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
                                                  const HealthOptions& options,
                                                  double seconds) = 0;
   /// Returns how the nodes see these paths. The result lacks nodes that do not answer,
-  /// and is empty where there is no other node to compare with. Workers may run
-  /// during the call.
+  /// and is empty if there is no other node to compare with. Workers may run during the
+  /// call.
   virtual std::vector<NodePaths> view_paths(const std::vector<NeededPath>&) { return {}; }
-  /// Returns the least seconds for which any node has stood still, SIGSTOP included,
-  /// since its agent began; 0 where nobody tells.
+  /// Returns the shortest time, in seconds, for which a node has stood still since its
+  /// agent began, SIGSTOP included; 0 if no node tells.
   virtual double stood_seconds() const { return 0.0; }
   /// Leaves the nodes' agents to another supervisor when this object is destroyed.
   virtual void abandon() {}
@@ -57,7 +56,7 @@ class Fleet {
 
 /// Directories of one job on a node, in the node's memory (/dev/shm). Workers leave their
 /// records there, copies of their state for the workers of the next start, and Open MPI's
-/// segments.
+/// segments of shared memory.
 struct NodeDirectories {
   fs::path root;
   fs::path records() const { return root / "records"; }
@@ -72,14 +71,14 @@ NodeDirectories node_directories(const fs::path& run_dir, const std::string& job
 class HeldDirectories {
  public:
   /// Makes the directories, for this user alone, and removes what earlier jobs of this
-  /// user have left for too long. Throws InputError where another user's directories
-  /// stand there.
+  /// user have left for too long. Throws InputError if another user's directories stand
+  /// there.
   explicit HeldDirectories(NodeDirectories directories);
 
   /// Removes the segments that killed workers have left.
   void remove_segments() const noexcept;
   /// Removes, at the end of the run, everything but a rank's state for a next start
-  /// (run/node_memory.h). Does nothing where another agent or a living worker uses the
+  /// (run/node_memory.h). Does nothing if another agent or a living worker uses the
   /// directories.
   void clean_up() const noexcept;
 

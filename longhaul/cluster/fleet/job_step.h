@@ -22,16 +22,15 @@ class JobStep {
  public:
   /// Starts the command. `environment` has variables that are added to this process's
   /// environment or replace its variables. `input` is all that the command can read. It
-  /// is at most what a pipe holds: 64 KiB, or 1 MiB where the kernel allows it. Where
-  /// `input` is empty, the command reads this process's input.
-  /// `at_our_death` is the signal for the command when this process dies; srun ends its
-  /// step after SIGTERM and leaves the step running after SIGKILL. Throws TemporaryError
-  /// where the command cannot be started.
+  /// is at most what a pipe holds: 64 KiB, or 1 MiB if the kernel allows it. If `input`
+  /// is empty, the command reads this process's input. `at_our_death` is the signal for
+  /// the command when this process dies; srun ends its step after SIGTERM and leaves the
+  /// step running after SIGKILL. Throws TemporaryError if the command cannot be started.
   static JobStep start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& environment,
                        const std::string& input = {}, int at_our_death = SIGTERM);
   JobStep(JobStep&& other) noexcept;
-  /// Kills the command and its process group where it has not ended.
+  /// Kills the command and its process group if it has not ended.
   ~JobStep();
 
   int64_t pid() const { return pid_; }

@@ -8,9 +8,9 @@
 
 namespace longhaul::cluster {
 
-/// Reads the names of machines that are reached by ssh: "n1,n2,n3", or, where the text
-/// names a file, one a line (`#` begins a comment). Throws InputError for a name that is
-/// no host's, for a name given twice, and for an empty list.
+/// Reads the names of machines that are reached by ssh: "n1,n2,n3", or, if the text names
+/// a file, one a line (`#` begins a comment). Throws InputError for a name that is no
+/// host's, for a name given twice, and for an empty list.
 std::vector<std::string> read_hosts(const std::string& hosts);
 
 /// Starts an agent, on this host directly, on another host by ssh without asking for a

@@ -41,8 +41,8 @@ class Library {
   void* handle() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }
 
-  /// Calls a function that returns 0 for success. Returns false where the function fails
-  /// or is absent.
+  /// Calls a function that returns 0 for success. Returns false if the function fails or
+  /// is absent.
   template <class... Arguments>
   bool call(const char* name, Arguments... arguments) const {
     using Function = int (*)(Arguments...);
@@ -112,14 +112,15 @@ std::vector<GpuState> read_devices(const Library& nvml,
     if (nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device)) {
       gpus.push_back(read(nvml, device));
     } else {
-      // The driver counts the device and cannot reach it, as after Xid 79.
+      // The driver counts the device and cannot reach it. This is so after Xid 79, for
+      // example.
       gpus.emplace_back().reachable = false;
     }
   }
   return gpus;
 }
 
-/// Returns the kernel's log where it may be read. Each read gives one record.
+/// Returns the kernel's log if it may be read. Each read gives one record.
 std::string kernel_log() {
   const Descriptor file(::open("/dev/kmsg", O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   std::string log;
@@ -165,7 +166,7 @@ std::vector<GpuState> GpuUse::read() const {
 
 std::vector<XidLine> find_xids(const std::string& log) {
   std::vector<XidLine> found;
-  // "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
+  // A line reads "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus."
   constexpr std::string_view kMark = "NVRM: Xid (";
   for (size_t at = 0; (at = log.find(kMark, at)) != std::string::npos;
        at += kMark.size()) {

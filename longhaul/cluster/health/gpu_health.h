@@ -31,7 +31,7 @@ struct GpuState {
 /// (DeviceWatch).
 class GpuUse {
  public:
-  /// Returns nothing where there is no such library, driver or device. The library stays
+  /// Returns nothing if there is no such library, driver or device. The library stays
   /// loaded.
   static std::optional<GpuUse> open(const std::string& library);
   std::vector<GpuState> read() const;
@@ -41,7 +41,7 @@ class GpuUse {
   void* library_;
 };
 
-/// Returns the GPUs of this node; nothing, with `why`, where there is no such library or
+/// Returns the GPUs of this node; nothing, with `why`, if there is no such library or
 /// driver. Loads the library, which stays loaded.
 std::optional<std::vector<GpuState>> read_gpus(const std::string& library,
                                                std::string& why);
@@ -57,9 +57,10 @@ std::vector<XidLine> find_xids(const std::string& kernel_log);
 bool is_fatal_xid(int number);
 
 /// Fails for uncorrected ECC errors, failed or pending remaps, and fatal Xids since the
-/// node was started. Is skipped where there is no GPU.
+/// node was started. Is skipped if there is no GPU.
 HealthCheck check_gpus(const std::string& library);
-/// Judges GPUs and lines that were read before, as check_gpus() does.
+/// Judges GPUs, and lines of the kernel's log, that were read before, by the rules of
+/// check_gpus().
 HealthCheck judge_gpus(const std::vector<GpuState>& gpus,
                        const std::vector<XidLine>& xids);
 

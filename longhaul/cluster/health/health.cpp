@@ -40,7 +40,7 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Fails where the time of day does not advance as the steady clock does.
+/// Fails if the time of day does not advance as the steady clock does.
 HealthCheck check_clock(double seconds) {
   const double real = seconds_of(CLOCK_REALTIME);
   const double steady = seconds_of(CLOCK_MONOTONIC_RAW);
@@ -98,7 +98,7 @@ HealthCheck check_command(const HealthOptions& options) {
   return check;
 }
 
-/// Fails where the file marks the node as unfit. HyperPod's file does not mark the node
+/// Fails if the file marks the node as unfit. HyperPod's file does not mark the node
 /// while its last line is 0. Any other file marks the node by being there.
 HealthCheck check_mark(const fs::path& file) {
   HealthCheck check;

@@ -47,7 +47,7 @@ struct HealthReport {
 
   /// Returns whether no check has failed.
   bool ok() const;
-  /// Returns the failed checks in one line; empty where none failed.
+  /// Returns the failed checks in one line; empty if none failed.
   std::string cause() const { return describe_failed(checks); }
   std::vector<std::string> lines() const { return check_lines(checks); }
   /// Returns the fields of a run's event about this report.
@@ -86,8 +86,8 @@ struct HealthOptions {
   double min_free_bytes = 1e9;  ///< in each directory
   std::string nvml_library = kNvmlLibrary;
 };
-// The messages carry the options that an agent needs. The other options are the same
-// everywhere.
+// Messages between a supervisor and its agents carry these options. The other options are
+// the same everywhere.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(HealthOptions, quick, directories, unhealthy_file,
                                    command, command_seconds, peers)
 

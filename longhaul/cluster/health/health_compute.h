@@ -18,7 +18,7 @@ HealthCheck check_compute(double seconds, const Damage& damage = {});
 
 /// Fills at most `max_bytes`, and at most a tenth of the free memory, with three patterns
 /// and reads them back. Stops filling when half of the time is over. Fails for a word
-/// that holds something else, and where no memory can be had.
+/// that holds something else, and if no memory can be had.
 HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damage = {});
 
 }  // namespace longhaul::cluster

@@ -48,7 +48,7 @@ HealthCheck no_room(const std::string& text) {
   return check;
 }
 
-/// Fills `into` from the device and returns true where the file system allows that.
+/// Fills `into` from the device and returns true if the file system allows that.
 /// Otherwise reads what the cache keeps after a request to drop the file, and returns
 /// false.
 bool read_back(const fs::path& path, std::span<std::byte> into) {

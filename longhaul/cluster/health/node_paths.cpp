@@ -83,8 +83,8 @@ std::string what_is(const fs::path& program) {
   return "a file";
 }
 
-/// Returns what stands at the path; empty where nothing does. Sizes are not compared:
-/// files may grow, and nodes learn of that at different times.
+/// Returns what stands at the path; empty if nothing does. Sizes are not compared: files
+/// may grow, and nodes learn of that at different times.
 std::string what_stands_at(const NeededPath& needed) {
   const fs::file_status status = fs::status(needed.path);
   if (status.type() == fs::file_type::not_found) return {};
@@ -127,8 +127,8 @@ std::string no_room_in(const fs::path& dir) {
   return no_file_in(dir, [](int fd) { return ::posix_fallocate(fd, 0, kRoomBytes); });
 }
 
-/// Returns why the run cannot write where it has to; empty where it can, or where the
-/// path is absent.
+/// Returns why the run cannot write at the path although it has to; empty if it can, or
+/// if the path is absent.
 std::string trouble_of(const NeededPath& needed) {
   if (needed.role == PathRole::Room) return no_room_in(needed.path);
   if (needed.role == PathRole::Input) return {};
@@ -145,7 +145,7 @@ int write_durably(int fd) {
   return written == ssize_t(bytes.size()) ? 0 : ENOSPC;
 }
 
-/// Returns why a directory in which the run writes takes no bytes; empty where it takes
+/// Returns why a directory in which the run writes takes no bytes; empty if it takes
 /// them, or is absent.
 std::string takes_no_bytes(const NeededPath& needed) {
   const bool written =
@@ -209,8 +209,8 @@ class PathJudge {
   }
 
  private:
-  /// Returns what more than half of the nodes see. Where all the others see nothing,
-  /// returns what is seen at all.
+  /// Returns what more than half of the nodes see. If all the others see nothing, returns
+  /// what is seen at all.
   std::optional<std::string> what_most_see() const {
     std::map<std::string, size_t> counts;
     for (const auto& [node, view] : views_) ++counts[view->seen];

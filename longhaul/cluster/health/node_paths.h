@@ -47,10 +47,10 @@ struct NodePaths {
 std::vector<PathView> view_paths(const std::vector<NeededPath>& needed,
                                  double limit_seconds);
 
-/// Compares what nodes see. A node is at fault where it cannot use the path and most
-/// nodes can. It is also at fault where most nodes see the same and it sees something
-/// else; of two nodes, the one that sees nothing. What most nodes lack is a problem of
-/// the job, for which no node is named.
+/// Compares what nodes see. A node is at fault if it cannot use the path and most nodes
+/// can. It is also at fault if most nodes see the same and it sees something else; of two
+/// nodes, the one that sees nothing. What most nodes lack is a problem of the job, for
+/// which no node is named.
 Findings judge_paths(const std::vector<NeededPath>& needed,
                      const std::vector<NodePaths>& nodes);
 

@@ -37,7 +37,7 @@ void collect(int fd, double deadline_seconds, size_t max_bytes, BoundedAnswer& a
   }
 }
 
-/// Returns the status of the child, or 0 where it does not end.
+/// Returns the status of the child, or 0 if it does not end.
 int wait_for_death(pid_t child) {
   int status = 0;
   for (const system::Stopwatch watch; watch.seconds() < kDeathSeconds;) {

@@ -23,7 +23,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Seconds for the output of a command's descendants after the command has ended.
+/// Seconds for which the output of a command's descendants is read after the command has
+/// ended.
 constexpr double kLastWords = 0.2;
 
 std::vector<std::string> merged_environment(const CommandOptions& options) {
@@ -135,7 +136,7 @@ class RunningCommand {
     int status = 0;
     const pid_t done = ::waitpid(pid_, &status, WNOHANG);
     if (done == 0 || (done < 0 && errno == EINTR)) return false;
-    // Where SIGCHLD is ignored the kernel has dropped the status.
+    // If SIGCHLD is ignored the kernel has dropped the status.
     result_.exit_code = done < 0              ? 1
                         : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
                                               : WEXITSTATUS(status);

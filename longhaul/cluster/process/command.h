@@ -35,15 +35,15 @@ struct CommandResult {
 
 /// Runs a program, found by PATH, with arguments, without a shell and without input, in a
 /// process group of its own and with every signal at its default. Returns when the
-/// program has ended, also where it left processes running in the background. Throws
-/// TemporaryError where the program is absent or no process can be made. Thread-safe.
+/// program has ended, even if it left processes running in the background. Throws
+/// TemporaryError if the program is absent or no process can be made. Thread-safe.
 CommandResult run_command(const std::vector<std::string>& words,
                           const CommandOptions& options = {});
 
 /// Returns whether a program of this name is in PATH.
 bool has_program(const std::string& name);
 
-/// Throws InputError, which ends with `advice`, where no program of this name is in PATH.
+/// Throws InputError, which ends with `advice`, if no program of this name is in PATH.
 void require_program(const std::string& name, const std::string& area,
                      const std::string& advice);
 

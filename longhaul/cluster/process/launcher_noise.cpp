@@ -16,8 +16,8 @@ constexpr std::array<std::string_view, 6> kOfBanners = {
     "terminated normally, but",
     "MPI_ABORT was invoked on rank",
     "This will cause Open MPI to kill all MPI processes"};
-/// The last phrase comes from srun when its child process is gone, which is killed for
-/// the steps of agents (let_step_outlive_srun).
+/// The last phrase comes from srun when its child process is gone. This program kills
+/// that child for the steps of agents (let_step_outlive_srun).
 constexpr std::array<std::string_view, 3> kOfLines = {
     "sent help message help-mpi-api.txt / mpi-abort", "orte_base_help_aggregate",
     "srun: error: write(shepherd): Broken pipe"};

@@ -17,7 +17,7 @@ class LauncherNoise {
   std::vector<std::string> rest();
   /// Returns why the launcher failed, as far as its lines have told, and for known causes
   /// what to do: one line. Else returns the words of the first banner that passed; empty
-  /// where none did.
+  /// if none did.
   std::string cause() const;
 
  private:

@@ -46,8 +46,8 @@ bool OutputRelay::fill() {
   return true;
 }
 
-/// Writes the rest where that needs no waiting, and drops it where the reader has taken
-/// nothing for too long; returns whether nothing is left.
+/// Writes the rest if that needs no waiting, and drops it if the reader has taken nothing
+/// for too long; returns whether nothing is left.
 bool OutputRelay::put() {
   if (rest_.empty()) return true;
   if (output_.has_room()) {

@@ -9,15 +9,15 @@
 
 namespace longhaul::cluster {
 
-/// Copies what a launcher writes to this process's standard output, where that is a pipe
-/// or a socket. Without it mpirun would end all ranks when the reader goes
-/// (`launch ... | head`). A reader that is slow makes the launcher wait, and never this
-/// process. What a reader does not take for a second is dropped and counted, so that the
-/// launcher goes on. Elsewhere (a terminal, a file) the launcher writes there itself. All
-/// calls come from one thread.
+/// Copies what a launcher writes to this process's standard output, if that is a pipe or
+/// a socket. Without it mpirun would end all ranks when the reader goes (`launch ... |
+/// head`). A reader that is slow makes the launcher wait, and never this process. What a
+/// reader does not take for a second is dropped and counted, so that the launcher goes
+/// on. Elsewhere (a terminal, a file) the launcher writes there itself. All calls come
+/// from one thread.
 class OutputRelay {
  public:
-  /// Throws TemporaryError where a pipe is needed and cannot be had.
+  /// Throws TemporaryError if a pipe is needed and cannot be had.
   OutputRelay();
 
   /// Returns the descriptor that becomes the launcher's output; -1: the launcher shares

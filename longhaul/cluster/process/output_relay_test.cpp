@@ -31,7 +31,7 @@ class OtherOutput {
 
  private:
   Descriptor before_;
-  // The programs ignore SIGPIPE, too.
+  // The programs of longhaul ignore SIGPIPE, so this test ignores it too.
   sighandler_t pipe_before_ = ::signal(SIGPIPE, SIG_IGN);
 };
 
@@ -49,7 +49,7 @@ TEST(OutputRelay, ALauncherDoesNotSeeThatTheReaderHasGone) {
   Pipe pipe = make_pipe("test");
   const OtherOutput output(pipe.write.get());
   pipe.read.reset();
-  // dd fails, and a shell's echo, where a pipe has no reader.
+  // dd, or the shell's echo, would fail if its pipe had no reader.
   EXPECT_EQ(run_to_end("dd if=/dev/zero bs=65536 count=64 2> /dev/null && echo all"), 0);
 }
 

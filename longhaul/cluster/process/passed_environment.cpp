@@ -22,7 +22,8 @@ constexpr std::array<std::string_view, 7> kAlways = {
     "NCCL_*", "FI_*", "RDMAV_*", "UCX_*", "AWS_*", "SSL_CERT_FILE", "LONGHAUL_OBJECTS_*"};
 constexpr size_t kMostBytes = size_t{1} << 20;
 
-/// Returns whether a list can hold the name. Shells export functions under other names.
+/// Returns whether a list of variables can hold the name. Shells export functions under
+/// names that it cannot hold.
 bool is_variable_name(std::string_view name) {
   return !name.empty() && !is_digit(name.front()) &&
          std::ranges::all_of(name, is_word_character);

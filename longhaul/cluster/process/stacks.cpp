@@ -30,8 +30,7 @@ constexpr size_t kMaxThreads = 256;
 constexpr double kStopSeconds = 0.5;
 constexpr unsigned kNoSignal = 0;
 
-/// Returns a small file of /proc without its last line break; empty where it cannot be
-/// read.
+/// Returns a small file of /proc without its last line break; empty if it cannot be read.
 std::string proc_text(const std::string& path) {
   std::ifstream file(path);
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -80,12 +79,12 @@ std::string kernel_view(pid_t pid, pid_t thread) {
   return line + "\n";
 }
 
-/// Returns the thread's stack in the kernel, where it may be read.
+/// Returns the thread's stack in the kernel, if it may be read.
 std::string kernel_stack(pid_t pid, pid_t thread) {
   std::ifstream file(fmt::format("/proc/{}/task/{}/stack", pid, thread));
   std::string text;
   for (std::string line; std::getline(file, line);) {
-    // "[<0>] futex_wait_queue+0x60/0x90"
+    // A line reads "[<0>] futex_wait_queue+0x60/0x90".
     const size_t name = line.find("] ");
     if (name != std::string::npos) line.erase(0, name + 2);
     text += "    kernel: " + line + "\n";

@@ -17,12 +17,12 @@ namespace longhaul::cluster {
 ///
 /// Stops one thread after the other, each only while it is looked at; a process that was
 /// stopped by SIGSTOP stays stopped. Ends after `deadline_seconds` with what was found
-/// until then. Where tracing is not allowed, gives the kernel's own view and says what
-/// would allow tracing. Never throws for what the process is or does.
+/// until then. If tracing is not allowed, gives the kernel's own view and says what would
+/// allow tracing. Never throws for what the process is or does.
 ///
 /// A forked child does the work and is killed at the deadline, so that a damaged process
-/// or a library's bug costs no more. Must not be called in a process whose other threads
-/// may hold locks.
+/// or a bug of a library harms that child only. Must not be called in a process whose
+/// other threads may hold locks.
 std::string stack_traces(pid_t pid, double deadline_seconds = 5.0);
 
 /// Returns the traces of several ranks as one text, each trace under its rank's number.

@@ -58,7 +58,7 @@ class Child {
   Child& operator=(const Child&) = delete;
   pid_t pid() const { return pid_; }
 
-  /// Returns the letter of the process's state: 'S', 'R', 'T' ...
+  /// Returns the letter of the process's state: 'S' for example.
   char state() const {
     std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
     const std::string text((std::istreambuf_iterator<char>(file)), {});

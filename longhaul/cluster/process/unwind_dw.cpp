@@ -115,7 +115,8 @@ std::string Unwinder::frames(pid_t thread) {
   } else if (state.count == 0) {
     state.text += fmt::format("    (no stack: {})\n", last_problem());
   } else if (result != 0) {
-    // The same error comes if the outermost function is not marked as outermost.
+    // libdw also gives an error at the outermost function if that is not marked as
+    // outermost.
     state.text += fmt::format("    (ends here: {})\n", last_problem());
   }
   return state.text;

@@ -19,8 +19,8 @@ constexpr uint64_t kTailBytes = uint64_t{256} << 10;
 constexpr int kMostDepth = 16;
 
 /// Hands over the last whole lines of a file, in their order, each followed by the
-/// padding that read_record needs. Hands over nothing where the file is absent or cannot
-/// be read: a later call reads it again.
+/// padding that read_record needs. Hands over nothing if the file is absent or cannot be
+/// read: a later call reads it again.
 void lines_at_end(const fs::path& path,
                   const std::function<void(std::string_view line)>& use) {
   std::string text;

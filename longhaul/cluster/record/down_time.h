@@ -24,8 +24,8 @@ class DownTime {
   /// Returns whether a start since begin() was ready for its first step.
   bool has_begun() const;
   /// Takes note of a fault that was found at `now` (seconds since 1970). Returns the
-  /// event of the restart before this fault where that restart had not come to a step;
-  /// the time from then on belongs to this fault.
+  /// event of the restart before this fault if that restart had not come to a step; the
+  /// time from then on belongs to this fault.
   std::optional<Json> fault(double now);
   /// Says that the workers start again. `fields` has what is already known of the event
   /// `restart`.
@@ -34,13 +34,13 @@ class DownTime {
   /// after the restart is done. Never throws.
   std::optional<Json> look();
   /// Returns the event of a restart that no step will follow any more. `from_step` is
-  /// null where no rank has said from which step it went on.
+  /// null if no rank has said from which step it went on.
   std::optional<Json> give_up(double now);
 
  private:
   void see_attempts(double now);
-  /// Returns the step that ranks last named as their start, of the attempts for which
-  /// `of_attempt` holds; null where none has named one.
+  /// Returns the step from which ranks last said that they start, in the attempts for
+  /// which `of_attempt` holds; null if none has said it.
   Json started_from(const std::function<bool(int64_t)>& of_attempt) const;
   Json finished(const Json& from_step, double until);
 

@@ -87,8 +87,8 @@ void Exclusions::read_again(system::Logger& log) {
              [&] { nodes_ = read_excluded(path_); });
 }
 
-/// Returns true where the record cannot be read, too: otherwise a sick node could come
-/// and go for ever.
+/// Returns true if the record cannot be read, too: otherwise a sick node could be
+/// readmitted again and again.
 bool Exclusions::was_readmitted(const std::string& node, ExclusionKind kind,
                                 system::Logger& log) const {
   bool found = true;

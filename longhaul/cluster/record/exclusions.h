@@ -38,7 +38,7 @@ std::vector<ExcludedNode> read_excluded(const fs::path& path);
 void write_excluded(const fs::path& path, const std::vector<ExcludedNode>& nodes);
 
 bool has_expired(const ExcludedNode& node, double now);
-/// Which exclusions a health check that passes now ends.
+/// Says which exclusions end when a health check passes now.
 enum class Retest {
   Usual,
   LastResort,  ///< all exclusions but a person's: the queue has no other nodes to give
@@ -54,10 +54,10 @@ class Exclusions {
 
   const std::vector<ExcludedNode>& nodes() const { return nodes_; }
   std::vector<std::string> testable(double now, Retest retest = Retest::Usual) const;
-  /// Reads the file again: a person or a drill may have changed it. Where the file cannot
-  /// be read, the nodes that are known to be left out stay out.
+  /// Reads the file again: a person or a drill may have changed it. If the file cannot be
+  /// read, the nodes that are known to be left out stay out.
   void read_again(system::Logger& log);
-  /// Leaves a node out. Returns false where the node is left out already, unless that
+  /// Leaves a node out. Returns false if the node is left out already, unless that
   /// exclusion had expired.
   bool add(const std::string& node, ExclusionKind kind, const std::string& cause,
            double now, system::Logger& log);

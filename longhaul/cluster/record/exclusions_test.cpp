@@ -59,7 +59,7 @@ TEST_F(ExclusionsOfARun, ANodeThatIsLeftOutASecondTimeStaysOutUntilTheVerdictExp
   EXPECT_TRUE(later.testable(after - 1).empty());
   EXPECT_TRUE(later.readmit({report_of("n2", false)}, after, log_).empty());
   EXPECT_EQ(later.readmit({report_of("n2", true)}, after, log_).size(), 1U);
-  // An exclusion of another kind may be tested again.
+  // A node that is excluded for another kind of reason may be tested again.
   out_.add("n2", ExclusionKind::Silence, "lost", after, log_);
   EXPECT_EQ(out_.testable(after), Names{"n2"});
 }

@@ -19,7 +19,7 @@ class RecordFile {
   RecordFile(fs::path path, std::string what, std::string advice = "remove it")
       : path_(std::move(path)), what_(std::move(what)), advice_(std::move(advice)) {}
 
-  /// Returns what the file holds, or an empty Value where there is no file. Throws
+  /// Returns what the file holds, or an empty Value if there is no file. Throws
   /// InputError for a damaged file, with its path.
   template <typename Value>
   Value read() const {
@@ -29,8 +29,8 @@ class RecordFile {
     });
   }
   /// Reads a record whose field "job" names the job that it counts for. Returns nothing
-  /// where there is no file, where the record is another job's, and for an empty `job`,
-  /// when a person has started this run.
+  /// if there is no file, if the record is another job's, and for an empty `job`, when a
+  /// person has started this run.
   template <typename Value>
   std::optional<Value> read_of(const std::string& job) const {
     return taken([&]() -> std::optional<Value> {
@@ -40,7 +40,7 @@ class RecordFile {
     });
   }
   /// Replaces the file: a reader, also one after a power cut, sees the old or the new
-  /// content. Makes the directory where it is absent.
+  /// content. Makes the directory if it is absent.
   void replace(const Json& value, int indent = -1) const;
 
  private:
@@ -60,7 +60,7 @@ class RecordFile {
   std::string advice_;
 };
 
-/// Runs `work`, which reads or writes records. Returns false where `work` fails, after a
+/// Runs `work`, which reads or writes records. Returns false if `work` fails, after a
 /// warning "PROBLEM; CONSEQUENCE": a supervisor does not end because of a record.
 bool try_record(system::Logger& log, const std::string& consequence,
                 const std::function<void()>& work);

@@ -63,7 +63,7 @@ TEST(RecordFile, TryRecordWarnsOfTheProblemAndItsConsequence) {
   EXPECT_EQ(said.find("unseen"), std::string::npos);
 }
 
-/// The files as supervisors have written them since before there was a RecordFile.
+/// These files have the form that supervisors wrote before there was a RecordFile.
 TEST(RecordsOfOlderSupervisors, AreStillRead) {
   const TestDirectory dir;
   fs::create_directories(dir / "control");

@@ -44,7 +44,7 @@ RecordFile requeues_file(const fs::path& run_dir) {
   return {run_dir / run::kRequeuesFile, "record of requeues"};
 }
 
-/// Returns the job's record, or a new one where none is kept for this job.
+/// Returns the job's record, or a new one if none is kept for this job.
 RequeueRecord requeues_of(const fs::path& run_dir, const std::string& job) {
   return requeues_file(run_dir).read_of<RequeueRecord>(job).value_or(
       RequeueRecord{.job = job});

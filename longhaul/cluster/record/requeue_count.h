@@ -36,13 +36,13 @@ std::string describe_reason(RequeueReason reason);
 /// Returns the reason of this name, or nothing for an unknown name.
 std::optional<RequeueReason> requeue_reason(const std::string& name);
 
-/// Returns how many requeues of this job in a row have brought no newer checkpoint; 0
-/// where that is not known.
+/// Returns how many requeues of this job in a row have brought no newer checkpoint; 0 if
+/// that is not known.
 int requeues_in_vain(const fs::path& run_dir, const std::string& job,
                      int64_t newest_checkpoint);
 
 /// Notes in the run's record (control/requeues.json) why a supervisor ends with 75, for
-/// whoever asks for the requeue. Where it cannot be noted, the reason stays unknown.
+/// whoever asks for the requeue. If it cannot be noted, the reason stays unknown.
 void note_requeue_reason(const fs::path& run_dir, const std::string& job,
                          RequeueReason reason);
 
@@ -51,7 +51,7 @@ void note_requeue_reason(const fs::path& run_dir, const std::string& job,
 /// the supervisor's note. Requeues of one job in a row without a newer checkpoint wait
 /// longer and longer, and after twenty of them none is allowed. For reasons that a later
 /// start will hardly remove (storage, a crash, unknown) already the first one waits, and
-/// five are allowed. Where they cannot be counted, Slurm's own count stands for them.
+/// five are allowed. If they cannot be counted, Slurm's own count stands for them.
 /// Another job counts from the beginning, because a person has submitted it.
 RequeueDecision count_requeue(const fs::path& run_dir, const std::string& job,
                               int64_t newest_checkpoint,

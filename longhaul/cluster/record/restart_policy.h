@@ -13,8 +13,8 @@ namespace longhaul::cluster {
 struct RestartRules {
   int64_t max_restarts = 100;  ///< restarts of one job
   int same_fault_limit = 3;    ///< equal faults at one step, in a row
-  /// The limit for errors that time may mend. With the delays it takes a quarter of an
-  /// hour.
+  /// The limit for errors that time may mend. With the delays, this limit is reached
+  /// after a quarter of an hour.
   int temporary_fault_limit = 20;
   int node_fault_limit = 3;  ///< faults on one node, in a row, before it is left out
   bool node_faults = true;   ///< false: the platform mends faults of nodes
@@ -31,8 +31,8 @@ struct Decision {
   bool used_up = false;       ///< the run stops at a limit, which only a person can mend
 };
 
-/// What the faults of a job have come to, counted over all of its supervisors, so that no
-/// new supervisor begins a crash loop again.
+/// The counts of a job's faults over all of its supervisors, so that no new supervisor
+/// begins a crash loop again.
 struct RestartCounts {
   int64_t restarts = 0;
   std::optional<Fault> before;  ///< the newest fault

@@ -8,11 +8,11 @@
 
 namespace longhaul::cluster {
 
-/// Reads what the faults of this job have come to (control/restarts.json of the run), so
-/// that a supervisor that stands in, or the supervisor after a requeue, goes on counting.
-/// Counts start anew for another job, which a person has submitted, for an empty `job`,
-/// when a person has started the run, and, with a warning, where the record cannot be
-/// read.
+/// Reads the counts of this job's faults (control/restarts.json of the run), so that a
+/// supervisor that stands in, or the supervisor after a requeue, goes on counting. Counts
+/// start anew if the record is of another job, which a person has submitted, or if `job`
+/// is empty, because a person has started the run. With a warning, they also start anew
+/// if the record cannot be read.
 RestartCounts read_restarts(const fs::path& run_dir, const std::string& job,
                             system::Logger& log);
 /// Writes the record, or warns that it cannot be written. Does nothing without a job.

@@ -9,7 +9,7 @@
 namespace longhaul::cluster {
 
 /// Fills in what changes from second to second: nodes, ranks, the time, this process. A
-/// node without ranks is a spare where other nodes have ranks.
+/// node without ranks is a spare if other nodes have ranks.
 void take_reports(run::RunStatus& status, const NodeReports& reports,
                   const std::vector<ExcludedNode>& excluded);
 

@@ -80,7 +80,7 @@ std::string more_options(const BatchJob& job) {
   return text;
 }
 
-/// Returns shell text that sets an array to these words, on several lines where needed.
+/// Returns shell text that sets an array to these words, on several lines if needed.
 std::string array_of(const std::string& name, const std::vector<std::string>& words) {
   std::string text = name + "=(";
   size_t column = text.size();
@@ -169,8 +169,8 @@ constexpr const char* kCountedRequeue = R"sh(  local status=0
   if [ "$status" = 0 ]; then sleep 600; exit 75; fi
 )sh";
 
-/// Returns shell text that defines `again`. `first` is a command that requeues the job in
-/// longhaul's own way; where it fails, scontrol requeues the job.
+/// Returns shell text that defines `again`. `first` is a command of longhaul that
+/// requeues the job. If it fails, scontrol requeues the job.
 std::string again_text(const BatchJob& job, const std::string& first = {}) {
   std::string text = kAgain;
   const auto put = [&](const std::string& mark, const std::string& value) {
@@ -277,7 +277,7 @@ std::string supervise_script(const SuperviseJob& job) {
   const auto more = supervise_words(job.batch.program, command);
   words.insert(words.end(), more.begin(), more.end());
   text += array_of("supervise", words);
-  // Tells Slurm which nodes it is not to give again.
+  // This command requeues the job and tells Slurm which nodes it is not to give again.
   const char* requeue =
       command.platform_replaces_nodes
           ? ""

@@ -31,7 +31,8 @@ struct SuperviseCommand {
   std::string container;                           ///< image for pyxis; empty: none
   std::vector<std::string> container_mounts = {};  ///< more than the run itself names
   std::string container_program = {};  ///< longhaul in the image; empty: this program
-  /// Absolute; its config.toml serves where `config` is not there any more.
+  /// The run's directory, absolute. Its config.toml is read if `config` is not there any
+  /// more.
   std::string run_dir = {};
   bool platform_replaces_nodes = false;
   int signal_seconds = 300;  ///< the run saves this long before the time limit
@@ -61,7 +62,7 @@ struct VerbJob {
 /// names no host. Throws InputError for names, paths and options that a script cannot
 /// hold safely.
 std::string supervise_script(const SuperviseJob& job);
-/// Returns the script of another verb; throws as supervise_script() does.
+/// Returns the script of another verb. Throws the same errors as supervise_script().
 std::string verb_script(const VerbJob& job);
 
 }  // namespace longhaul::cluster

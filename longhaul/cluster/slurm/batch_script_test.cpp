@@ -141,8 +141,8 @@ TEST(BatchScript, AnyWordPassesThroughTheShell) {
 /// its arguments.
 class RunningScript {
  public:
-  /// Runs the supervisor's script or, where `verb` is true, the script of a verb, whose
-  /// srun is the fake program.
+  /// Runs the supervisor's script or, if `verb` is true, the script of a verb, whose srun
+  /// is the fake program.
   explicit RunningScript(const std::string& program, bool verb = false,
                          const std::string& requeue_does = "exit 1",
                          const std::string& scontrol_does = "kill -9 $PPID") {

@@ -54,7 +54,7 @@ fs::path nearest_existing(fs::path path) {
   return path;
 }
 
-/// Adds what a path leads to through links; adds nothing where neither it nor a directory
+/// Adds what a path leads to through links; adds nothing if neither it nor a directory
 /// above it is a link.
 void add_target(const fs::path& path, std::vector<fs::path>& found) {
   std::error_code error;
@@ -67,7 +67,7 @@ void add_with_links(const fs::path& named, std::vector<fs::path>& found) {
   if (belongs_to_image(path)) return;
   found.push_back(path);
   add_target(path, found);
-  // The files of a hub's cache are links to a directory beside it.
+  // In the cache of a model hub, the files are links to another directory of the cache.
   for (const fs::path& inner : paths_in(path)) {
     std::error_code gone;
     if (fs::is_symlink(inner, gone)) add_target(inner, found);

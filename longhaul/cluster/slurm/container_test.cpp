@@ -21,7 +21,8 @@ TEST(Container, MountsWhatIsNamedAtTheSamePlaceOnceAndParentsForAllBelow) {
             (Paths{dir / "runs/a", dir / "runs/ab"}));
   EXPECT_EQ(mounts_of({dir / "runs/a", dir / "runs/ab"}, {dir / "runs/a"}),
             Paths{dir / "runs/ab"});
-  // A directory that is absent yet is made in its nearest parent: that parent is mounted.
+  // A directory that does not exist yet is made in its nearest parent: that parent is
+  // mounted.
   EXPECT_EQ(mounts_of({dir / "runs/ab/new/deep"}), Paths{dir / "runs/ab"});
 }
 

@@ -145,8 +145,8 @@ class HostListReader {
   size_t at_ = 0;
 };
 
-/// Cuts a name before its last digits: "n" and "07". Gives no digits where the name ends
-/// in another character or in more digits than a number holds.
+/// Cuts a name before its last digits: "n" and "07". Gives no digits if the name ends in
+/// another character or in more digits than a number holds.
 std::pair<std::string, std::string> cut(const std::string& host) {
   size_t begin = host.size();
   while (begin > 0 && is_digit(host[begin - 1])) --begin;

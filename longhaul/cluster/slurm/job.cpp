@@ -42,7 +42,7 @@ int count_of(std::string_view text, std::string_view what) {
   return *value;
 }
 
-/// "2-12:30:15": days, and one to three numbers between colons.
+/// A time such as "2-12:30:15": days, and one to three numbers between colons.
 struct ClockTime {
   std::optional<double> days;
   std::vector<double> parts;
@@ -346,7 +346,7 @@ std::vector<std::string> SlurmClient::query_partition(
 }
 
 std::vector<std::vector<std::string>> SlurmClient::query_switches() const {
-  // The command fails where no topology is configured.
+  // The command fails if no topology is configured.
   const CommandResult result = call({"scontrol", "show", "topology"});
   std::vector<std::vector<std::string>> switches;
   if (!result.ok()) return switches;

@@ -89,12 +89,12 @@ class SlurmClient {
   JobRequest query_request(const std::string& job) const;
   /// Returns all nodes of one partition or several, in any state.
   std::vector<std::string> query_partition(const std::string& partition) const;
-  /// Returns the nodes of each switch that has nodes of its own; empty where Slurm knows
-  /// no topology.
+  /// Returns the nodes of each switch that has nodes of its own; empty if Slurm knows no
+  /// topology.
   std::vector<std::vector<std::string>> query_switches() const;
   /// Returns the file for the batch script's output.
   std::string query_log(const std::string& job) const;
-  /// Returns the job's comment; empty where it has none.
+  /// Returns the job's comment; empty if it has none.
   std::string query_comment(const std::string& job) const;
   void set_comment(const std::string& job, const std::string& comment) const;
   /// Ends the job and all of its steps, also the caller's.
@@ -121,7 +121,7 @@ class SlurmClient {
   SlurmPatience patience_;
 };
 
-/// Returns the command that kills a step ("123.4"). It takes seconds where a node of the
+/// Returns the command that kills a step ("123.4"). It takes seconds if a node of the
 /// step is lost. Throws InputError for anything else than a step.
 std::vector<std::string> kill_step_command(const std::string& step);
 

@@ -19,11 +19,11 @@ struct RequeueOptions {
 /// Gives the job back to the queue and has Slurm leave out the nodes that the run has
 /// excluded. The list of a running job cannot be changed, so it is changed right after
 /// the requeue. Nodes that a person excluded with --exclude stay excluded; nodes that an
-/// earlier call excluded, and that the run does not exclude any more, are given back.
-/// Where the job's partitions have too few other nodes, nothing is excluded: such a job
-/// would never start. Slurm then ends the caller, which must ignore the signals that ask
-/// for it. Throws TemporaryError when the job was not requeued. Returns one line about
-/// the nodes that Slurm leaves out, or an empty text.
+/// earlier call excluded, and that the run does not exclude any more, are given back. If
+/// the job's partitions have too few other nodes, nothing is excluded: such a job would
+/// never start. Slurm then ends the caller, which must ignore the signals that ask for
+/// it. Throws TemporaryError when the job was not requeued. Returns one line about the
+/// nodes that Slurm leaves out, or an empty text.
 std::string requeue_without_excluded(const RequeueOptions& options,
                                      const SlurmClient& slurm);
 

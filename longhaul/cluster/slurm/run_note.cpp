@@ -14,13 +14,14 @@ constexpr int kTries = 3;
 constexpr size_t kIdentityDigits = 32;
 
 /// Returns what stands before the run's identity in a comment. A job may train several
-/// runs; the directory itself may hold characters that a comment cannot.
+/// runs, so it holds a hash of the run's directory, whose own name may not fit into a
+/// comment.
 std::string mark_of(const fs::path& run_dir) {
   const std::string place = fs::absolute(run_dir).lexically_normal().string();
   return fmt::format("longhaul:{}=", hash_hex(place).substr(0, 16));
 }
 
-/// Returns the identity behind the last such mark in a comment; empty where there is
+/// Returns the run's identity behind the last `mark` in a comment; empty if there is
 /// none.
 std::string run_in(const std::string& comment, const std::string& mark) {
   const size_t place = comment.rfind(mark);

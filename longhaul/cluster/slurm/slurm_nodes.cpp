@@ -70,7 +70,7 @@ std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
     return std::ranges::find(allocation, node) - allocation.begin();
   });
   // Slurm's PMIx looks for a rank's node by the node's place both in the step and in the
-  // job's list of nodes. Where the two places differ, as after a spare has taken a lost
+  // job's list of nodes. If the two places differ, as after a spare has taken a lost
   // node's place, some starts ask a wrong node for an address and wait for ever. So the
   // step is told of its own nodes alone.
   const std::string list = fmt::format("{}", fmt::join(nodes, ","));
@@ -142,7 +142,8 @@ std::vector<std::string> await_boot(const SlurmClient& slurm, const std::string&
     if (patience.turn) patience.turn();
     missing = booting_nodes(slurm, nodes);
   }
-  // A node that Slurm has given up meanwhile is down and no longer belongs to the job.
+  // A node that Slurm has given up during the wait is down and no longer belongs to the
+  // job.
   if (const auto now = slurm.query_job(job)) nodes = now->nodes;
   std::erase_if(missing, [&](const auto& node) { return !is_among(nodes, node); });
   if (missing.empty()) {

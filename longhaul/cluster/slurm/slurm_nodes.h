@@ -42,8 +42,8 @@ std::vector<std::string> worker_step_words(std::vector<std::string> nodes,
 SlurmClient patient(const SlurmClient& slurm, std::function<void()> turn = {});
 
 /// Makes an agent's step outlive its srun on this machine, however that srun ends. Kills
-/// the child of srun, which would cancel the step when srun dies without a word, as in a
-/// shutdown of the machine. Call it when the step's task runs.
+/// the child of srun, which would cancel the step when srun dies without a message, for
+/// example when the machine is shut down. Call it when the step's task runs.
 void let_step_outlive_srun(const JobStep& step);
 
 /// Returns the nodes of `nodes` that still belong to the job and answer Slurm. Throws
@@ -68,8 +68,8 @@ std::vector<std::string> await_boot(const SlurmClient& slurm, const std::string&
                                     const BootPatience& patience);
 
 /// Returns the order in which these nodes' agents take a lost supervisor's place. Nodes
-/// that share no switch with `here` come first, since a dying switch takes all of its
-/// nodes along.
+/// that share no switch with `here` come first, since all nodes of a switch are lost with
+/// the switch.
 std::vector<std::string> succession_order(
     const std::string& here, const std::vector<std::string>& nodes,
     const std::vector<std::vector<std::string>>& switches);

@@ -63,8 +63,8 @@ std::string log_of(const StandInOptions& options, const SlurmClient& slurm) {
 
 /// Runs one supervisor to its end and returns its exit code.
 int supervise(const StandInOptions& options) {
-  // SIGKILL, because a supervisor that ends in order dismisses the agents and is not
-  // requeued.
+  // If this process dies, the supervisor gets SIGKILL: a supervisor that ends normally
+  // dismisses the agents and is not requeued.
   JobStep child = JobStep::start(options.words, {}, {}, SIGKILL);
   int passed = 0;
   while (true) {
@@ -78,7 +78,7 @@ int supervise(const StandInOptions& options) {
 }
 
 /// Requeues by `supervise --requeue`, which knows the nodes that Slurm must not give
-/// again. Where that fails, requeues all the same. Without a reason the supervisor's note
+/// again. If that fails, requeues all the same. Without a reason the supervisor's note
 /// counts.
 void requeue(const StandInOptions& options, const SlurmClient& slurm,
              std::optional<RequeueReason> reason) {
@@ -118,8 +118,8 @@ bool is_running(const std::optional<JobStatus>& job) {
   return job && job->state == "RUNNING";
 }
 
-/// Calls `ask` as insist() does, but only while the job runs: a requeue would bring a
-/// cancelled job back.
+/// Calls `ask` until Slurm has done what is asked, but only while the job runs: a requeue
+/// would bring a cancelled job back.
 void insist_while_it_runs(const StandInOptions& options, const SlurmClient& slurm,
                           const std::function<void()>& ask) {
   insist(options, [&] {
@@ -128,7 +128,7 @@ void insist_while_it_runs(const StandInOptions& options, const SlurmClient& slur
   });
 }
 
-/// Returns the machine of a running job's batch script where Slurm has lost it.
+/// Returns the machine of a running job's batch script if Slurm has lost it.
 std::optional<std::string> lost_host(const JobStatus& job, const SlurmClient& slurm) {
   const auto hosts = slurm.query_nodes({job.batch_host});
   if (!hosts.empty() && hosts.front().usable()) return std::nullopt;

@@ -20,8 +20,8 @@ constexpr double kHealthSeconds = 120.0;
 
 }  // namespace
 
-/// Blames the node of a process that died where a health check finds it sick: the
-/// platform that replaces nodes has to hear of it.
+/// Blames the node of a process that died if a health check finds it sick: the platform
+/// that replaces nodes has to hear of it.
 void Supervisor::blame_sick_node(Fault& fault) {
   if (fault.node.empty() || fault.kind == FaultKind::Settings) return;
   for (const SickNode& sick : check_health({fault.node})) {
@@ -31,8 +31,8 @@ void Supervisor::blame_sick_node(Fault& fault) {
 }
 
 /// Compares what the nodes see of what the run needs. Leaves out the nodes that lack
-/// something, and returns what was found. Throws CutFromRun where this node lacks the
-/// run's directory.
+/// something, and returns what was found. Throws CutFromRun if this node lacks the run's
+/// directory.
 Findings Supervisor::compare_paths() {
   if (options.needed.empty()) return {};
   const std::string run_dir =
@@ -48,8 +48,8 @@ Findings Supervisor::compare_paths() {
     const std::string text = fmt::format(
         "{}, the supervisor's own node, lacks the run: {}", sick.node, sick.cause);
     if (sick.seen_otherwise && !lock.is_gone()) {
-      // This supervisor began in the wrong place. Where no other node can take its work,
-      // the queue gives another node to the batch script.
+      // This supervisor began on a node that does not hold the run. If no other node can
+      // take its work, the job is requeued, so that the batch script gets another node.
       if (options.may_move) throw RunElsewhere(text);
       exclude(sick.node, ExclusionKind::Health, sick.cause);
       throw TemporaryError("nodes", text);
@@ -107,8 +107,8 @@ void Supervisor::tell_findings(const Findings& found) {
 }
 
 /// Returns the health of these nodes, or of all, with the connections between nodes
-/// judged (judge_peers). A connection is lost where a second look, some seconds later,
-/// finds it lost too. `shared` receives the problems of the network.
+/// judged (judge_peers). A connection is lost if a second look, some seconds later, finds
+/// it lost too. `shared` receives the problems of the network.
 std::vector<HealthReport> Supervisor::take_health(const std::vector<std::string>& nodes,
                                                   std::vector<std::string>& shared) {
   std::set<std::string> out;

@@ -36,7 +36,7 @@ constexpr const char* kSegmentVariables[] = {"OMPI_MCA_btl_vader_backing_directo
 /// A number larger than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
-/// Returns how many starts of the run have loaded their state; nothing where the run's
+/// Returns how many starts of the run have loaded their state; nothing if the run's
 /// record cannot be read.
 std::optional<int64_t> loads_of(const fs::path& run_dir) {
   try {
@@ -50,7 +50,7 @@ std::optional<int64_t> loads_of(const fs::path& run_dir) {
 /// The largest status.json that is put back.
 constexpr uint64_t kLargestStatus = uint64_t{64} << 20;
 
-/// Returns what a file holds; nothing where it is absent or cannot be read.
+/// Returns what a file holds; nothing if it is absent or cannot be read.
 std::string text_of(const fs::path& path) {
   try {
     return fs::exists(path) ? read_text(path, kLargestStatus) : std::string();
@@ -137,7 +137,7 @@ void Supervisor::show_status(bool now) {
   status_took = watch.seconds();
 }
 
-/// Throws Superseded where another supervisor has the run: a machine that was cut off for
+/// Throws Superseded if another supervisor has the run: a machine that was cut off for
 /// longer than its lease must touch nothing when it comes back.
 void Supervisor::check_lock() const {
   try {
@@ -265,8 +265,8 @@ int Supervisor::run_attempts() {
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
   }
-  // The request to stop came before the restart that a fault called for. So the next life
-  // goes on with the run, and that life may come from the queue.
+  // The request to stop came before the restart that a fault called for. So the run goes
+  // on when the job starts again, perhaps after a requeue.
   if (request_came_first) end.exit_code = kExitTemporary;
   if ((saved_by_signal || request_came_first) && end.exit_code == kExitTemporary) {
     note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
@@ -290,7 +290,7 @@ int Supervisor::run_attempts() {
   return end.exit_code;
 }
 
-/// Gives status.json its old text again, where the run is as it was: no start began.
+/// Gives status.json its old text again, if the run is as it was: no start began.
 void Supervisor::put_back_status() {
   const fs::path path = options.run_dir / run::kStatusFile;
   try {
@@ -324,9 +324,9 @@ std::string Supervisor::start_name(int64_t restart) const {
 
 /// Returns whether a start goes on from the newest checkpoint, whatever checkpoint.resume
 /// says. The setting holds until a start has loaded its state, and after that only while
-/// no checkpoint was committed. Where the record cannot be read, the ranks will judge.
+/// no checkpoint was committed. If the record cannot be read, the ranks will judge.
 bool Supervisor::goes_on(int64_t restart) {
-  // Where the record could not be read so far, the first successful reading counts.
+  // If the record could not be read so far, the first successful reading counts.
   if (!loads_before) loads_before = loads_of(options.run_dir);
   if (restart == 0 && !options.resume_first) return false;
   try {
@@ -349,9 +349,10 @@ Attempt Supervisor::plan_start(int64_t restart) {
   return plan;
 }
 
-/// Returns the launcher's command line. Where nodes are missing, nodes that are left out
-/// are tested first. Where one requeue has brought no other nodes, another requeue would
-/// not either: then any node that passes is better than a job that waits beside it.
+/// Returns the launcher's command line. If nodes are missing, nodes that are left out are
+/// tested first. If one requeue has brought no other nodes, another requeue would not
+/// either. Then any node that passes a test is used, so that the job need not wait for
+/// better ones.
 std::vector<std::string> Supervisor::start_words(int64_t restart) {
   Attempt plan = plan_start(restart);
   for (const Retest retest : {Retest::Usual, Retest::LastResort}) {

@@ -22,8 +22,8 @@ struct Attempt {
 
 /// How a supervisor starts workers: by mpirun here, by srun in a Slurm job.
 struct Launcher {
-  /// Returns the launcher's command line. Throws TemporaryError where no start is
-  /// possible now (too few nodes).
+  /// Returns the launcher's command line. Throws TemporaryError if no start is possible
+  /// now (too few nodes).
   std::function<std::vector<std::string>(const Attempt& attempt)> command;
   /// Returns whether a start now would have fewer nodes than wanted. Empty stands for
   /// false.
@@ -42,15 +42,15 @@ struct SupervisorOptions {
   StorageWatch::Ask ask_storage = cluster::ask_storage;
   HealthOptions health;  ///< for the checks before the first start and after faults
   std::string job;       ///< Slurm's number, or empty
-  /// The supervisor's own node; empty where it is not one of the job's nodes.
+  /// The supervisor's own node; empty if it is not one of the job's nodes.
   std::string here;
   /// What the run needs on every node; the nodes' views of it are compared.
   std::vector<NeededPath> needed;
   /// There are other nodes, so a node at fault can be left out.
   bool other_nodes = false;
   int ranks = 1;
-  /// The first start, too, goes on from the newest checkpoint: the job had an earlier
-  /// life.
+  /// The first start, too, goes on from the newest checkpoint: the job has been started
+  /// before.
   bool resume_first = false;
   /// The run that the workers must find, since an earlier start of the job has trained
   /// it; empty: what the run's own record says.
@@ -58,7 +58,8 @@ struct SupervisorOptions {
   /// Writes into Slurm's record that the job trains this run. Called in a child process,
   /// which may wait for Slurm; may be empty.
   std::function<void(const std::string& run)> note_run;
-  /// Another node of the job can supervise where this one does not show the run.
+  /// Another node of the job can supervise if the run's directory is missing on this
+  /// node, cannot be written, or does not hold the run.
   bool may_move = false;
   /// The node of the supervisor for which this one stands in. That supervisor does not
   /// answer, and the node may be lost with it.
@@ -89,7 +90,7 @@ struct SupervisorOptions {
 /// Returns the exit code:
 /// - 0: the run is done;
 /// - 75: a signal stopped the run, which has saved, or a retry can help;
-/// - 76: with may_move, this node alone has not shown the run from the beginning;
+/// - 76: with may_move, this node alone has not held the run from the beginning;
 /// - 77: another supervisor has taken the run over while this machine was cut off, or
 ///   is to do so since this machine alone does not see the run's directory any more;
 /// - 78: a setting is wrong, or the run's directory was removed or renamed;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The state of a supervisor, which only its own sources include. supervisor.cpp has its
-// life and its verdicts, judge_nodes.cpp finds the nodes at fault, and watch_attempt.cpp
-// watches one start of the workers.
+// main loop and its decisions, judge_nodes.cpp finds the nodes at fault, and
+// watch_attempt.cpp watches one start of the workers.
 
 #include <csignal>
 #include <optional>
@@ -48,8 +48,8 @@ struct CutFromRun : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Thrown when this supervisor began where this node alone shows another directory in
-/// place of the run's: no agent knows of its lease.
+/// Thrown when this supervisor began on a node on which, unlike on all others, another
+/// directory stands in place of the run's. No agent knows of its lease.
 struct RunElsewhere : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

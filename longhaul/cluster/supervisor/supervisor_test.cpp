@@ -108,7 +108,8 @@ TEST_F(SupervisorOfNodes, WhatTheQueueDoesNotReplaceIsUsedAgainWhenACheckPasses)
   EXPECT_EQ(run(), 0);
   EXPECT_EQ(started_without_, (Names{"n3", "n4"}));
   EXPECT_HAS(read_text(dir_ / "log.txt"), "the queue has given no other node");
-  // After a newer checkpoint the queue is asked first.
+  // After a newer checkpoint the job is requeued once before excluded nodes are used
+  // again.
   write_excluded(dir_ / "excluded_nodes.json",
                  {{"n2", unix_time(), "twice", ExclusionKind::Silence, true},
                   {"n3", unix_time(), "thrice", ExclusionKind::Faults},

@@ -27,8 +27,8 @@ constexpr double kRepeatSeconds = 1.0;
 constexpr double kSilenceSeconds = 3.0;
 /// A rank that fails by itself says so, and ends the other ranks, within this time.
 constexpr double kLastWordsSeconds = 5.0;
-/// Within this time after a death without a word, other deaths of the same cause are
-/// seen.
+/// If a rank dies without a message, other deaths of the same cause are seen within this
+/// time.
 constexpr double kEvidenceSeconds = 0.1;
 /// A launcher whose workers are gone ends by itself; a launcher that does not is asked,
 /// then killed.
@@ -36,8 +36,8 @@ constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr double kLauncherLostSeconds = 0.5;
 constexpr double kKillAgainSeconds = 0.1;
-/// A pause of this process was one of all nodes where each stood still for this part of
-/// it.
+/// A pause of this process counts as a pause of all nodes if each node stood still for
+/// this part of it.
 constexpr double kSharedPause = 0.5;
 /// Agents tell of a pause of their own within this time.
 constexpr double kPauseTellSeconds = 5.0;
@@ -47,8 +47,8 @@ constexpr double kNoteSeconds = 60.0;
 
 }  // namespace
 
-/// Returns the run that the workers must find, wherever they look: a node that shows an
-/// empty directory must not begin the run anew. Empty: none has begun here.
+/// Returns the run that the workers must find; empty if none has begun here. A worker on
+/// a node with an empty directory must not begin the run anew.
 std::string Supervisor::run_to_find() const {
   try {
     const auto record = run::RunPast::read(options.run_dir);
@@ -59,8 +59,9 @@ std::string Supervisor::run_to_find() const {
   return options.run;
 }
 
-/// Has Slurm's record of the job name the run, once the run has begun: the next life of
-/// the job may not see the run's directory. Tries again until Slurm has taken it.
+/// Has Slurm's record of the job name the run, once the run has begun: when the job
+/// starts again, it may not see the run's directory. Tries again until Slurm has taken
+/// it.
 void Supervisor::look_at_note() {
   if (!options.note_run) return;
   if (const auto good = writes_note ? writes_note->poll() : std::nullopt) {
@@ -157,8 +158,8 @@ void Supervisor::tell_restart(std::optional<Json> done) {
   if (done) event(run::kRestartEvent, std::move(*done));
 }
 
-/// After a pause of this process, checks that it is still the supervisor, and takes the
-/// pause out of all silences.
+/// After a pause of this process, checks that it is still the supervisor, and does not
+/// count the pause as a silence of nodes or ranks.
 void Supervisor::wake_up() {
   const double pause = pauses.turn();
   if (pause == 0.0) return;
@@ -170,7 +171,7 @@ void Supervisor::wake_up() {
 }
 
 /// Writes the event of a time in which all nodes stood still with this process, as after
-/// `scontrol suspend`. Where this process alone stood still, the ranks trained on.
+/// `scontrol suspend`. If this process alone stood still, the ranks trained on.
 void Supervisor::tell_suspension() {
   const double now_stood = fleet.stood_seconds();
   if (!newest_pause) {

@@ -20,13 +20,13 @@ bool is_consequence(const ObservedRank& rank) {
          rank.failure.find("mpirun ends the job") != std::string::npos;
 }
 
-/// Returns whether ranks found different weights. That calls for a restart as a full disk
-/// does, but it is the fault of a node or of the program.
+/// Returns whether ranks found different weights. Such an error calls for a restart, as a
+/// full disk does, but it is the fault of a node or of the program.
 bool is_corruption(const ObservedRank& rank) {
   return rank.failure.find("[corruption]") != std::string::npos;
 }
 
-/// Returns whether this is the end in order of a run that was asked to stop.
+/// Returns whether a run that was asked to stop ends with this exit code.
 bool was_asked(int exit_code) {
   return exit_code == kExitTemporary || exit_code == kExitStopped;
 }
@@ -50,7 +50,7 @@ std::string how_killed(const ObservedRank& rank, const LauncherEnd& launcher) {
 }
 
 /// Returns a text that says that the kernel has killed processes of the rank's cgroup for
-/// want of memory, and what to do; empty where the kernel has not.
+/// want of memory, and what to do; empty if it has killed none.
 std::string why_killed(const ObservedRank& rank) {
   if (rank.memory_kills == 0) return {};
   const std::string limit =
@@ -88,7 +88,7 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
 }
 
 /// Returns the fault of a rank that ended with an error before it had a record, such as
-/// one whose node lacks the program; nothing where the launcher tells of none.
+/// one whose node lacks the program; nothing if the launcher tells of none.
 std::optional<Fault> fault_without_record(const RankList& ranks,
                                           const LauncherEnd& launcher) {
   for (const auto& [rank, exit] : launcher.exits) {

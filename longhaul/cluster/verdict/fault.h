@@ -61,7 +61,7 @@ struct LauncherEnd {
 /// rank's own error, which other ranks may only have been told. Then comes a rank without
 /// a record of which the launcher says that it ended with an error, then the first death
 /// without a word. Ranks that only gave up waiting for others come last. Returns nothing
-/// where no rank and no launcher has failed.
+/// if no rank and no launcher has failed.
 std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher);
 

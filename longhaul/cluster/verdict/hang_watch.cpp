@@ -16,7 +16,7 @@ constexpr double kStartPatience = 20.0;
 
 size_t index(WorkKind kind) { return static_cast<size_t>(kind); }
 
-/// Returns how many steps every rank has done.
+/// Returns how many steps each rank has done at least.
 int64_t least_steps(const RankList& ranks) {
   if (ranks.empty()) return 0;
   return std::ranges::min(ranks, {}, &ObservedRank::steps_done)->steps_done;

@@ -20,8 +20,8 @@ enum class WorkKind {
 inline constexpr size_t kWorkKinds = 5;
 const char* work_name(WorkKind kind);
 
-/// Returns the work of the ranks: a save, a wait for a save or a validation where any
-/// rank is at it, else a start until all ranks have done a step, then a step.
+/// Returns the work of the ranks: a save, a wait for a save or a validation if any rank
+/// is at it, else a start until all ranks have done a step, then a step.
 WorkKind work_of(const RankList& ranks);
 
 struct HangLimits {
@@ -30,7 +30,7 @@ struct HangLimits {
   double quiet_seconds = 0.0;
   double least_seconds = 10.0;  ///< the shortest learned limit
   /// The shortest learned limit for saves and for waiting for them: storage that was
-  /// quick may have a bad minute.
+  /// quick may be slow for a minute.
   double least_save_seconds = 60.0;
   double unlearned_seconds = 600.0;  ///< the limit before such a pause was seen
   double start_seconds = 60.0;       ///< the shortest limit for a start
@@ -42,10 +42,9 @@ class HangWatch {
  public:
   explicit HangWatch(const HangLimits& limits) : limits_(limits) {}
 
-  /// Call it often. Returns the seconds without progress where they are too many. Before
-  /// the first rank is seen, the seconds are `started_seconds`, the age of this start.
-  /// The seconds are never more than `awake_seconds`, before which this process did not
-  /// look.
+  /// Call it often. Returns the seconds without progress if they are too many. Before the
+  /// first rank is seen, the seconds are `started_seconds`, the age of this start. The
+  /// seconds are never more than `awake_seconds`, before which this process did not look.
   std::optional<double> look(
       const RankList& ranks, double started_seconds = 0.0,
       double awake_seconds = std::numeric_limits<double>::infinity());

@@ -14,7 +14,7 @@ constexpr int64_t kSteps = 8;
 /// A smaller difference is noise of the clock and the scheduler.
 constexpr double kLeastSeconds = 0.005;
 
-/// Returns the pipeline stage, whose ranks have the same work; -1 where it is not known.
+/// Returns the pipeline stage, whose ranks have the same work; -1 if it is not known.
 int stage_of(const ObservedRank& rank) { return rank.place ? rank.place->pp : -1; }
 
 /// Returns the lower median, so that of two ranks the slower is compared with the faster.

@@ -106,9 +106,9 @@ class Judge {
 };
 
 /// Returns what a rank and the others in its group of this name have in common: two ranks
-/// meet where the results are equal. A stage between the first and the last one meets
-/// nobody in "tied". For a name of no kind of groups all ranks meet, so that too many
-/// ranks are pointed at but none is missed.
+/// meet if the results are equal. A stage between the first and the last one meets nobody
+/// in "tied". If the name is that of no kind of group, all ranks meet: then some ranks
+/// are wrongly taken as waited for, but none is missed.
 std::optional<Place> Judge::meeting_of(size_t r, const std::string& group) const {
   const auto& place = places_[r];
   const auto kind = run::group_of_name(group);
@@ -178,8 +178,8 @@ bool Judge::points_at(size_t from, size_t to) const {
   if (waiter.waits_verb == kTransfer && group == run::group_name(run::GroupKind::Pp)) {
     return !a || !b || std::abs(a->pp - b->pp) == 1;
   }
-  // In other groups any two ranks may exchange messages. A rank that is in a transfer of
-  // the group has arrived.
+  // In groups other than 'pp' any two ranks may exchange messages. A rank that is in a
+  // transfer of the group has arrived.
   if (waiter.waits_verb == kTransfer) return !in_transfer(to, group);
   return entered(to, group) < waiter.waits_number;
 }

@@ -16,9 +16,9 @@ struct HangVerdict {
 /// Judges ranks of which none moves. A rank that waits in a collective points at the
 /// members of its group that have not entered the collective. A rank is at fault when
 /// others point at it and it waits for no rank itself (stopped, busy, or in no
-/// collective). Where all ranks have entered what they wait for, the network is at fault;
-/// where they wait for each other in a circle, their calls differ. A rank that waits in a
-/// transfer between pipeline stages points at the stages beside.
+/// collective). If all ranks have entered what they wait for, the network is at fault; if
+/// they wait for each other in a circle, their calls differ. A rank that waits in a
+/// transfer between pipeline stages points at the stages before and behind its own.
 HangVerdict judge_hang(const RankList& ranks);
 
 }  // namespace longhaul::cluster

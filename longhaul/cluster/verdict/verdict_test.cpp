@@ -10,8 +10,8 @@
 namespace longhaul::cluster {
 namespace {
 
-/// Returns the ranks of pp 2 x dp 2 x tp 2, where every rank waits in the all_reduce of
-/// this number on 'dp'.
+/// Returns the ranks of pp 2 x dp 2 x tp 2. Every rank waits in the all_reduce of this
+/// number on 'dp'.
 std::vector<ObservedRank> all_in_dp(int64_t number) {
   std::vector<ObservedRank> ranks(8);
   for (int r = 0; r < 8; ++r) {
@@ -94,7 +94,7 @@ TEST(HangVerdict, TransfersPointAtTheStagesBeside) {
   EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{4});
 }
 
-/// Returns the ranks of all_in_dp, where every rank waits in a transfer of rows.
+/// Returns the ranks of all_in_dp(), each of which waits in a transfer of rows instead.
 std::vector<ObservedRank> all_in_ep() {
   auto ranks = all_in_dp(7);
   for (ObservedRank& rank : ranks) {

@@ -21,7 +21,7 @@ class DeviceWatch {
   explicit DeviceWatch(const std::string& library);
   ~DeviceWatch();
 
-  /// Returns the newest figures; nothing where there are no devices or the child has said
+  /// Returns the newest figures; nothing if there are no devices or the child has said
   /// nothing for ten seconds. Never waits.
   std::vector<run::RunStatus::Device> look();
 

@@ -15,9 +15,9 @@ class MemoryLimit {
   /// Finds the cgroup of a living process. `root` is where /proc and /sys are, for tests.
   explicit MemoryLimit(int64_t pid, const fs::path& root = "/");
 
-  /// Returns the kills since this object was made; 0 where nothing can be read.
+  /// Returns the kills since this object was made; 0 if nothing can be read.
   int64_t kills() const;
-  /// Returns the lowest limit of the cgroup and those above it, in bytes; nothing where
+  /// Returns the lowest limit of the cgroup and those above it, in bytes; nothing if
   /// there is none.
   std::optional<int64_t> bytes() const;
 

@@ -30,7 +30,7 @@ Descriptor open_process(int64_t pid) {
       static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
 }
 
-/// Returns the letter of the process's state; 0 where there is no such process.
+/// Returns the letter of the process's state; 0 if there is no such process.
 char state_letter(int64_t pid) {
   const auto fields = stat_fields(fmt::format("/proc/{}", pid));
   return fields.empty() ? '\0' : fields.front().front();

@@ -19,7 +19,7 @@ namespace longhaul::cluster {
 class NodeWatch {
  public:
   /// `records` is the directory of LONGHAUL_RECORD_DIR on this node, which may not exist
-  /// yet. `nvml_library` is the driver's library; where it is empty, the devices are not
+  /// yet. `nvml_library` is the driver's library; if it is empty, the devices are not
   /// watched.
   NodeWatch(std::string node, fs::path records,
             const std::string& nvml_library = kNvmlLibrary);
@@ -31,8 +31,8 @@ class NodeWatch {
   /// within the last second. Leaves out a record that cannot be read, and says so once in
   /// take_notes().
   NodeReport report();
-  /// Sends a signal to the living workers of these ranks, or to all where no rank is
-  /// named. A `cause` that is not 0 goes along as the signal's value.
+  /// Sends a signal to the living workers of these ranks, or to all if no rank is named.
+  /// A `cause` that is not 0 goes along as the signal's value.
   void signal(int number, const std::vector<int>& ranks = {}, int cause = 0);
   /// Returns stack traces of these ranks' processes, by rank.
   std::map<int, std::string> stacks(const std::vector<int>& ranks) const;

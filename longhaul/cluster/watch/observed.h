@@ -107,7 +107,7 @@ class RankList : public std::vector<const ObservedRank*> {
 /// Returns the ranks of all nodes in ascending order; the reports must outlive the list.
 RankList ranks_of(const NodeReports& reports);
 
-/// Returns the furthest step at which any rank is; 0 where there is no rank.
+/// Returns the furthest step at which any rank is; 0 if there is no rank.
 int64_t furthest_step(const RankList& ranks);
 
 }  // namespace longhaul::cluster

@@ -5,8 +5,8 @@
 namespace longhaul::cluster {
 
 /// Tells a process of its own pauses (SIGSTOP, a machine that stood still, blocked I/O),
-/// so that the process takes no pause for the silence of others. All calls come from one
-/// thread.
+/// so that the process does not take its own pause for a silence of others. All calls
+/// come from one thread.
 class PauseWatch {
  public:
   /// Seconds of a clock that only goes forward.
@@ -16,7 +16,7 @@ class PauseWatch {
   /// empty clock stands for the machine's monotonic clock.
   explicit PauseWatch(double longest_turn, Clock clock = {});
 
-  /// Call it at each turn of the loop. Returns the seconds since the last call where they
+  /// Call it at each turn of the loop. Returns the seconds since the last call if they
   /// were a pause, else 0. After a pause the caller lets every silence begin anew.
   double turn();
   /// Returns the seconds since the end of the last pause, or since the beginning.

@@ -15,8 +15,8 @@ namespace longhaul::cluster {
 /// A question under way. Returns true once the directory has answered, also by an error.
 using StorageQuestion = std::function<bool()>;
 
-/// Has a child process make, write and remove a file in the directory, for which this
-/// process never waits. A child that waits in the kernel is left behind.
+/// Has a child process make, write and remove a file in the directory. This process never
+/// waits for the child. A child that waits in the kernel is left behind.
 StorageQuestion ask_storage(const fs::path& dir);
 
 struct StorageLimits {
@@ -47,7 +47,7 @@ class StorageWatch {
   std::string names() const;
   /// Returns for how many seconds the question under way has waited.
   double asked_seconds() const { return asked_ ? asked_->seconds() : 0.0; }
-  /// Returns the seconds since the storage came back; infinity where it was never silent.
+  /// Returns the seconds since the storage came back; infinity if it was never silent.
   double back_seconds() const {
     return back_ ? back_->seconds() : std::numeric_limits<double>::infinity();
   }

@@ -25,8 +25,8 @@ constexpr size_t kMostMapCells = 100'000;
 /// A layer with more experts is not believed: anybody may have written the event.
 constexpr size_t kMostExperts = 4096;
 
-/// Returns the number of choices of all experts of a layer; 0 where there is nothing to
-/// draw.
+/// Returns how many times a token was sent to an expert of the layer; 0 if there is
+/// nothing to draw.
 double choices_of(const LayerLoads& loads) {
   if (loads.counts.size() > kMostExperts) return 0.0;
   double sum = 0.0;
@@ -42,7 +42,7 @@ std::vector<std::pair<int64_t, const Event*>> loads_told(const RunFiles& run) {
   for (const Event& event : run.events()) {
     if (event.kind != run::ExpertLoadsEvent::kKind) continue;
     const auto loads = event.as<run::ExpertLoadsEvent>();
-    // A step that was done again counts once.
+    // Of a step that was done again only the last event counts.
     while (!told.empty() && told.back().first >= loads.step) told.pop_back();
     if (!loads.layers.empty()) told.emplace_back(loads.step, &event);
   }

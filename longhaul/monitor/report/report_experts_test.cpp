@@ -29,7 +29,7 @@ std::string loads_line(int64_t step, const std::vector<std::vector<int64_t>>& la
   return line.dump() + "\n";
 }
 
-/// Returns the cards of a run with these events, and with steps where `steps` says so.
+/// Returns the cards of a run whose events.jsonl and metrics.jsonl have these texts.
 std::string cards_of(const std::string& events, const std::string& steps = "") {
   const TestDirectory dir;
   write_file(dir / "events.jsonl", events);
@@ -170,7 +170,7 @@ TEST(RunFiles, KeepsTheLoadsOfSomeEventsAndAllOtherEvents) {
     EXPECT_EQ(event.fields.contains("pad"), !loads.layers.empty());
     if (!loads.layers.empty()) kept.push_back(loads.step);
   }
-  // 33 MB are halved twice: every fourth event is left.
+  // The events have 33 MB. They are halved twice, so every fourth event is left.
   ASSERT_EQ(kept.size(), 23U);
   EXPECT_EQ(kept.front(), 1);
   EXPECT_EQ(kept[1], 5);

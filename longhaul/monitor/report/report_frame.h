@@ -17,7 +17,7 @@ std::string plots_section(const std::string& cards);
 /// Returns a time as "2026-11-21 08:15:30".
 std::string utc(double seconds);
 
-/// Returns a number in a form of fmt, and a dash where it is not finite.
+/// Returns a number in a form of fmt, and a dash if it is not finite.
 std::string figure_or_dash(double value, const char* form);
 
 }  // namespace longhaul::monitor

@@ -31,7 +31,7 @@ std::vector<Curve> validation_curves(const std::vector<SetChange>& sets) {
 }
 
 /// Shows what the run has learned and forgotten: every set's loss above the loss of its
-/// first validation, with dashed curves for old domains. Returns nothing where there is
+/// first validation, with dashed curves for old domains. Returns nothing if there is
 /// nothing to compare.
 std::string forgetting_card(const std::vector<SetChange>& sets) {
   const auto compares = [](const SetChange& set) { return set.losses.size() > 1; };
@@ -52,13 +52,13 @@ std::string forgetting_card(const std::vector<SetChange>& sets) {
 }
 
 /// Shows the gradient norms of the embedding, of four layers and of the head, and which
-/// layer had the largest norm at the end. Returns nothing where the run has told none.
+/// layer had the largest norm at the end. Returns nothing if the run has no such events.
 std::string layer_norms_card(const RunFiles& run, const std::vector<PlotMark>& marks) {
   std::vector<run::LayerNormsEvent> told;
   for (const Event& event : run.events()) {
     if (event.kind != run::LayerNormsEvent::kKind) continue;
     auto norms = event.as<run::LayerNormsEvent>();
-    // A step that was done again counts once.
+    // Of a step that was done again only the last event counts.
     while (!told.empty() && told.back().step >= norms.step) told.pop_back();
     if (!norms.layers.empty()) told.push_back(std::move(norms));
   }
@@ -164,8 +164,8 @@ std::string plot_cards(const RunFiles& run) {
   };
   add("largest of a rank", "a", &run::StepRecord::memory_peak);
   add("host, rank 0: all", "b", &run::StepRecord::host_memory);
-  // Mapped files have a curve of their own. A token store that is read grows as mapped
-  // pages, which is no leak.
+  // Mapped files have a curve of their own. While a mapped token store is read, more and
+  // more of its pages are in memory, which is no leak.
   add("host, rank 0: anonymous", "c", &run::StepRecord::host_anonymous);
   add("host, rank 0: mapped files", "d", &run::StepRecord::host_file);
   out += plot_card({"Memory", Unit::Bytes, Scale::FromZero}, memory, marks);

@@ -9,10 +9,10 @@
 
 namespace longhaul::monitor {
 
-/// Returns a member of the steps that count, by step.
+/// Returns the values of one member of the records, by step, for the steps that count.
 std::vector<Point> series(const Records& records, double run::StepRecord::* member);
-/// Returns a member of the steps that count, by step, or no points if no step has the
-/// member.
+/// Returns the values of one member of the records, by step, for the steps that count.
+/// Returns no points if no step has the member.
 std::vector<Point> series_if_any(const Records& records,
                                  double run::StepRecord::* member);
 

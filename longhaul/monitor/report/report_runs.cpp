@@ -39,7 +39,7 @@ std::string end_of(const std::string& path, size_t parts) {
   return from == std::string::npos ? path : path.substr(from + 1);
 }
 
-/// Gives each run as many names of its path as tell it apart from all others.
+/// Names each run by the last names of its path, as many as tell it from all other runs.
 void name_runs(std::vector<ReportRun>& runs) {
   for (ReportRun& run : runs) {
     const std::string& path = run.view.name;
@@ -99,7 +99,7 @@ std::string describe(const Difference& difference, double rtol) {
   return text;
 }
 
-/// Returns the lowest loss of each validation set, and where it was.
+/// Returns the lowest loss of each validation set, and the step at which it was measured.
 std::string best_validations(const RunFiles& files) {
   std::string text;
   for (const SetChange& set : set_changes(files)) {

@@ -18,8 +18,8 @@ struct ReportRun {
   RunView view;
 };
 
-/// Opens runs that are to be compared on one page. Throws InputError where two are the
-/// same directory, where one has recorded no step, and where there are too many.
+/// Opens runs that are to be compared on one page. Throws InputError if two are the same
+/// directory, if one has recorded no step, and if there are too many.
 std::vector<ReportRun> open_runs(const std::vector<std::string>& dirs, double now);
 
 /// Returns one HTML file with the curves of all runs over each other, and a table that

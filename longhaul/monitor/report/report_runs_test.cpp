@@ -75,8 +75,8 @@ TEST(ReportRuns, EachRunHasOneColourAndItsNameInEveryPlot) {
   auto runs =
       open_runs({write_run(dir / "one", 5, 1.0), write_run(dir / "two", 4, 1.5)}, kNow);
   const std::string page = runs_page(runs, {}, "longhaul");
-  // The key stands in the plots of training and validation loss, rate, norm and
-  // throughput, and in the table.
+  // The key of a run, which shows its colour and name, stands in the plots of training
+  // and validation loss, rate, norm and throughput, and in the table.
   EXPECT_EQ(count(page, "<i class=\"key a\"></i>one</span>"), 6U);
   EXPECT_EQ(count(page, "<i class=\"key b\"></i>two</span>"), 6U);
   EXPECT_EQ(count(page, "class=\"line a\""), 5U);
