@@ -52,8 +52,8 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
 
-/// Waits until the device has come to the mark. Calls `look` now and then; `look` throws
-/// where the wait is to end because the device cannot come to the mark.
+/// Waits until the device has come to the mark. Calls `look` now and then, which throws
+/// to end the wait if the device cannot come to the mark any more.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 
 /// The bytes of a device's memory: the bytes that are free now, and all bytes.
@@ -69,15 +69,15 @@ std::optional<Memory> memory(at::Device device);
 /// a CPU and where the device does not count them.
 int64_t peak_bytes(at::Device device);
 
-/// Returns the bytes of the device's memory that tensors have now; 0 as peak_bytes does.
-/// Does not wait for the device.
+/// Returns the bytes of the device's memory that tensors have now; 0 on a CPU and where
+/// the device does not count them. Does not wait for the device.
 int64_t used_bytes(at::Device device);
 
-/// Throws ConfigError where the device is a plug-in's and lacks streams beside the
-/// current stream, which `setting` needs.
+/// Throws ConfigError if the device is a plug-in's and has no streams besides the current
+/// stream. The error names `setting`, the setting that needs them.
 void check_side_streams(at::Device device, const std::string& setting);
-/// Throws ConfigError where the device is a plug-in's and lacks events that measure time,
-/// which `setting` needs.
+/// Throws ConfigError if the device is a plug-in's and has no events that measure time.
+/// The error names `setting`, the setting that needs them.
 void check_timing(at::Device device, const std::string& setting);
 
 /// While a BackwardHere lives, autograd runs the backward of any device on the calling

@@ -23,7 +23,7 @@ namespace longhaul::device {
 namespace {
 
 constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
-/// The name that a device gets whose library registers no name.
+/// The name of a device if its library registers no name.
 constexpr const char* kUnnamed = "plugin";
 
 /// The plug-in of the process.
@@ -254,7 +254,7 @@ void load_plugin(const fs::path& path) {
                 fmt::format("{} is loaded already; a process can load only one plug-in",
                             loaded().path.string()));
   }
-  // The path is absolute, so that no search path applies.
+  // With an absolute path dlopen() does not search the library in other folders.
   void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     fail_plugin(path, fmt::format("it cannot be loaded: {}; build it for the LibTorch "

@@ -11,8 +11,8 @@ namespace longhaul::device {
 /// library registers a backend for PrivateUse1 (c10::register_privateuse1_backend, an
 /// allocator, a guard, the hooks and the operations). Afterwards
 /// at::Device(at::kPrivateUse1, n) works. Must be called before the process's first
-/// backward, when LibTorch counts devices for good. A process has one such device:
-/// loading the same file again does nothing.
+/// backward, at which LibTorch counts the devices once and for all. A process has one
+/// such device: loading the same file again does nothing.
 ///
 /// Throws ConfigError where the file is missing, is no shared library or cannot be
 /// loaded. Also throws where the library registers no device or only a part of a device,

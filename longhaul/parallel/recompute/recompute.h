@@ -8,7 +8,7 @@
 
 namespace longhaul::parallel {
 
-/// A block of a model, which makes its result of its input.
+/// A block of a model, which computes its result from its input.
 using BlockFunction = std::function<nn::Tensors(const nn::Tensors&)>;
 
 /// Runs a block without a graph and keeps only its input; the backward runs the block
