@@ -52,8 +52,8 @@ struct DecoderFields {
   std::string nullable = {};
   AbsentFields absent = {};
   std::string tokenizer = {};  ///< see Family
-  /// The field of the feed-forward's activation, and the values that are built; the usual
-  /// value first, which an absent field stands for.
+  /// The name of the field with the feed-forward's activation, and the values that the
+  /// program supports. An absent field means the first of these values.
   std::string activation = "hidden_act";
   std::vector<std::string> activations = {"silu", "swish"};
   /// layer_types may name kinds of layers, and rope_parameters has an object for each
@@ -86,7 +86,8 @@ struct DecoderLayer {
 /// Llama.
 Network decoder_network(const DecoderSettings& settings, const RopeConfig& rope,
                         int64_t vocab_size, int64_t max_positions);
-/// Returns the layers of a network of decoder_network, to be changed.
+/// Returns the layers of a network that decoder_network() made, so that a family can
+/// change them.
 std::vector<DecoderLayer> layers_of(Network& network);
 /// Returns a norm called `name`, which otherwise equals the norm behind the last layer.
 Norm norm_like_last(const Network& network, const std::string& name);

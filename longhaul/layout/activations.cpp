@@ -205,7 +205,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
     bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
-      bytes.backward[KeptKind::PutOff] -= waiting_input;  // boundary_bytes() has it
+      bytes.backward[KeptKind::PutOff] -= waiting_input;  // boundary_bytes() includes it
     }
   }
   return bytes;

@@ -45,7 +45,7 @@ struct LayoutDescription {
   static GroupKind shard_group(const BucketShape& bucket);
   /// Returns the kind of the group in which each rank holds the same shard of a bucket.
   static GroupKind replica_group(const BucketShape& bucket);
-  /// Returns the kind of the group whose ranks hold a bucket of this sum group alike.
+  /// Returns the kind of the group whose ranks hold copies of the buckets of a sum group.
   static GroupKind copy_group(int sum_group);
   const StageSpec& stage(int rank, int chunk) const;
   FlatSharding sharding(int rank) const;
@@ -93,8 +93,8 @@ struct StateBytes {
 /// while (gathered_peak).
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
                        const PrecisionSection& precision);
-/// Returns the bytes of the tensors in a checkpoint of the model: masters, and the
-/// moments of what is not frozen, each once.
+/// Returns the bytes of the tensors in a checkpoint of the model: each master once, and
+/// the moments of each parameter that is not frozen.
 int64_t checkpoint_bytes(const ModelDescription& model, const PrecisionSection& precision,
                          const std::function<bool(const std::string&)>& frozen = {});
 

@@ -18,8 +18,8 @@ struct ChunkUnits {
   int embedding = -1;
   int first_block = 0;
   int head = -1;  ///< the unit with the head's matrix: the embedding where tied
-  /// The unit with the head's own layers, whose backward runs as a block's does; `head`
-  /// itself where that unit has the matrix too.
+  /// The unit with the head's own layers, whose backward runs like a block's. It is equal
+  /// to `head` if one unit has both the layers and the matrix.
   int head_layers = -1;
 
   int block(int64_t layer) const {

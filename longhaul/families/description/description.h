@@ -67,8 +67,8 @@ struct ParameterDescription {
   bool decays = true;  ///< false for norms and biases, which get no weight decay
   /// Set for a parameter of an expert, which some data ranks have and others do not.
   std::optional<ExpertNumber> expert = {};
-  /// The matrix has the same input as the matrix before it: where possible both lie side
-  /// by side in memory, for one product.
+  /// The matrix has the same input as the matrix before it. If possible, both lie side by
+  /// side in memory, so that one product computes the results of both.
   bool joint = false;
   /// The row of an embedding's table whose look-ups have no gradient and whose initial
   /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
