@@ -37,9 +37,10 @@ struct AttentionProblem : AttentionScores {
   bool causal() const { return !document_end.defined(); }
 };
 
-/// What attention keeps of positions, so that queries of other ranks and of later calls
-/// see them. Each tensor is [B, positions, ...]. Whoever stores the tensors, cuts them or
-/// sends them treats all alike, since only attention knows what they are.
+/// The tensors that attention keeps of positions, such as keys and values, for the
+/// queries of other ranks and of later calls. Each tensor is [B, positions, ...]. Code
+/// that stores, cuts or sends the tensors treats all in the same way, since only
+/// attention knows what they are.
 using KeptPositions = std::vector<at::Tensor>;
 
 /// Returns f(x) of each tensor.

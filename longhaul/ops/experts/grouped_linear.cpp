@@ -21,7 +21,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// The rows of one expert that has any, read from the offsets by the host.
+/// The rows of an expert that has rows. The host reads them from the offsets.
 struct ExpertRows {
   size_t expert;
   int64_t first, count;
@@ -290,7 +290,7 @@ tensor_list columns_of(const at::Tensor& y, const GroupedSaved& s) {
 struct GroupedNode : Function<GroupedNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              GroupedSaved kept) {
-    if (!kept.frozen()) {  // frozen weights take nothing
+    if (!kept.frozen()) {  // frozen weights have no gradient
       if (kept.again) {
         kept.again->hold();
       } else {

@@ -373,8 +373,9 @@ class TileProduct {
 };
 
 /// Returns whether a product is computed as its transpose. The weight of a layer is a
-/// transposed right factor, which takes long to pack. In the transpose it is a plain left
-/// factor, and passes. The results take longer to write, so that there must be few.
+/// transposed right factor, which takes long to pack. In the transposed product the
+/// weight is a plain left factor and becomes the passing factor. The results take longer
+/// to write, so that there must be few.
 LH_INLINE bool is_turned(const Product& p) {
   return p.a.column == 1 && p.b.row == 1 && 4 * p.M <= p.K && p.y != nullptr && !p.add &&
          p.bias == nullptr;

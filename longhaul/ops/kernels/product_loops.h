@@ -30,7 +30,8 @@ constexpr int64_t kLine = 64 / sizeof(Bf16);              ///< elements of a cac
 
 constexpr int64_t kPackedUnit = kTileBlock;  ///< panels take whole blocks of the depth
 
-/// Puts 16 words of pairs, in which the first value is the lower, to rows of elements.
+/// Widens 16 pairs of bf16 values to floats: the first values, in the lower halves of the
+/// words, go to `out`, the second values to the next row.
 template <int64_t kWidth>
 LH_INLINE void put_words(const uint32_t* words, float* out) {
   const __m512i x = _mm512_load_si512(words);
