@@ -44,9 +44,9 @@ extern const AttentionBackend kOwnKernels;
 /// queries with all keys. On an H200 they take 0.5 to 0.6 of the time of LibTorch's flash
 /// kernels (docs/benchmarks.md). For each size cuDNN builds a plan, which takes about as
 /// long as a step. For short sequences and odd lengths, as prompts have, a plan takes
-/// more time than it saves. The kernels add gradients in no fixed order, and are therefore
-/// not used if LibTorch is told to be deterministic. Throws ConfigError if cuDNN refuses a
-/// call.
+/// more time than it saves. The kernels add gradients in no fixed order, and are
+/// therefore not used if LibTorch is told to be deterministic. Throws ConfigError if
+/// cuDNN refuses a call.
 extern const AttentionBackend kCudnn;
 
 /// LibTorch's own flash kernels (Dao, "FlashAttention-2") on devices that have these

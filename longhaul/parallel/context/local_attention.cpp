@@ -66,8 +66,8 @@ LocalAttention::Pair LocalAttention::joined(int source) const {
   // For the rank's own keys, the chunks of keys and those of queries are the same.
   const auto theirs = layout_.chunks(source);
   if (theirs.front().begin == mine_.front().begin) return {0, all, all};
-  // All queries of the pair see all its keys, so that any positions do for the kernel
-  // that place the queries behind the keys. An earlier rank's first chunk lies before all
+  // All queries of the pair see all its keys, so that the kernel gets positions that
+  // place the queries behind the keys. An earlier rank's first chunk lies before all
   // queries and its last chunk behind them. Both chunks of a later rank lie between this
   // rank's first and last chunk of queries.
   const bool earlier = theirs.front().begin < mine_.front().begin;

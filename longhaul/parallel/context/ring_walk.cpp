@@ -32,8 +32,8 @@ class RingShift {
   RingShift& operator=(const RingShift&) = delete;
   ~RingShift() {
     if (!work_ || received_.empty()) return;
-    // Without take() an exception has interrupted the walk. Peers may still read and
-    // write this memory, so that it is never freed; the rank is about to end.
+    // If take() was not called, an exception has interrupted the walk. Peers may still
+    // read and write this memory, so that it is never freed; the rank is about to end.
     std::make_unique<KeptPositions>(std::move(sent_)).release();
     std::make_unique<KeptPositions>(std::move(received_)).release();
   }

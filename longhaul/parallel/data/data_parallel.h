@@ -13,8 +13,8 @@ struct DataGroups {
   comm::Communicator* replicas = nullptr;  ///< ranks with this shard in all shard groups
   /// sums[g - 1]: the ranks that hold the same buckets of sum group g, and the same shard
   /// of them. Their gradients are added too (norms under sequence parallelism, key heads
-  /// held twice, embeddings tied over stages). Norms of ranks that all have all tokens take
-  /// the gradients of the first rank instead.
+  /// held twice, embeddings tied over stages). Norms of ranks that all have all tokens
+  /// take the gradients of the first rank instead.
   std::vector<comm::Communicator*> sums;
   /// The groups `shard` and `replicas` for buckets of experts. Where these are null,
   /// `shard` and `replicas` serve such buckets too.

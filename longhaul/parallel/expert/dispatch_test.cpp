@@ -499,7 +499,7 @@ TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
 
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-/// Checks that rows are no longer in memory after send() and back() have sent them.
+/// Checks that rows are no longer in memory once they have been sent.
 class WatchedDispatch : public nn::ExpertDispatch {
  public:
   explicit WatchedDispatch(const TokenDispatch& inner) : inner_(inner) {}
