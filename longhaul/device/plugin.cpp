@@ -154,7 +154,7 @@ std::vector<std::string> missing_parts() {
   return missing;
 }
 
-/// Throws unless the library has registered a whole device, and names the device where
+/// Throws unless the library has registered a whole device, and names the device if
 /// the library has not. Some libraries name their device only from Python
 /// (torch.utils.rename_privateuse1_backend), which is not called here.
 void check_registered(const fs::path& path) {

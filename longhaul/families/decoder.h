@@ -101,7 +101,7 @@ void read_attention_bias(const ConfigFields& fields, Network& network);
 void read_mlp_bias(const ConfigFields& fields, Network& network);
 /// Reads sliding_window, which gives every layer a window unless it is null.
 void read_window(const ConfigFields& fields, Network& network);
-/// Reads layer_types and sliding_window, which say which layers have a window. Where
+/// Reads layer_types and sliding_window, which say which layers have a window. If
 /// layer_types is absent, `absent` returns whether layer i sees all positions.
 void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
                           const std::function<bool(int64_t)>& absent, Network& network);

@@ -125,7 +125,7 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
   return ignored;
 }
 
-/// Refuses a null where the class in transformers refuses it.
+/// Refuses a null if the class in transformers refuses it.
 void check_nulls(const ConfigFields& fields, const Family& family) {
   for (const std::string& key : split_words(family.fields)) {
     if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;

@@ -16,7 +16,7 @@ class ConfigFields;
 RopeConfig read_rope(const ConfigFields& fields, double absent_theta = 10000.0);
 /// Reads the rotation of a family that may rotate a part of each head:
 /// partial_rotary_factor stands in rope_scaling, rope_parameters or outside of both.
-/// Throws InputError also where two places disagree.
+/// Throws InputError also if two places disagree.
 Rotation read_part_rope(const ConfigFields& fields, int64_t head_dim);
 /// Reads the rotation of the layers of one kind, "full_attention" or "sliding_attention",
 /// for families whose rope_parameters has an object for each kind. The base frequency may

@@ -38,7 +38,7 @@ struct FlatSharding {
   int replicas = 1;      ///< shard groups
   bool grads = false;    ///< full gradients exist only while a unit's backward runs
   bool weights = false;  ///< full weights exist only while a unit is in use
-  /// Shards and replicas of experts' buckets, where not every rank has all experts.
+  /// Shards and replicas of experts' buckets, if not every rank has all experts.
   struct Experts {
     int shard = 0;
     int shards = 1;

@@ -28,13 +28,13 @@ struct LayoutDescription {
   int ep = 1;         ///< ranks that have all experts together
   int chunks = 1;     ///< virtual stages per rank
   bool tied = false;  ///< the first and the last stage hold one embedding
-  /// The schedule of the pipeline; OneFOneB where there is only one stage.
+  /// The schedule of the pipeline; OneFOneB if there is only one stage.
   PipelineKind pipeline = PipelineKind::OneFOneB;
   /// The stages by global number, which is chunk * pp + the rank's pp index.
   std::vector<StageSpec> stages;
   ShardPlan tensor;              ///< how parameters split over tp
   int64_t shared_key_heads = 0;  ///< see layout/rules.h
-  /// The cut of sequences over cp; absent where every rank has all positions.
+  /// The cut of sequences over cp; absent if every rank has all positions.
   std::optional<ContextLayout> context;
   int64_t weight_bytes = 4;  ///< bytes of one weight in the compute dtype
   /// Bytes of gathered weights that a rank may hold; 0: as few as a step needs.

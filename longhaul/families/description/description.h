@@ -188,7 +188,7 @@ struct ModelDescription {
   /// Returns the number of elements that a token uses: those of all parameters without
   /// those of the experts that the token is not sent to.
   int64_t num_active_parameters() const;
-  /// Returns num_parameters() for a person, with num_active_parameters() where a token
+  /// Returns num_parameters() for a person, with num_active_parameters() if a token
   /// does not use all: "30,532,122,624 parameters, 3,353,032,704 of them active for a
   /// token".
   std::string parameters_text() const;

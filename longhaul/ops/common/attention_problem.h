@@ -56,7 +56,7 @@ KeptPositions each_of(const KeptPositions& kept, const F& f) {
 /// iff
 ///   document_start <= index of the key <= index of the query < index of the key +
 ///   window,
-/// or, where the problem has ends, document_start <= index of the key < document_end.
+/// or, if the problem has ends, document_start <= index of the key < document_end.
 struct AttentionPart {
   // In these tensors and in the results the last dim has stride 1, the other dims have
   // any strides.

@@ -225,7 +225,7 @@ void accumulate_by_experts(const ExpertWeights& weights, const at::Tensor& offse
 
 // ---- Whichever of the two forms applies
 
-/// Returns the stacks of weights, or none where the experts are computed one after
+/// Returns the stacks of weights, or none if the experts are computed one after
 /// another.
 std::vector<at::Tensor> weights_of(const GroupedSaved& s) {
   if (!s.fused) return {};

@@ -194,7 +194,7 @@ TEST_P(GroupedLinear, LeavesFrozenWeightsAsTheyAre) {
   }
 }
 
-/// Where some experts are trained, the rows of all experts are kept.
+/// If some experts are trained, the rows of all experts are kept.
 TEST_P(GroupedLinear, KeepsItsRowsUnlessAllWeightsAreFrozen) {
   for (const size_t frozen : {size_t{0}, size_t{1}, size_t{5}}) {
     const TestExperts experts(5, {32, 32}, GetParam(), Lie::SideBySide);

@@ -97,7 +97,7 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
 
 /// Computes grad [N, K] = dy [T, N]^T x [T, K] or, with `add`, adds the product to grad.
 /// `grad` is fp32 or has the compute dtype; nothing is rounded to the compute dtype in
-/// between. Returns false, and does nothing, where there is no kernel for these tensors.
+/// between. Returns false, and does nothing, if there is no kernel for these tensors.
 bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
                      bool add);
 

@@ -10,7 +10,7 @@
 
 // This loop computes the product a b of bf16, summed in fp32. Elements of type E are
 // floats or pairs of bf16 (tile.h); depths count elements. Both operands are packed into
-// panels, a block at a time, so that no operand exists twice. Where E is float, packing
+// panels, a block at a time, so that no operand exists twice. If E is float, packing
 // widens the bf16 values. The blocking for the caches follows K. Goto and R. van de
 // Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34 (2008). Shapes: M
 // rows, K summed, N columns.

@@ -213,7 +213,7 @@ TEST(RopeInPlace, IsRopeWithGradientsThatLieAsTheHeadsDo) {
   RopeConfig config;
   config.theta = 10000.0;
   const at::Tensor positions = at::arange(7, 27, at::kInt);
-  // The test takes kernels, and operations of LibTorch where a dtype or a device has no
+  // The test takes kernels, and operations of LibTorch if a dtype or a device has no
   // kernels.
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble}) {
     for (const int64_t part : {16, 6}) {

@@ -23,7 +23,7 @@ at::Tensor stacked(const std::vector<at::Tensor>& parts);
 /// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
 /// Returns the matrix [T, sum n] whose columns are the slices, contiguous. It is a copy
-/// where the slices are not all columns of one matrix.
+/// if the slices are not all columns of one matrix.
 at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts);
 
 /// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which tensors make up

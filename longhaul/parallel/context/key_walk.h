@@ -50,7 +50,7 @@ std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeptPosition
 
 /// Gathers the keys of all ranks at once (Meta, "The Llama 3 Herd of Models",
 /// section 3.3.2). This takes fewer and longer messages and more memory than a ring, and
-/// is good where keys are few (grouped queries) or the group is small. The keys of ranks
+/// is good if keys are few (grouped queries) or the group is small. The keys of ranks
 /// r, r + 1, r + 2 ... come to rank r in this order. A reduce_scatter sums the gradients
 /// in fp32, in rank order.
 ///

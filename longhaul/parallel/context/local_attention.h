@@ -19,7 +19,7 @@ using ops::each_of, ops::KeptPositions;
 struct AttentionSums {
   at::Tensor out;  ///< [B, S, Hq, D] fp32
   /// The logarithm of the sum of exp(scores), fp32: [C, B, Hq, S / C], or [B, Hq, S]
-  /// where chunks are joined.
+  /// if chunks are joined.
   at::Tensor lse;
 };
 

@@ -16,7 +16,7 @@ struct DataGroups {
   /// held twice, embeddings tied over stages). Norms of ranks that all have all tokens
   /// take the gradients of the first rank instead.
   std::vector<comm::Communicator*> sums;
-  /// The groups `shard` and `replicas` for buckets of experts. Where these are null,
+  /// The groups `shard` and `replicas` for buckets of experts. If these are null,
   /// `shard` and `replicas` serve such buckets too.
   comm::Communicator* expert_shard = nullptr;
   comm::Communicator* expert_replicas = nullptr;

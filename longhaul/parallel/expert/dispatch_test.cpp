@@ -377,7 +377,7 @@ struct Layers {
   at::Tensor dx;
 };
 
-/// In bf16 two ranks may choose other experts than one rank where the logits of two
+/// In bf16 two ranks may choose other experts than one rank if the logits of two
 /// experts are nearly equal, because the sums before a router are rounded otherwise. With
 /// the choices of one rank all results are within rounding. The test's record says how
 /// many tokens would differ.

@@ -22,7 +22,7 @@ using Kind = layout::PipelineAction::Kind;
 /// for the end of the oldest, whose memory is freed then.
 constexpr size_t kSendsKept = 2;
 
-/// Records the time from its construction to its destruction, where there is a trace.
+/// Records the time from its construction to its destruction, if there is a trace.
 class Span {
  public:
   Span(Trace* trace, Trace::Lane lane, const layout::PipelineAction& action)
@@ -90,7 +90,7 @@ class Exchange {
     }
   }
 
-  /// Sends `output`, the result of action number `index`, where the action has a message.
+  /// Sends `output`, the result of action number `index`, if the action has a message.
   void pass(size_t index, const std::optional<layout::PipelineMessage>& message,
             const nn::Tensors& output) {
     nn::Tensors tensors;

@@ -49,7 +49,7 @@ struct BoundaryOptions {
 /// Runs this rank's part of the plan: one step. Collective over `pp`, whose ranks are the
 /// plan's; all ranks give the same plan. `pp` must be a group for memory of the
 /// boundary's device. Sends start as soon as there is something to send and are waited
-/// for only at the end of the step; receives are posted ahead. Where transfers run in the
+/// for only at the end of the step; receives are posted ahead. If transfers run in the
 /// order of the calls, both are posted in groups (SlotOrder). The tensors of a boundary
 /// are one message, whose memory is freed when the send has ended. The first exception
 /// ends the step without waiting for anything. The error of a message (TemporaryError at
