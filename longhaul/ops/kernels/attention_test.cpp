@@ -194,8 +194,7 @@ Result<T> run(const Problem<T>& p, system::Isa isa) {
   return r;
 }
 
-/// Compares lse. For a query that sees no key, `got` must have minus infinity, while
-/// `want` has 0.
+/// Compares lse. For a query without keys `got` has minus infinity, and `want` has 0.
 void expect_lse_close(std::vector<float> got, const Doubles& want) {
   for (size_t i = 0; i < got.size(); ++i) {
     if (want[i] == 0.0) {
@@ -293,9 +292,8 @@ std::vector<int32_t> document_ends(int64_t batch, int64_t queries) {
   return out;
 }
 
-/// Returns three problems that are not causal. Queries see the whole sequence, or the
-/// keys before the padding, which has queries too, or keys up to an end that differs from
-/// query to query, perhaps none.
+/// Returns problems that are not causal. Queries see the whole sequence, or the keys
+/// before the padding, which has queries too, or keys up to their own ends, perhaps none.
 template <typename T>
 std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int64_t D) {
   const auto n = static_cast<size_t>(2 * queries);
