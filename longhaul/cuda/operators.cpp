@@ -22,8 +22,9 @@ struct Here {
   kernels::cuda::Stream stream = c10::cuda::getCurrentCUDAStream().stream();
 };
 
-/// Returns memory of any content for kernels that the caller enqueues in the current
-/// stream. The tensor may end once the kernels are enqueued, before they have run.
+/// Returns uninitialized memory for kernels that the caller enqueues in the current
+/// stream. The tensor may be destroyed once the kernels are enqueued, before they have
+/// run.
 at::Tensor scratch(int64_t count, at::ScalarType type, at::Device device) {
   return at::empty({count}, at::TensorOptions(type).device(device));
 }

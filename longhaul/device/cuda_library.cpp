@@ -24,7 +24,7 @@ CudaLibrary open_cuda_library(const fs::path& path) {
   if (path.empty()) {
     return {nullptr, fmt::format("there is no {} beside the program", kFile)};
   }
-  // The path is absolute, so that no search path applies.
+  // With an absolute path dlopen() does not search the library in other folders.
   void* handle = ::dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     return {nullptr, fmt::format("{} cannot be loaded ({}); it needs the CUDA build of "

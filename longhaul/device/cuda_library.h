@@ -18,7 +18,7 @@ struct CudaLibrary {
 };
 
 /// Returns the library's path: beside the program, or in the folder lib beside the
-/// program's folder. Returns an empty path where the library is in neither place.
+/// program's folder. Returns an empty path if the library is in neither place.
 fs::path cuda_library_path();
 
 /// Loads the library at the first call, which also loads CUDA into LibTorch. The first

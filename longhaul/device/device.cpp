@@ -26,7 +26,7 @@ namespace longhaul::device {
 namespace {
 
 /// Returns the type of the accelerator that `wanted` means, or the CPU. Throws
-/// ConfigError where there is no such device.
+/// ConfigError if there is no such device.
 at::DeviceType present(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
   const bool cuda = wanted == "cuda" || (wanted == "auto" && !plugin_is_loaded());
@@ -49,7 +49,7 @@ at::DeviceType present(const std::string& wanted) {
       wanted, why);
 }
 
-/// Throws ConfigError where two ranks have the same device: ranks that each see one
+/// Throws ConfigError if two ranks have the same device: ranks that each see one
 /// device may have been given the same one.
 void check_distinct(at::Device device, comm::Communicator& node) {
   std::map<std::string, int> owners;
@@ -86,7 +86,7 @@ c10::Stream current_stream(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// Returns what a function of the device gives; nothing where the device lacks the
+/// Returns what a function of the device gives; nothing if the device lacks the
 /// function.
 template <typename Value, typename Function>
 std::optional<Value> told(Function function) {
@@ -97,7 +97,7 @@ std::optional<Value> told(Function function) {
   }
 }
 
-/// Returns the device's allocator: null on a CPU, and where a plug-in has registered none
+/// Returns the device's allocator: null on a CPU, and if a plug-in has registered none
 /// or one that does not count memory.
 c10::DeviceAllocator* allocator_of(at::Device device) {
   if (device.is_cpu()) return nullptr;
@@ -194,7 +194,7 @@ std::optional<Memory> memory(at::Device device) {
 namespace {
 
 /// Returns one of the allocator's counts of the bytes that tensors have on the device; 0
-/// where no allocator counts them.
+/// if no allocator counts them.
 int64_t count_of_bytes(at::Device device, int64_t c10::CachingAllocator::Stat::* count) {
   c10::DeviceAllocator* const allocator = allocator_of(device);
   if (allocator == nullptr || !allocator->initialized()) return 0;

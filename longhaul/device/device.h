@@ -16,10 +16,10 @@ namespace longhaul::device {
 // their guards. CUDA and the device of a plug-in are alike here.
 
 /// Returns the device that `wanted` (run.device: "auto", "cpu", "cuda" or "plugin") means
-/// on this rank, and makes it current. Where a machine has several devices, a rank takes
+/// on this rank, and makes it current. If a machine has several devices, a rank takes
 /// the device whose number is the rank's place in `node`, the ranks of this machine.
-/// "auto" is an accelerator where there is one. Throws ConfigError where the device is
-/// absent, or where ranks would share one. Collective over `node`.
+/// "auto" is an accelerator if there is one. Throws ConfigError if the device is
+/// absent, or if ranks would share one. Collective over `node`.
 at::Device choose(const std::string& wanted, comm::Communicator& node);
 
 /// Returns which of the `devices` that this rank sees is its own. A rank sees the devices
@@ -30,18 +30,18 @@ int ordinal(int local_rank, int local_ranks, int devices);
 /// Returns "cpu", or a GPU's name and architecture, for the numerics fingerprint.
 std::string name(at::Device device);
 
-/// Throws ConfigError where the kernels of this program cannot run on the device: none
+/// Throws ConfigError if the kernels of this program cannot run on the device: none
 /// was compiled for its architecture, or its driver is too old. Must be called before the
 /// first kernel.
 void check(at::Device device);
 
-/// Returns why this program cannot use the GPUs of this machine, or an empty text where
+/// Returns why this program cannot use the GPUs of this machine, or an empty text if
 /// the machine has none. A run whose device "auto" became the CPU asks for this.
 std::string unused_gpus();
 
 /// Returns a group for tensors of the device with the ranks of `host`, a group for host
 /// memory, which must outlive the result. The group uses the device's own collectives, or
-/// goes through the host where the device has none. Collective.
+/// goes through the host if the device has none. Collective.
 std::unique_ptr<comm::Communicator> group_for(at::Device device,
                                               comm::Communicator& host);
 
@@ -52,8 +52,8 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
 
-/// Waits until the device has come to the mark. Calls `look` now and then; `look` throws
-/// where the wait is to end because the device cannot come to the mark.
+/// Waits until the device has come to the mark. Calls `look` now and then, which throws
+/// to end the wait if the device cannot come to the mark any more.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 
 /// The bytes of a device's memory: the bytes that are free now, and all bytes.
@@ -61,23 +61,23 @@ struct Memory {
   size_t free = 0;
   size_t total = 0;
 };
-/// Returns the device's memory; nothing where the device does not tell (a plug-in's
+/// Returns the device's memory; nothing if the device does not tell (a plug-in's
 /// device need not).
 std::optional<Memory> memory(at::Device device);
 
 /// Returns the most bytes of the device's memory that the process has held at once; 0 on
-/// a CPU and where the device does not count them.
+/// a CPU and if the device does not count them.
 int64_t peak_bytes(at::Device device);
 
-/// Returns the bytes of the device's memory that tensors have now; 0 as peak_bytes does.
-/// Does not wait for the device.
+/// Returns the bytes of the device's memory that tensors have now; 0 on a CPU and if
+/// the device does not count them. Does not wait for the device.
 int64_t used_bytes(at::Device device);
 
-/// Throws ConfigError where the device is a plug-in's and lacks streams beside the
-/// current stream, which `setting` needs.
+/// Throws ConfigError if the device is a plug-in's and has no streams besides the current
+/// stream. The error names `setting`, the setting that needs them.
 void check_side_streams(at::Device device, const std::string& setting);
-/// Throws ConfigError where the device is a plug-in's and lacks events that measure time,
-/// which `setting` needs.
+/// Throws ConfigError if the device is a plug-in's and has no events that measure time.
+/// The error names `setting`, the setting that needs them.
 void check_timing(at::Device device, const std::string& setting);
 
 /// While a BackwardHere lives, autograd runs the backward of any device on the calling

@@ -13,7 +13,7 @@ class Cpu : public Kind {
 };
 
 /// The function that a plug-in may export. The instance that it returns lives as long as
-/// the process, and is null where the device has no collectives.
+/// the process, and is null if the device has no collectives.
 using PluginCollectives = comm::DeviceApi*();
 
 class Plugin : public Kind {

@@ -15,14 +15,14 @@ class Kind {
  public:
   virtual ~Kind() = default;
   /// Returns a name of the hardware that is the same in all processes of the machine;
-  /// empty where there is none.
+  /// empty if there is none.
   virtual std::string identity(at::DeviceIndex /*index*/) const { return {}; }
   /// Returns model and architecture, for the numerics fingerprint.
   virtual std::string name(at::DeviceIndex index) const = 0;
-  /// Throws ConfigError where the program's kernels cannot run on the device.
+  /// Throws ConfigError if the program's kernels cannot run on the device.
   virtual void check(at::DeviceIndex /*index*/) const {}
-  /// Returns the collectives that work on the device's memory; null where the device has
-  /// none. Throws ConfigError where they cannot be loaded.
+  /// Returns the collectives that work on the device's memory; null if the device has
+  /// none. Throws ConfigError if they cannot be loaded.
   virtual std::shared_ptr<comm::DeviceApi> collectives() const { return nullptr; }
 };
 

@@ -23,7 +23,7 @@ namespace longhaul::device {
 namespace {
 
 constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
-/// The name that a device gets whose library registers no name.
+/// The name of a device if its library registers no name.
 constexpr const char* kUnnamed = "plugin";
 
 /// The plug-in of the process.
@@ -154,7 +154,7 @@ std::vector<std::string> missing_parts() {
   return missing;
 }
 
-/// Throws unless the library has registered a whole device, and names the device where
+/// Throws unless the library has registered a whole device, and names the device if
 /// the library has not. Some libraries name their device only from Python
 /// (torch.utils.rename_privateuse1_backend), which is not called here.
 void check_registered(const fs::path& path) {
@@ -254,7 +254,7 @@ void load_plugin(const fs::path& path) {
                 fmt::format("{} is loaded already; a process can load only one plug-in",
                             loaded().path.string()));
   }
-  // The path is absolute, so that no search path applies.
+  // With an absolute path dlopen() does not search the library in other folders.
   void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     fail_plugin(path, fmt::format("it cannot be loaded: {}; build it for the LibTorch "

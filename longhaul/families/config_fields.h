@@ -61,7 +61,7 @@ class ConfigFields {
   /// true.
   void refuse_true(std::initializer_list<std::string_view> keys,
                    std::string_view problem) const;
-  /// Throws InputError for a feature that is not built and that a file switches on.
+  /// Throws InputError for a feature that the program lacks and that a file switches on.
   [[noreturn]] void refuse(std::string_view key, const OrderedJson& value) const;
   const OrderedJson& object() const { return object_; }
   const std::string& file() const { return file_; }

@@ -11,7 +11,7 @@
 namespace longhaul::families {
 namespace {
 
-/// Checks the fields that must hold the one value that the program computes with.
+/// Checks the fields of which the program supports only one value.
 void check_neutral(const ConfigFields& fields, const DecoderFields& family) {
   const auto partial = fields.number("partial_rotary_factor");
   if (partial.value_or(1.0) != 1.0 && !family.parts_of_heads) {

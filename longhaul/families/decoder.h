@@ -52,8 +52,8 @@ struct DecoderFields {
   std::string nullable = {};
   AbsentFields absent = {};
   std::string tokenizer = {};  ///< see Family
-  /// The field of the feed-forward's activation, and the values that are built; the usual
-  /// value first, which an absent field stands for.
+  /// The name of the field with the feed-forward's activation, and the values that the
+  /// program supports. An absent field means the first of these values.
   std::string activation = "hidden_act";
   std::vector<std::string> activations = {"silu", "swish"};
   /// layer_types may name kinds of layers, and rope_parameters has an object for each
@@ -86,7 +86,8 @@ struct DecoderLayer {
 /// Llama.
 Network decoder_network(const DecoderSettings& settings, const RopeConfig& rope,
                         int64_t vocab_size, int64_t max_positions);
-/// Returns the layers of a network of decoder_network, to be changed.
+/// Returns the layers of a network that decoder_network() made, so that a family can
+/// change them.
 std::vector<DecoderLayer> layers_of(Network& network);
 /// Returns a norm called `name`, which otherwise equals the norm behind the last layer.
 Norm norm_like_last(const Network& network, const std::string& name);
@@ -100,7 +101,7 @@ void read_attention_bias(const ConfigFields& fields, Network& network);
 void read_mlp_bias(const ConfigFields& fields, Network& network);
 /// Reads sliding_window, which gives every layer a window unless it is null.
 void read_window(const ConfigFields& fields, Network& network);
-/// Reads layer_types and sliding_window, which say which layers have a window. Where
+/// Reads layer_types and sliding_window, which say which layers have a window. If
 /// layer_types is absent, `absent` returns whether layer i sees all positions.
 void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
                           const std::function<bool(int64_t)>& absent, Network& network);

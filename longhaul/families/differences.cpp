@@ -95,8 +95,8 @@ ModelConfig parse_saved(std::string_view text, const fs::path& file,
       return parse_model_config(text, file, overrides);
     }
   } catch (const InputError& error) {
-    // The text comes from a checkpoint whose hash is right, so that no damaged file is
-    // blamed.
+    // The text comes from a checkpoint whose hash is right. So the file is not damaged,
+    // and the message must not say that it is.
     fail_config("model",
                 "the model of the checkpoint cannot be compared with the run's: {}",
                 error.what());

@@ -29,7 +29,7 @@ struct AbsentExperts {
 
 /// Reads how many experts each layer has, how many of them a token is sent to, and for
 /// the network the loss that balances them. The number of experts stands in
-/// num_local_experts or in num_experts: transformers 5 takes either name for the other.
+/// num_local_experts or in num_experts, which transformers 5 treats as one field.
 ExpertSettings read_experts(const ConfigFields& fields, const AbsentExperts& absent,
                             Network& network);
 /// Puts a mixture of experts into the place of the layer's feed-forward.

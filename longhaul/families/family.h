@@ -28,7 +28,7 @@ struct Family {
   /// for all others.
   std::string nullable;
   /// Reads and checks the family's fields, and fills the network. Throws InputError for a
-  /// field that changes the mathematics and is not built.
+  /// field that changes the mathematics in a way that the program lacks.
   std::function<void(const ConfigFields& fields, ModelConfig& config)> read;
   /// The class of tokenizers that transformers registers for the model_type; empty: none.
   std::string tokenizer = {};

@@ -125,7 +125,7 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
   return ignored;
 }
 
-/// Refuses a null where the class in transformers refuses it.
+/// Refuses a null if the class in transformers refuses it.
 void check_nulls(const ConfigFields& fields, const Family& family) {
   for (const std::string& key : split_words(family.fields)) {
     if (!fields.object().contains(key) || fields.find(key) != nullptr) continue;
@@ -138,8 +138,8 @@ void check_nulls(const ConfigFields& fields, const Family& family) {
 }
 
 /// Checks is_causal. In transformers each token of a decoder sees all others unless the
-/// field is absent or true; null means false. Its BERT always does so and never reads the
-/// field.
+/// field is absent or true; null means false. In BERT each token always sees all others,
+/// whatever the field says.
 void check_causal(const ConfigFields& fields, const ModelDescription& model) {
   const auto& object = fields.object();
   const auto found = object.find("is_causal");
@@ -272,9 +272,9 @@ double least_part(const families::Experts& experts) {
   return static_cast<double>(experts.top_k) / static_cast<double>(experts.router.out);
 }
 
-/// Warns where no layer can use less than experts.warn_below of its experts. A token goes
-/// to k different experts, so that no expert has a larger share of the choices than 1/k.
-/// The exponential of the entropy of such shares is at least k.
+/// Warns if no layer can use less than the part experts.warn_below of its experts. A
+/// token goes to k different experts, so that no expert has a larger share of the choices
+/// than 1/k. The exponential of the entropy of such shares is at least k.
 void warn_of_bound(const RunConfig& config, const families::Network& network,
                    std::vector<std::string>& warnings) {
   const std::string key = "experts.warn_below";
@@ -298,8 +298,8 @@ void warn_of_bound(const RunConfig& config, const families::Network& network,
       least < 1.0 ? fmt::format("set it above {:g}, or 0", least) : "set it to 0"));
 }
 
-/// Warns where config.json has a weight for the balancing loss, but does not switch the
-/// loss on.
+/// Warns if config.json has a weight for the balancing loss, but does not switch the loss
+/// on.
 void warn_of_balance(const ModelConfig& model, std::vector<std::string>& warnings) {
   constexpr const char* kWeight = "router_aux_loss_coef";
   const std::string file = model.source_path.string();

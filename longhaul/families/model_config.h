@@ -44,15 +44,15 @@ struct ModelConfig {
 ModelConfig load_model_config(const fs::path& dir_or_json,
                               std::span<const ModelOverride> overrides = {});
 
-/// Reads and checks the text of a config.json, as load_model_config does; `source` stands
-/// for the file in messages.
+/// Reads the text of a config.json, replaces the fields of `overrides` and checks every
+/// field. `source` is the file that messages name.
 ModelConfig parse_model_config(std::string_view json, const fs::path& source,
                                std::span<const ModelOverride> overrides = {});
 
 /// Returns the config.json for an export, with the source's keys in their order. The
 /// dtype (`dtype_name`: "float32", "bfloat16" or "float16") goes to the source's own
-/// field, torch_dtype or dtype. If the source has neither, the dtype goes to the field of
-/// the source's generation.
+/// field, torch_dtype or dtype. If the source has neither, the dtype goes to the field
+/// that the source's version of transformers writes.
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name);
 
 /// Returns warnings about settings that were given and have no effect on this model, and

@@ -500,7 +500,8 @@ TEST(ModelConfig, APaddingTokenThatIsNoneKeepsANewRunFromBeginning) {
   EXPECT_NO_THROW(check_trainable(parse(edited({{"pad_token_id", -100}}))));
 }
 
-/// transformers takes the number outside of rope_scaling if there is one inside, too.
+/// If rope_scaling and the file outside of it both have a number of positions,
+/// transformers takes the number outside.
 TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
   const OrderedJson scaling = {{"rope_type", "llama3"},
                                {"factor", 8.0},

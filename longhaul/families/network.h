@@ -76,9 +76,9 @@ struct Overload : Functions... {
   using Functions::operator()...;
 };
 
-/// Calls the one of the functions that takes the layer's kind. With one function for each
-/// kind, and none that takes any, a new kind does not compile before each reader has
-/// decided about it.
+/// Calls that one of the functions which takes the layer's kind. Callers give one
+/// function for each kind, and none that takes every kind. So a program with a new kind
+/// compiles only when every caller has a function for it.
 template <class Layer, class... Functions>
 decltype(auto) by_kind(Layer& layer, Functions... functions) {
   return std::visit(Overload{std::move(functions)...}, layer);

@@ -13,10 +13,10 @@ const std::string& file_name(const ParameterDescription& parameter);
 /// those of all experts; empty if no files do.
 std::string together_name(const ParameterDescription& parameter);
 
-/// Returns every name by which a person may mean a parameter, each once, but for
-/// together_name. The parameter's own name comes first, then the name of the stored
-/// tensor that holds the parameter. The names of that tensor in older files follow:
-/// without the model's optional prefix, and with old endings.
+/// Returns every name by which a person may mean a parameter, except together_name().
+/// Each name occurs once. The parameter's own name comes first, then the name of the
+/// stored tensor that holds the parameter. The names of that tensor in older files
+/// follow: without the model's optional prefix, and with old endings.
 std::vector<std::string> names_of(const ModelDescription& model,
                                   const ParameterDescription& parameter);
 

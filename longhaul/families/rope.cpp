@@ -225,8 +225,8 @@ std::optional<double> read_theta(const ConfigFields& fields, const char* key,
   return theta;
 }
 
-/// Returns `inner`, the base frequency within an object, or the one outside of objects
-/// that transformers takes without it.
+/// Returns `inner`, the base frequency within an object. If it is absent, returns the
+/// base that transformers takes then: rope_theta outside of objects, or `absent_theta`.
 double theta_beside(const ConfigFields& fields, std::optional<double> inner,
                     double absent_theta) {
   return inner.value_or(fields.number("rope_theta").value_or(absent_theta));

@@ -42,7 +42,7 @@ int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
 }
 
 /// Estimates the temporary memory of a block's backward: the gradients of its inner
-/// features and of its result, and once more the features that are computed again. Where
+/// features and of its result, and once more the features that are computed again. If
 /// the block has experts, the gradient of their rows is there as well. With ep the block
 /// holds rows twice while it exchanges or sorts them, in the forward and in the backward.
 /// While it does so, the gradients of inner features do not exist.
@@ -102,7 +102,7 @@ KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
   return difference;
 }
 
-/// Returns the bytes of the unit's own input, where a deferred weight gradient needs it.
+/// Returns the bytes of the unit's own input, if a deferred weight gradient needs it.
 int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
                       const format::TpRank& rank) {
   int64_t bytes = 0;
@@ -205,7 +205,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
     bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
-      bytes.backward[KeptKind::PutOff] -= waiting_input;  // boundary_bytes() has it
+      bytes.backward[KeptKind::PutOff] -= waiting_input;  // boundary_bytes() includes it
     }
   }
   return bytes;

@@ -33,7 +33,7 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout, std::string_view device);
 
 /// The bytes of tensors that one rank holds during the passes of a step, beside its
-/// state, where nothing is frozen. A device other than a CPU also holds tokens and
+/// state, if no parameter is frozen. A device other than a CPU also holds tokens and
 /// positions of every micro batch in flight, 8 bytes a token, which are not counted here.
 struct ActivationBytes {
   /// Bytes that forwards keep for their backwards, and backwards for deferred weight

@@ -70,12 +70,12 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
                                      const FlatSharding& sharding,
                                      int64_t max_bucket_elements) {
   std::vector<BucketPlan> buckets;
-  std::optional<size_t> joint;  // the matrix that has to follow the newest one
+  std::optional<size_t> joint;  // the matrix that must share the last matrix's bucket
   for (size_t i = parameters.size(); i-- > 0;) {
     const PlacedParameter& p = parameters[i];
     const int64_t size = p.slice.num_elements();
     const int64_t padded = round_up(size, kFlatAlign);
-    // The parameter goes into the newest bucket of its kind that has room.
+    // The parameter goes into the newest bucket with the same properties, if it has room.
     const auto place = std::find_if(buckets.rbegin(), buckets.rend(), [&](const auto& b) {
       return key_of(b) == key_of(p);
     });

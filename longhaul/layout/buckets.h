@@ -14,8 +14,8 @@ namespace longhaul::layout {
 /// splits a block of a norm's partial sum, and equal shards exist for every number of
 /// ranks.
 inline constexpr int64_t kFlatAlign = 1024;
-/// The most elements of a bucket. Tensors that belong together and have more elements
-/// have a bucket of their own.
+/// The most elements of a bucket. Tensors that have to be in one bucket and have more
+/// elements together get a bucket of their own.
 inline constexpr int64_t kMaxBucketElements = int64_t{1} << 26;
 
 /// The elements [begin, end) of a bucket.
@@ -38,7 +38,7 @@ struct FlatSharding {
   int replicas = 1;      ///< shard groups
   bool grads = false;    ///< full gradients exist only while a unit's backward runs
   bool weights = false;  ///< full weights exist only while a unit is in use
-  /// Shards and replicas of experts' buckets, where not every rank has all experts.
+  /// Shards and replicas of experts' buckets, if not every rank has all experts.
   struct Experts {
     int shard = 0;
     int shards = 1;
@@ -52,16 +52,16 @@ struct FlatSharding {
 /// these parameters.
 inline constexpr int kResidentUnit = -1;
 
-/// The ranks that hold the same parameters of a bucket, beside the data parallel ranks,
-/// and how their gradients become one gradient. Copies that are updated with the same
-/// bits keep the same bits.
+/// The ranks, besides the data parallel ranks, that hold the same parameters, and how
+/// their gradients become one gradient. Copies that are updated with the same bits keep
+/// the same bits.
 enum SumGroup : int {
   kNoSum = 0,      ///< no other rank holds them
-  kTensorSum = 1,  ///< tp: each rank's vectors saw a part of the tokens
+  kTensorSum = 1,  ///< tp: each rank has a part of the vectors' gradients
   kKeySum = 2,     ///< the ranks that hold the same key heads
   kTiedSum = 3,    ///< the first and the last stage, which hold a tied embedding
-  /// tp: each rank has formed the whole gradient, and the first rank's counts. Processors
-  /// of different kinds may differ in its last bits.
+  /// tp: each rank has formed the whole gradient, and all take that of the first rank,
+  /// since processors of different kinds may differ in its last bits.
   kTensorFirst = 4,
 };
 inline constexpr int kSumGroups = 4;
@@ -72,13 +72,13 @@ struct PlacedParameter {
   /// Parameters of one unit are used, gathered and released together.
   int unit = 0;
   int sum_group = kNoSum;
-  /// False where another rank of the model's group holds the same values, counts them in
-  /// norms and saves them.
+  /// False if another rank of the model's group holds the same values, and counts them in
+  /// norms and saves them instead of this rank.
   bool counted = true;
   bool frozen = false;
   bool expert = false;  ///< belongs to an expert: other ranks hold the same values
   /// True for a matrix that goes into the bucket of the matrix before it, whatever its
-  /// size, where the two may be in one bucket (ParameterDescription::joint).
+  /// size, if the two may be in one bucket (ParameterDescription::joint).
   bool joint = false;
 };
 

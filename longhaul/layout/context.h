@@ -18,7 +18,7 @@ struct ContextChunk {
 /// 2 ranks - 1 - r, in this order side by side. Under a causal mask early chunks see few
 /// keys and late chunks many, so that with these pairs every rank has the same work.
 /// Brandon et al., "Striped Attention", discuss the imbalance; Meta, "The Llama 3 Herd of
-/// Models", section 3.3.2, has the pairs. A single rank holds one chunk, the whole
+/// Models", section 3.3.2, uses such pairs. A single rank holds one chunk, the whole
 /// sequence.
 class ContextLayout {
  public:

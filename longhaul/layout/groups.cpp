@@ -8,7 +8,7 @@ namespace longhaul::layout {
 
 namespace {
 
-/// Returns true where a group of the kind has all ranks along its axes.
+/// Returns true if a group of the kind has all ranks along its axes.
 bool is_whole(GroupKind kind) {
   return kind == GroupKind::Pp || kind == GroupKind::Dp || kind == GroupKind::Cp ||
          kind == GroupKind::Tp || kind == GroupKind::Data;

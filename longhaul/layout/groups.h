@@ -25,9 +25,9 @@ class Groups {
  public:
   /// Plans the groups of a mesh. `shards`, the ranks of a shard group, divides dp * cp.
   /// `tied` says that the first and the last of several stages hold one embedding.
-  /// Several ranks of tp hold each of `shared_key_heads` key heads; 0: no ranks do. `ep`
-  /// ranks have all experts together; `ep` divides dp * cp, and of `ep` and `shards` one
-  /// divides the other.
+  /// Several ranks of tp hold each of `shared_key_heads` key heads; 0: no key head is on
+  /// several ranks. `ep` ranks have all experts together; `ep` divides dp * cp. `ep` must
+  /// divide `shards`, or `shards` must divide `ep`.
   Groups(const MeshShape& shape, int shards, bool tied, int64_t shared_key_heads,
          int ep = 1);
 

@@ -50,8 +50,8 @@ TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
   }
 }
 
-/// Returns, in world order, the ranks for whose index and that of `rank` the function
-/// `same` returns true.
+/// Returns the ranks for which `same` returns true, in world order. `same` gets the mesh
+/// index of such a rank and that of `rank`.
 template <typename Same>
 std::vector<int> those(const MeshShape& shape, int rank, const Same& same) {
   std::vector<int> found;

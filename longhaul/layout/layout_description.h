@@ -28,13 +28,13 @@ struct LayoutDescription {
   int ep = 1;         ///< ranks that have all experts together
   int chunks = 1;     ///< virtual stages per rank
   bool tied = false;  ///< the first and the last stage hold one embedding
-  /// The schedule of the pipeline; OneFOneB where there is only one stage.
+  /// The schedule of the pipeline; OneFOneB if there is only one stage.
   PipelineKind pipeline = PipelineKind::OneFOneB;
   /// The stages by global number, which is chunk * pp + the rank's pp index.
   std::vector<StageSpec> stages;
   ShardPlan tensor;              ///< how parameters split over tp
   int64_t shared_key_heads = 0;  ///< see layout/rules.h
-  /// The cut of sequences over cp; absent where every rank has all positions.
+  /// The cut of sequences over cp; absent if every rank has all positions.
   std::optional<ContextLayout> context;
   int64_t weight_bytes = 4;  ///< bytes of one weight in the compute dtype
   /// Bytes of gathered weights that a rank may hold; 0: as few as a step needs.
@@ -45,7 +45,7 @@ struct LayoutDescription {
   static GroupKind shard_group(const BucketShape& bucket);
   /// Returns the kind of the group in which each rank holds the same shard of a bucket.
   static GroupKind replica_group(const BucketShape& bucket);
-  /// Returns the kind of the group whose ranks hold a bucket of this sum group alike.
+  /// Returns the kind of the group whose ranks hold copies of the buckets of a sum group.
   static GroupKind copy_group(int sum_group);
   const StageSpec& stage(int rank, int chunk) const;
   FlatSharding sharding(int rank) const;
@@ -93,8 +93,8 @@ struct StateBytes {
 /// while (gathered_peak).
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
                        const PrecisionSection& precision);
-/// Returns the bytes of the tensors in a checkpoint of the model: masters, and the
-/// moments of what is not frozen, each once.
+/// Returns the bytes of the tensors in a checkpoint of the model: each master once, and
+/// the moments of each parameter that is not frozen.
 int64_t checkpoint_bytes(const ModelDescription& model, const PrecisionSection& precision,
                          const std::function<bool(const std::string&)>& frozen = {});
 

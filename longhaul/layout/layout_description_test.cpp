@@ -94,7 +94,8 @@ TEST(LayoutDescription, ShardGroupsOfANodeNeedTheSameNumberOnEveryMachine) {
   const std::string uneven =
       refusal({"parallel.zero=1", "parallel.shard_group=node"}, 8, Placement::even(3));
   EXPECT_NE(uneven.find("here there are 2 to 3;"), std::string::npos) << uneven;
-  // Machines with different numbers of ranks do not give equal shard groups.
+  // If the machines have different numbers of ranks, they cannot each be a shard group,
+  // since shard groups must be equally large.
   const std::string differ =
       refusal({"parallel.zero=1", "parallel.shard_group=node", "parallel.tp=2"}, 4,
               Placement::listed({0, 1, 0, 2}));
@@ -311,8 +312,8 @@ TEST(LayoutDescription, MatricesWithOneInputLieSideBySide) {
     EXPECT_EQ(of_large.size(), 3U * 80U);  // k, v and up
     for (const auto& [name, gap] : of_large) EXPECT_EQ(gap, 0) << name;
   }
-  // With four ranks two ranks share a key head. Their gradients of keys are added, those
-  // of queries are not.
+  // With four ranks two ranks share a key head. They add the gradients of keys, but not
+  // those of queries, so that the two matrices are in different buckets.
   const auto replicated = gaps(small(false), 4);
   const std::string layer = "model.layers.3.";
   EXPECT_EQ(replicated.at(layer + "self_attn.k_proj.weight"), -1);

@@ -33,8 +33,8 @@ int64_t most_bytes(const RankCosts& costs);
 class LayoutCosts {
  public:
   /// `frozen` says by name which parameters are frozen. An empty `device` stands for
-  /// run.device of the settings. Throws ConfigError as LayoutDescription::parameters
-  /// does.
+  /// run.device of the settings. Throws an internal Error if a rank has no part of a
+  /// split parameter, which the rules of layout/rules.h exclude.
   LayoutCosts(const RunConfig& config, const ModelDescription& model,
               const LayoutDescription& layout,
               const std::function<bool(const std::string&)>& frozen = {},

@@ -47,9 +47,10 @@ TEST(RankCosts, OfAStageAreItsLayersTimesWhatEachKeeps) {
             3 * (layers * outside * 8192 * 2 + 8 * tokens));
   const RankCosts last = costs_of({}, 512, 3 * 128);
   EXPECT_EQ(last.activations.forwards, 1);
-  // 1046 rows of a rank's 16032 columns fill a chunk of 2^24; only whole tiles are taken.
+  // A chunk of 2^24 logits has room for 1046 rows of a rank's 16032 columns. It has 1024
+  // rows, which are whole tiles.
   EXPECT_EQ(last.activations.logits, 1024 * 16032 * 2);
-  // A device other than a CPU takes a GiB of logits: here all tokens at once.
+  // A device other than a CPU may hold one GiB of logits, here those of all tokens.
   const RankCosts there = costs_of({"run.device=cuda"}, 512, 3 * 128);
   EXPECT_EQ(there.activations.logits, tokens * 16032 * 2);
 }
@@ -113,7 +114,7 @@ TEST(RankCosts, OfExpertsOnOtherRanksHoldTheRowsOfAnExchangeTwice) {
   const auto two_again = held_with_experts("qwen3-30b-a3b", 2, "full");
   EXPECT_EQ(two_again.work - one_again.work, two.work - one.work + places);
   EXPECT_EQ(two_again.in_flight, one_again.in_flight);
-  // The gradients of Mixtral's 14336 inner features outweigh an exchange.
+  // The gradients of Mixtral's 14336 inner features take more memory than an exchange.
   EXPECT_EQ(held_with_experts("mixtral-8x7b", 2).work,
             held_with_experts("mixtral-8x7b", 1).work);
 }

@@ -38,7 +38,7 @@ void check_experts(const RunConfig& config, const ModelLimits& limits, Broken& b
   if (fewest != most) broken.push_back({Rule::PooledExperts, fewest, most});
 }
 
-/// Adds a broken rule where the bytes that ranks hold, keep and send in a step may not
+/// Adds a broken rule if the bytes that ranks hold, keep and send in a step may not
 /// fit 64 bits. The bounds are far above any machine's memory and far below what the
 /// counts can hold.
 void check_bytes(const RunConfig& config, const ModelLimits& limits, Broken& broken) {

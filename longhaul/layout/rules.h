@@ -43,9 +43,9 @@ std::vector<BrokenRule> broken_without_ranks(const RunConfig& config,
 
 /// Returns the broken rules of the model on `ranks` ranks. If `ranks` is no multiple of
 /// the ranks of a model replica, the other rules of the model are not checked. A value of
-/// memory.gathered_gb above 0 is looked at last, with zero = 3 and where no other rule is
-/// broken. That takes milliseconds, because the parameters of a rank of each stage are
-/// placed.
+/// memory.gathered_gb above 0 is checked last, and only with zero = 3 and if no other
+/// rule is broken. That check takes milliseconds, because it places the parameters of a
+/// rank of each stage.
 std::vector<BrokenRule> broken_on_ranks(const RunConfig& config,
                                         const ModelLimits& limits, int64_t ranks,
                                         const Placement& placement = {});
@@ -56,7 +56,8 @@ std::variant<int, BrokenRule> shard_group_size(const RunConfig& config,
                                                const MeshShape& shape,
                                                const Placement& placement);
 
-/// Returns the key heads of the layers with fewer key heads than `tp`; 0: there are none.
+/// Returns the number of key heads of the layers with fewer key heads than `tp`, or 0 if
+/// there are no such layers.
 int64_t shared_key_heads(int64_t tp, const ModelLimits& limits);
 
 /// Returns the message about a broken rule. `file` is the config.json that the message

@@ -42,13 +42,14 @@ struct BufferParts {
     const int64_t each = (count + ranks - 1) / ranks;
     return {count, (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign};
   }
-  /// Returns the first element of a rank's part, and in size() the part's elements.
+  /// Returns the first element of a rank's part; size() returns the number of its
+  /// elements.
   constexpr int64_t begin(int64_t rank) const { return std::min(count, rank * length); }
   constexpr int64_t size(int64_t rank) const { return begin(rank + 1) - begin(rank); }
 };
 
 /// Returns the bytes that a rank sends in an all-gather in which each rank's part has
-/// `part` bytes, or in a reduce-scatter in which each rank's result has.
+/// `part` bytes, or in a reduce-scatter in which each rank's result has `part` bytes.
 constexpr int64_t sent_by_cut(int64_t ranks, int64_t part) { return (ranks - 1) * part; }
 /// Returns the bytes that rank `index` sends for a buffer of `count` elements. A rank
 /// sends more the larger the part that it adds up.
@@ -62,8 +63,8 @@ constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count
   return (count + (ranks - 2) * part) * element_bytes;
 }
 /// Returns the bytes that rank `index` sends of a buffer of `count` elements that comes
-/// from rank 0. A short buffer goes down a tree; of a long one each rank passes its part
-/// on.
+/// from rank 0. A short buffer goes down a tree. If the buffer is long, rank 0 sends each
+/// rank one part, which that rank sends to the others.
 constexpr int64_t sent_by_broadcast(int64_t ranks, int64_t index, int64_t count,
                                     int64_t element_bytes) {
   if (ranks == 2 || count * element_bytes <= kOneRoundBytes) {

@@ -40,7 +40,7 @@ KeyReplica key_replica(int64_t key_heads, const format::TpRank& rank);
 /// How the ranks of a tp group that hold the same parameter agree on one gradient.
 enum class GradientSum {
   None,         ///< one rank holds the parameter, and its gradient is complete
-  First,        ///< every rank has formed all of it, and the first rank's counts
+  First,        ///< every rank forms all of it; that of the first rank is taken
   Tp,           ///< each rank has seen a part of the tokens or features
   KeyReplicas,  ///< a key head held by several ranks, each with some of its query heads
 };

@@ -13,7 +13,7 @@ enum class TrafficKind {
   Tensor,     ///< sums and rows of split features and of the loss
   Context,    ///< keys, values and their gradients
   Experts,    ///< rows of tokens, their numbers, experts' results and the gradients
-  Gradients,  ///< gradients of weights, made one on the ranks that hold the weights
+  Gradients,  ///< gradients of weights, combined over the ranks that hold the weights
   Weights,    ///< weights gathered from the ranks that update them
 };
 inline constexpr size_t kTrafficKinds = 6;

@@ -124,7 +124,7 @@ class Holder {
   }
 
   /// Frees a buffer of this size before use number `i`, by a release after use `i - 1`.
-  /// Keeps the unit that use `i` needs. Returns false where nothing can be freed.
+  /// Keeps the unit that use `i` needs. Returns false if nothing can be freed.
   bool make_room(size_t i, int64_t size) {
     int farthest = -1;
     for (const auto& [unit, next] : held_) {

@@ -18,8 +18,8 @@ struct ChunkUnits {
   int embedding = -1;
   int first_block = 0;
   int head = -1;  ///< the unit with the head's matrix: the embedding where tied
-  /// The unit with the head's own layers, whose backward runs as a block's does; `head`
-  /// itself where that unit has the matrix too.
+  /// The unit with the head's own layers, whose backward runs like a block's. It is equal
+  /// to `head` if one unit has both the layers and the matrix.
   int head_layers = -1;
 
   int block(int64_t layer) const {
@@ -64,14 +64,14 @@ struct UnitPlan {
   std::vector<GradientUse> gradients;
 };
 
-/// Plans a step of a stage. Weights are gathered one use ahead where there is a buffer.
+/// Plans a step of a stage. Weights are gathered one use ahead if there is a buffer.
 /// Gathered weights stay until their buffer is needed. Among units of one size, the unit
 /// whose next use is farthest goes first (Belady, "A study of replacement algorithms",
 /// 1966). A unit that is not used again goes at once. Gradients of a unit are reduced in
 /// ascending micro batches under every schedule.
 UnitPlan plan_units(const PipelinePlan& plan, int stage, const RankUnits& units);
 
-/// Returns how many buffers of each size a rank has. There are two buffers where units of
+/// Returns how many buffers of each size a rank has. There are two buffers if units of
 /// one size follow each other in `training` (one unit in use, the next on its way), and
 /// one buffer otherwise. The rest of `budget`, in bytes, goes to the most numerous units
 /// first. Buffers are counted by size because they are used again without being freed.

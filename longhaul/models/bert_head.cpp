@@ -51,7 +51,7 @@ class BertHead : public Head {
     if (form.next_sentence) next_sentence_.emplace(parameters);
   }
 
-  /// Maps [T, H], this rank's part of T, to [R, H], and to [B, 2] as well where there is
+  /// Maps [T, H], this rank's part of T, to [R, H], and to [B, 2] as well if there is
   /// a second head.
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {

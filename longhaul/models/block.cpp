@@ -46,8 +46,8 @@ void prepare(Core& core, nn::RopeTables& tables) {
       [](nn::Experts&) {});
 }
 
-/// Returns an empty cache for the layer, without tensors if the layer keeps nothing of
-/// positions.
+/// Returns an empty cache for the layer. It has no tensors if the layer is no attention,
+/// since other layers need nothing of earlier positions.
 ops::KeptPositions make_cache(const Core& core, int64_t batch, int64_t capacity,
                               const at::TensorOptions& options) {
   return families::by_kind(
@@ -86,7 +86,8 @@ at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
 at::Tensor Block::forward(const at::Tensor& input,
                           const nn::ForwardContext& context) const {
   at::Tensor x = input;
-  // This is the result of the last branch. If a norm follows, it adds this result to x.
+  // `delta` is the result of the branch before. The norm of the next branch, if it has
+  // one, adds `delta` to x in the same operation.
   at::Tensor delta;
   for (const Step& step : steps_) {
     at::Tensor normed;

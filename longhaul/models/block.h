@@ -40,7 +40,7 @@ class Block {
     std::optional<nn::Norm> of_stream;
   };
 
-  /// Runs a branch behind its first norm.
+  /// Runs what follows the first norm of a branch; `in` is the result of that norm.
   at::Tensor run(const Branch& branch, const at::Tensor& in,
                  const nn::ForwardContext& context) const;
 

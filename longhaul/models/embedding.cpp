@@ -20,7 +20,8 @@ at::Tensor Embedding::forward(const nn::Embedding& tokens,
   const nn::Batch& batch = context.batch;
   at::Tensor x = tokens.partial(batch.tokens);
   x = ops::scaled(x, rounds_scale_ ? ops::rounded_to(x.scalar_type(), scale_) : scale_);
-  // Both tables are split by rows, so that one sum over the ranks serves both.
+  // The tables of tokens and of positions are split over the ranks by rows, so that one
+  // sum over the ranks (leave()) completes both.
   if (positions_) x = x + positions_->partial(batch.positions);
   x = context.leave(x);
   if (types_) {

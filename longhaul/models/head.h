@@ -23,7 +23,7 @@ class Head {
 };
 
 /// Makes a head, which takes its parameters from `parameters`. `tokens` is the
-/// embedding's table where the stage has the table: a tied head uses it.
+/// embedding's table if the stage has the table: a tied head uses it.
 std::unique_ptr<Head> make_head(tensor::ParameterSet& parameters,
                                 const families::LanguageHead& form,
                                 const tensor::ParameterPtr& tokens);

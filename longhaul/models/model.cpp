@@ -5,7 +5,7 @@
 namespace longhaul::models {
 namespace {
 
-/// Returns true where the stage has the table of tokens.
+/// Returns true if the stage has the table of tokens.
 bool has_tokens(const families::Network& network, const StageSpec& stage) {
   const bool tied = families::by_kind(
       network.head, [](const families::LanguageHead& head) { return head.tied; },

@@ -30,7 +30,7 @@ class Model {
 
   // The units of the stage, which a runner calls in forward order. The tensors are the
   // tensors of ModelDescription::passed, hidden states first, each [T, width of the
-  // tensor]. Where context.region splits tokens, the rows are this rank's part of T.
+  // tensor]. If context.region splits tokens, the rows are this rank's part of T.
 
   /// Returns the input of the first block for context.batch. The stage must have the
   /// embedding.
@@ -43,8 +43,8 @@ class Model {
   /// head.
   virtual nn::Tensors head(const nn::Tensors& x, const nn::ForwardContext& context) const;
 
-  /// Runs all units of the stage: embed() where the stage has the embedding (`input` is
-  /// then not read), every block(), and head() where the stage has the head.
+  /// Runs all units of the stage: embed() if the stage has the embedding (`input` is
+  /// then not read), every block(), and head() if the stage has the head.
   nn::Tensors hidden(const nn::Tensors& input, const nn::ForwardContext& context) const;
 
   /// Returns the number of terms of the loss, which the description lists.
@@ -71,7 +71,7 @@ class Model {
                          const at::TensorOptions& options) const;
 
   /// Makes the tables that are no parameters (RoPE) on `device`, for this many positions.
-  /// Throws an internal Error where the model has fewer positions.
+  /// Throws an internal Error if the model has fewer positions.
   void prepare(int64_t positions, at::Device device);
 
  private:

@@ -25,11 +25,11 @@ class SourceModel {
   /// Returns the embedding's result for ids and positions [T] int64: [T, H]. Collective.
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const;
   /// Returns the result of block `number` for B sequences of T tokens, one after the
-  /// other: x [B T, H] -> [B T, H]. A token sees the tokens that the network lets the
-  /// token see. The rotations take `positions` [T] int64. Collective.
-  /// Where the experts of the last sequence's tokens are `known`, and rounding may have
-  /// decided about them, all sequences take these. Otherwise every token takes the
-  /// experts that its logits here choose.
+  /// other: x [B T, H] -> [B T, H]. Causality and windows of attention are those of the
+  /// network. The rotations take `positions` [T] int64. Collective.
+  /// `known` may hold the experts of the last sequence's tokens. The token of this number
+  /// in every sequence takes them if rounding may have led to them. Otherwise a token
+  /// takes the experts that its logits choose.
   at::Tensor layer(int64_t number, const at::Tensor& x, const at::Tensor& positions,
                    const KnownChoice& known = {}) const;
   /// Returns the logits of the head: x [R, H] -> [R, V]. Collective.

@@ -13,8 +13,9 @@
 namespace longhaul::nn {
 namespace {
 
-/// Returns attention as a function of q and the kept tensors of the positions, which
-/// gives [T, Hq D]. The function holds by value what it needs of the context.
+/// Returns a function that maps q and the tensors that attention keeps of positions, such
+/// as keys and values, to the result of attention, [T, Hq D]. The function has copies of
+/// what it needs of the context.
 ops::TensorFunction attention_core(const ForwardContext& context,
                                    const ops::AttentionProblem& problem) {
   AttentionCore core = context.attention ? context.attention : ops::attention;

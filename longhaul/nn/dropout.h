@@ -16,7 +16,7 @@ enum class DropoutSite {
 /// Stands for the number of the layer in draws of the embedding, which is no layer.
 inline constexpr int64_t kNoLayer = -1;
 
-/// Returns which elements are dropped at a place; rows are those of Batch::sequences.
+/// Returns which elements are dropped at a place, for the rows of Batch::sequences.
 /// Nothing is dropped if the context has no key (evaluation) or the probability is 0.
 /// Throws an Error if there is a key, but the batch does not number its sequences.
 ops::Dropout dropout_draws(double probability, int64_t layer, DropoutSite site,

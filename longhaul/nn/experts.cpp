@@ -95,21 +95,23 @@ at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& c
     pass.probability = pass.layers == 0 ? sum : pass.probability + sum;
     ++pass.layers;
     if (pass.layers < router.routers) return {};
-    // Both factors are sums over the tokens of all layers. One factor is divided by their
-    // number here, the other by the denominator of the term.
+    // Shares and probabilities are sums over all tokens and layers. The product is
+    // divided here by the number of tokens and layers once, and once more by the term's
+    // denominator.
     const at::Tensor product = (pass.shares * pass.probability).sum();
     const auto layers = static_cast<double>(router.routers);
     if (real.defined()) return product * (of_all / layers) / real.sum().clamp_min(1);
     return product * (of_all / (static_cast<double>(tokens) * layers));
   }
-  // This is the term of BalanceKind::Sequence, which is measured for Off as well.
+  // This is the term of BalanceKind::Sequence. With BalanceKind::Off it is measured too.
   const int64_t sequences = context.batch.rows;
   at::Tensor counts = counts_of(chosen, real, sequences, experts);
   if (router.sum_sequences) router.sum_sequences(counts);
   const at::Tensor sums =
       probabilities.view({sequences, tokens / sequences, experts}).sum(1);
   if (real.defined()) {
-    // The choices of a sequence, on all ranks, tell how many tokens it has.
+    // Each token of a sequence chose top_k_ experts, so that the counts, summed over all
+    // ranks, tell the number of its tokens.
     const at::Tensor lengths = counts.sum(1) / static_cast<double>(top_k_);
     return ((sums * counts).sum(1) / lengths.clamp_min(1)).sum() * of_all;
   }
@@ -176,7 +178,7 @@ Experts::Choice Experts::choose(const at::Tensor& logits,
   weights = with_losses(weights, wide, counted, chosen, context);
   Choice out{ops::route(chosen, logits.size(1)), {}};
   count(out.rows, counted, chosen, context);
-  // Row r belongs to the choice that has place r.
+  // place[i] is the row of choice i; choice[r] becomes the choice that has row r.
   at::Tensor choice = at::empty_like(out.rows.token);
   const at::Tensor place = out.rows.place.reshape(-1);
   choice.scatter_(0, place, at::arange(place.size(0), place.options()));
@@ -210,7 +212,7 @@ at::Tensor Experts::forward(const at::Tensor& x, const ForwardContext& context) 
     y = run({std::move(rows), choice.weights, choice.rows.offsets}, context);
   } else {
     const auto way = dispatch->send(std::move(rows), choice.weights, choice.rows.offsets);
-    // The shared expert is computed while rows are under way.
+    // The shared expert is computed while the rows are being sent to other ranks.
     if (shared_) shared = shared_->partial(in, context);
     y = run(dispatch->arrive(way), context);
     y = dispatch->back(way, std::move(y));

@@ -43,7 +43,8 @@ class Experts {
                      const ForwardContext& context) const;
   void count(const ops::RoutedRows& rows, const at::Tensor& probabilities,
              const at::Tensor& chosen, const ForwardContext& context) const;
-  /// Computes the experts of this rank on their rows. Only the graph keeps the rows.
+  /// Computes the experts of this rank on their rows. Afterwards only the graph keeps the
+  /// rows in memory.
   at::Tensor run(ExpertDispatch::Arrived in, const ForwardContext& context) const;
 
   Linear router_;

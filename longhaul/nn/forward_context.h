@@ -24,7 +24,8 @@ struct KvCache {
   int64_t first_layer = 0;  ///< the first layer's number in the whole model
   int64_t length = 0;       ///< positions that are filled, the same in every layer
 
-  /// Appends new positions of a layer behind `length`. Returns all positions up to these.
+  /// Appends new positions of a layer behind `length`. Returns all positions up to the
+  /// last new one.
   ops::KeptPositions append(int64_t layer, const ops::KeptPositions& fresh);
 };
 
@@ -38,11 +39,11 @@ struct Batch {
   int64_t seq = 0;
   at::Tensor tokens;     ///< [T] int32
   at::Tensor positions;  ///< [T] int32
-  /// int32 [rows, seq]: the first position that each position may attend to; undefined: a
-  /// sequence is one document.
+  /// int32 [rows, seq]: the first position that each position may attend to. If it is
+  /// undefined, each sequence is one document.
   at::Tensor document_start;
-  /// int32 [rows, seq]: one past the last position that each position may attend to;
-  /// undefined: no position attends to later positions.
+  /// int32 [rows, seq]: one past the last position that each position may attend to. If
+  /// it is undefined, no position attends to later positions.
   at::Tensor document_end;
   ops::DocumentBounds documents;  ///< of document_start and document_end
   at::Tensor segments;            ///< [T] int32
@@ -133,7 +134,7 @@ class ExpertDispatch {
     virtual ~Way() = default;
   };
   using WayPtr = std::shared_ptr<Way>;
-  /// Rows at the ranks of their experts, which are sorted as RoutedRows are.
+  /// Rows at the ranks of their experts, sorted by expert.
   struct Arrived {
     at::Tensor rows;     ///< [R', H]
     at::Tensor weights;  ///< fp32 [R']
@@ -157,16 +158,17 @@ class ExpertDispatch {
 /// What the routers of a step's micro batches have done with this rank's tokens, without
 /// padding.
 struct RouterLoads {
-  /// int64 [layers, E]: tokens sent to each expert. E is the number of experts of the
-  /// layer with most experts.
+  /// int64 [layers, E]: the number of tokens sent to each expert. E is the number of
+  /// experts of the layer that has most.
   at::Tensor counts;
   at::Tensor entropy;  ///< fp32 [layers]: sum over tokens of the entropy of p
 };
 
 /// What the routers of one pass have decided and found.
 struct RouterPass {
-  /// The experts of each token by layer, int64 [T, k], ascending. A layer whose experts
-  /// are here takes them instead of choosing, so that recomputation keeps the choice.
+  /// The experts of each token by layer, int64 [T, k], ascending. A layer that has an
+  /// entry takes these experts instead of choosing, so that recomputation keeps the
+  /// choice.
   std::map<int64_t, at::Tensor> chosen;
   int64_t layers = 0;              ///< layers whose sums are in the two tensors below
   at::Tensor shares, probability;  ///< [E]: sums over layers and tokens, for Pooled
@@ -177,7 +179,7 @@ struct RouterContext {
   const ExpertDispatch* dispatch = nullptr;  ///< null: all experts are here
   BalanceKind balance = BalanceKind::Off;
   size_t balance_term = 0, z_term = 0;  ///< numbers of the two terms of the loss
-  /// False where no rank reads the two terms: they are not computed.
+  /// False if no rank reads the two terms, which are then not computed.
   bool terms_read = true;
   int64_t routers = 0;  ///< layers of the model that have a router
   /// fp32 [layers, E]: the share of tokens that each expert got in the step before, for
@@ -208,8 +210,8 @@ struct ForwardContext {
   /// The key of the run for dropout; absent: nothing is dropped (evaluation).
   std::optional<uint64_t> dropout_key;
 
-  /// Calls SplitRegion::enter if there is a region. leave() and outside() call the
-  /// functions of their names.
+  /// Calls SplitRegion::enter if there is a region; without one it passes x on. leave()
+  /// and outside() do the same with SplitRegion::leave and SplitRegion::outside.
   ops::LinearInput enter(const at::Tensor& x) const {
     return region == nullptr ? ops::LinearInput(x) : region->enter(x);
   }

@@ -15,8 +15,8 @@ at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weigh
                      double logits_cap = 0.0);
 
 /// Returns term `term` of the loss by ops::loss_head, with a bias, for rows [R, H] that
-/// have already entered the region. Adds the sum of the term to context.losses. `targets`
-/// is int64 [R].
+/// are a result of SplitRegion::enter or layers behind it. Adds the sum of the term to
+/// context.losses. `targets` is int64 [R].
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
                             const tensor::ParameterPtr& weight,
                             const tensor::ParameterPtr& bias, size_t term,

@@ -24,7 +24,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// The loss of each row of a chunk, fp32 [R]; 0 where there is no target.
+/// The loss of each row of a chunk, fp32 [R]; 0 if there is no target.
 struct ChunkLoss {
   at::Tensor cross_entropy;
   at::Tensor squared_lse;

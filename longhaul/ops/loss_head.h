@@ -60,8 +60,8 @@ LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight
                          const at::Tensor& targets, const LossHeadOptions& options);
 
 /// Computes the cross-entropy of logits [R, V] that are few, final and of the whole
-/// vocabulary; targets is int64 [R], where a negative target means that there is none. As
-/// in loss_head, the gradient is formed at once.
+/// vocabulary; targets is int64 [R], where a negative target means that there is none. In
+/// grad mode the gradient of the logits is formed together with the loss.
 LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                              const LossHeadOptions& options);
 

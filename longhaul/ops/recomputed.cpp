@@ -21,7 +21,7 @@ class Recomputation : public SavedInput {
 
   at::Tensor forward() const { return f_(inputs_); }
 
-  /// Returns the gradients of the inputs. Forgets everything except the result, which
+  /// Returns the gradients of the inputs. Releases everything except the result, which
   /// other nodes may still take.
   tensor_list backward(const at::Tensor& dy) {
     take();

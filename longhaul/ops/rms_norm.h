@@ -39,8 +39,8 @@ struct HeadNorms {
 /// Returns rms_norm() of each head of q and k over D; v is not normed. The heads are read
 /// where they lie, which may be one matrix (joint_linear), and kept there for the
 /// backward. The normed heads are tensors of their own that nothing keeps, so they may be
-/// written. The gradients of the fused form lie as q, k and v do (ColumnLayout), so that
-/// the gradients of a joint product are one matrix.
+/// written. The gradients of the fused form are laid out like q, k and v (ColumnLayout),
+/// so that joint_linear gets its gradients as one matrix.
 Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused);
 
 }  // namespace longhaul::ops

@@ -46,7 +46,7 @@ TEST_P(RmsNormForms, IsThatOfTransformersWithItsGradients) {
         EXPECT_TRUE(at::equal(y, theirs));
       }
       expect_close(y, theirs, tolerance_of(type()), "y");
-      // One element is its own rms: what is left of its gradient is rounding.
+      // A row of one element is normed to 1 or -1, so that its gradient is only rounding.
       if (width > 1)
         expect_close(mine.grad(), their_x.grad(), tolerance_of(type()), "dx");
       expect_close(weight->grad(), their_w.grad(), tolerance_of(type()), "dw");

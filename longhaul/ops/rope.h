@@ -29,9 +29,9 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused);
 
-/// Rotates q and k in the memory in which they lie, which nothing else may need, on any
-/// device; v stays as it is. The gradients lie as q, k and v do (ColumnLayout), so that
-/// the gradients of a joint product are one matrix.
+/// Rotates q and k in place, on any device; v stays as it is. Nothing else may need the
+/// old values of q and k. The gradients are laid out like q, k and v (ColumnLayout), so
+/// that joint_linear gets its gradients as one matrix.
 Heads rope_in_place(const Heads& heads, const RopeTable& table,
                     const at::Tensor& positions);
 

@@ -81,8 +81,8 @@ TEST_F(CpuMemory, OfAStepIsFoundAgainByTheNext) {
   const auto before = static_cast<int64_t>(mallinfo2().arena);
   for (int i = 0; i < 20; ++i) step();
   const int64_t grown = static_cast<int64_t>(mallinfo2().arena) - before;
-  // tune_malloc() lets the heap grow by 64 MiB more than is needed. These 64 MiB may be
-  // free memory.
+  // tune_malloc() lets the heap grow by 64 MiB more than is needed, so that up to 64 MiB
+  // of the growth are free memory.
   EXPECT_LT(grown, kLive + kLive / 4 + 64 * kMiB);
 }
 

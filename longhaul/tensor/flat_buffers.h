@@ -55,8 +55,9 @@ struct Bucket : layout::BucketShape {
 class FlatBuffers {
  public:
   /// Allocates the buckets of `parameters`, which are in forward order. A bucket has at
-  /// most `max_bucket_elements`; a larger tensor, or larger joint tensors, have a bucket
-  /// of their own. Weights and gradients start as zeros.
+  /// most `max_bucket_elements`. A larger tensor has a bucket of its own, and so have
+  /// larger matrices that are multiplied as one (FlatParameter::joint). Weights and
+  /// gradients start as zeros.
   FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
               at::Device device, const layout::FlatSharding& sharding = {},
               int64_t max_bucket_elements = layout::kMaxBucketElements);
@@ -74,15 +75,15 @@ class FlatBuffers {
   void hold_weights(Bucket& bucket);
   /// Takes the memory of the weights away again.
   void release_weights(Bucket& bucket);
-  /// Gives the bucket memory for all its gradients, as after zero_grads, and binds the
-  /// parameters to the memory.
+  /// Gives the bucket memory for all its gradients, which are then zeros or, on a CPU,
+  /// unset (Parameter::unset_grad), and binds the parameters to the memory.
   void hold_grads(Bucket& bucket);
   /// Takes the memory of the gradients away again.
   void release_grads(Bucket& bucket);
 
-  /// Returns a buffer of any content, which give_scratch() takes back to be used again.
-  /// New memory instead would cost more in page faults than the copies that buffers
-  /// serve.
+  /// Returns an uninitialized buffer, which give_scratch() takes back to be used again.
+  /// The page faults of new memory would cost more time than the copies to and from the
+  /// buffers.
   at::Tensor take_scratch(int64_t num_elements, at::ScalarType type);
   void give_scratch(at::Tensor tensor);
 

@@ -143,7 +143,7 @@ TEST(FlatBuffers, ReleasedUnitsHaveNoStorageAndAnAccessSaysSo) {
   flat.release_weights(bucket);
   flat.release_grads(bucket);
   EXPECT_THROW(parameter->weight(), Error);
-  // The bucket gets the same memory again, which is then zeros again.
+  // The bucket gets the memory that it had before, and its gradients are zeros again.
   flat.hold_grads(bucket);
   EXPECT_EQ(bucket.grads.data_ptr(), memory);
   EXPECT_EQ(parameter->grad().abs().sum().item<float>(), 0.0F);
@@ -160,8 +160,8 @@ TEST(FlatBuffers, LargeTensorsGetBucketsOfTheirOwn) {
 TEST(FlatBuffers, KeepJointMatricesInOneBucketWhateverItsSize) {
   auto placed = parameters();
   placed.pop_back();
-  // A joint matrix goes into the bucket of the matrix before it. The vector b.k_bias,
-  // which stands between two of them, does not change that.
+  // A matrix marked as joint goes into the bucket of the matrix before it. The vector
+  // b.k_bias stands between two such matrices, which share a bucket all the same.
   for (const char* name : {"b.k", "b.k_bias", "b.v", "b.o"}) {
     const bool vector = std::string(name) == "b.k_bias";
     placed.push_back(

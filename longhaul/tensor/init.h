@@ -13,7 +13,7 @@ void initial_values(const format::TensorSlice& slice, const Init& init, uint64_t
                     int64_t begin, int64_t end, float* out);
 
 /// Sets to zero the elements among [begin, end) of the slice's extent that belong to row
-/// `row` of the whole tensor. `out` has the elements as initial_values fills them.
+/// `row` of the whole tensor. `out` holds the elements [begin, end).
 void zero_row(const format::TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
               float* out);
 

@@ -10,8 +10,9 @@
 #include "longhaul/cuda/kernels/cuda_failure.h"
 #include "longhaul/ops/kernels/cuda.h"
 
-// The kernels share this header. nvcc compiles the kernels, and for tests the host's
-// compiler does, with tests/cuda_host in the place of CUDA's headers.
+// All kernels include this header. nvcc compiles them. For tests the host's compiler
+// compiles them too, with the headers of tests/cuda_host in the place of the CUDA
+// headers.
 
 namespace longhaul::kernels::cuda {
 

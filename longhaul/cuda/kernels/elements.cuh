@@ -28,7 +28,7 @@ bool fits(const T* array, int lead) {
 
 /// Returns the smallest number of elements before the starts of the arrays at which
 /// accesses of 16 bytes are aligned for all arrays. Returns -1 if there is no such
-/// number, or if the rounding takes elements one by one.
+/// number, or if the rounding must take elements one by one.
 template <typename Rounding, typename... T>
 int lead_of(const Rounding& rounding, const T*... arrays) {
   if (rounding.one_by_one) return -1;
@@ -135,7 +135,7 @@ struct AtRandom {
   Rounding rounding;
   int64_t update;
   RoundingKeys keys;
-  bool one_by_one;  ///< the upper 32 bits of the numbers differ, and so do the keys
+  bool one_by_one;  ///< the keys differ, since the upper 32 bits of the numbers differ
 };
 
 /// Returns how masters of type P, and the moments, are rounded.

@@ -3,7 +3,8 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// Returns the first place after `begin` that has another row, or `end`.
+/// Returns the first index after `begin` at which `rows`, which are sorted, has another
+/// value, or `end`.
 __device__ int64_t end_of_row(const int64_t* rows, int64_t begin, int64_t end) {
   const int64_t row = rows[begin];
   while (begin < end) {
@@ -17,9 +18,9 @@ __device__ int64_t end_of_row(const int64_t* rows, int64_t begin, int64_t end) {
   return end;
 }
 
-/// Adds gradients of tokens to the rows of the table, with `across` blocks for a token
-/// and N features for a thread. The blocks of the first token of a row add all tokens of
-/// the row; the other blocks do nothing.
+/// Adds gradients of tokens, sorted by row, to the rows of the table, with `across`
+/// blocks for a token and N features for a thread. The blocks of the first token of a row
+/// add all tokens of the row; the other blocks do nothing.
 template <typename T, int N>
 __global__ void embedding_gradient_kernel(EmbeddingGradient<T> a, int64_t across) {
   const int64_t begin = blockIdx.x / across;

@@ -23,8 +23,8 @@ bool image_serves(std::string_view image, int major, int minor) {
   const char* rest = std::from_chars(image.data() + 3, end, number).ptr;
   const std::string_view kind(rest, static_cast<size_t>(end - rest));
   if (number / 10 != major) return false;
-  // Code of kind "a" runs on this capability alone, code of kind "f" on its family from
-  // this capability on.
+  // Code of kind "a" runs only on the capability that its name gives. Code of kind "f",
+  // or without a kind, also runs on later capabilities with the same first number.
   return kind == "a" ? number % 10 == minor
                      : (kind.empty() || kind == "f") && number % 10 <= minor;
 }

@@ -6,9 +6,10 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// The gradients of an expert are cut into squares of kTile, each the work of one block.
-/// The block walks through the rows of the expert in their order, kRows at a time. Rows
-/// of the copies in shared memory are kPitch apart, so that their reads hit all banks.
+/// The gradient of an expert is cut into squares of kTile x kTile, one for each block. A
+/// block walks through the rows of the expert in their order, kRows at a time. It copies
+/// them to shared memory with kPitch elements from row to row, which avoids bank
+/// conflicts.
 template <typename T>
 struct TileOf {
   static constexpr int kTile = 64, kRows = 16, kPitch = 68;
@@ -135,8 +136,8 @@ class Sums<Bf16> {
 
   template <typename Act>
   __device__ void for_each(const Act& act) const {
-    // Sums that are side by side belong to four threads, so that they go through shared
-    // memory.
+    // Four threads hold the sums of one row that lie side by side. The sums go through
+    // shared memory, so that one thread gets kEach of them.
     struct alignas(16) Square {
       float of[kSide * kSquarePitch];
     };
@@ -192,7 +193,7 @@ __device__ void put_sums(G* to, const Pack<float, kCount>& sums, int64_t left, b
   }
 }
 
-/// Computes one tile of one expert in a block: `down` x `across` tiles are an expert's. A
+/// Computes one tile of one expert in a block; each expert has `down` x `across` tiles. A
 /// thread reads and writes N elements at a time.
 template <typename T, typename G, int N>
 __global__ void __launch_bounds__(kBlock, N == 1 ? 1 : 2)

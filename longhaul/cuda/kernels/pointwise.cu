@@ -40,8 +40,8 @@ constexpr float kRootHalfOverPi = 0.39894228040143268F;  // sqrt(1 / (2 pi))
 constexpr float kRootTwoOverPi = 0.79788456080286536F;   // sqrt(2 / pi)
 constexpr float kGeluCube = 0.044715F;
 
-/// Returns tanh(u): the tanh form has (1 + tanh(u)) / 2 for the share of the normal
-/// distribution below x.
+/// Returns tanh(u) for the tanh form of GELU, which approximates the normal distribution
+/// function at x by (1 + tanh(u)) / 2.
 __device__ float gelu_tanh(float x) {
   return tanhf(kRootTwoOverPi * (x + kGeluCube * x * x * x));
 }

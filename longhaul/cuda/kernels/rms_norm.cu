@@ -9,7 +9,7 @@ __device__ int64_t start_of_row(const Norm& a, int64_t row, int64_t token_stride
   return row / a.heads * token_stride + row % a.heads * a.features;
 }
 
-// The forms of the norm are types, so that no form makes another one slower. A form says
+// Each form of the norm is a type, for which kernels of its own are compiled. A form says
 // whether the normed element is rounded first (kRounds), gives the factor of a normed
 // element (factor()), and multiplies a gradient by this factor (times()).
 
@@ -78,7 +78,8 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
   }
 }
 
-/// Returns the gradient of an element, given the mean over its row.
+/// Returns the gradient of an element x. `mean` is the mean of dy * factor * x over the
+/// element's row.
 template <typename Form, typename T>
 __device__ float input_gradient(float d, T weight, float x, float inverse, float mean) {
   return inverse * (Form::times(d, weight) - x * inverse * mean);
@@ -195,7 +196,7 @@ __global__ void weight_gradient_kernel(const float* partial, int64_t rows,
 }
 
 /// The number of threads that a row takes, and of packs of N elements that a thread
-/// takes; more packs than kMostPacks stand for any number.
+/// takes. If `packs` is larger than kMostPacks, the row does not fit into registers.
 struct RowShape {
   int threads, packs;
 };

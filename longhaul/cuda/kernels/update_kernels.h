@@ -7,10 +7,10 @@
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/update.h"
 
-// This header runs the loops of the optimizers as CUDA kernels on raw pointers to device
-// memory. As in ops/kernels/cuda.h, a call only enqueues. Every element has the
+// These functions run the loops of the optimizers as CUDA kernels on raw pointers to
+// device memory. A call only enqueues its kernels. Every element goes through the
 // operations of element.h, and every sum has the order of the CPU's loops, so that the
-// bits are those of a CPU.
+// results have the same bits as on a CPU.
 
 namespace longhaul::optim::cuda {
 

@@ -28,7 +28,7 @@ struct BertSettings {
 
 constexpr const char* kPreTraining = "BertForPreTraining";
 
-/// Checks the fields that must hold the one value that the program computes with.
+/// Checks the fields of which the program supports only one value.
 void check_bert_neutral(const ConfigFields& fields) {
   const std::string kind = fields.text("position_embedding_type").value_or("absolute");
   if (kind != "absolute") {
@@ -114,7 +114,7 @@ Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t position
                          {".LayerNorm.beta", ".LayerNorm.bias"}};
   network.buffers = {"bert.embeddings.position_ids", "cls.predictions.decoder.bias"};
   if (s.next_sentence) return network;
-  // Published files hold the parameters of both heads, beside a config.json that names
+  // Published files hold the parameters of both heads, even if their config.json names
   // only the head of masked tokens.
   for (const std::string layer : {"bert.pooler.dense", "cls.seq_relationship"}) {
     network.buffers.push_back(layer + ".weight");
@@ -144,8 +144,8 @@ Family bert_family() {
           "is_decoder layer_norm_eps max_position_embeddings num_attention_heads "
           "num_hidden_layers pad_token_id position_embedding_type "
           "tie_word_embeddings type_vocab_size "
-          // These two fields are read by other heads, or choose how a result is
-          // computed.
+          // Other heads read classifier_dropout. chunk_size_feed_forward does not
+          // change results, only how they are computed.
           "chunk_size_feed_forward classifier_dropout",
           "classifier_dropout pad_token_id position_embedding_type",
           read_bert,

@@ -109,7 +109,7 @@ TEST(Bert, ThePaddingRowIsThatOfTheClassWhereTheFileHasNone) {
               check_trainable(parse_bert({{"pad_token_id", 30522}}));
             }).find("pad_token_id = 30522 names no row"),
             std::string::npos);
-  // In BERT each token sees all others, also where is_causal is true.
+  // In BERT each token sees all others, also if is_causal is true.
   EXPECT_NO_THROW(parse_bert({{"is_causal", false}}));
 }
 

@@ -67,8 +67,8 @@ struct ParameterDescription {
   bool decays = true;  ///< false for norms and biases, which get no weight decay
   /// Set for a parameter of an expert, which some data ranks have and others do not.
   std::optional<ExpertNumber> expert = {};
-  /// The matrix has the same input as the matrix before it: where possible both lie side
-  /// by side in memory, for one product.
+  /// The matrix has the same input as the matrix before it. If possible, both lie side by
+  /// side in memory, so that one product computes the results of both.
   bool joint = false;
   /// The row of an embedding's table whose look-ups have no gradient and whose initial
   /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
@@ -188,7 +188,7 @@ struct ModelDescription {
   /// Returns the number of elements that a token uses: those of all parameters without
   /// those of the experts that the token is not sent to.
   int64_t num_active_parameters() const;
-  /// Returns num_parameters() for a person, with num_active_parameters() where a token
+  /// Returns num_parameters() for a person, with num_active_parameters() if a token
   /// does not use all: "30,532,122,624 parameters, 3,353,032,704 of them active for a
   /// token".
   std::string parameters_text() const;

@@ -28,7 +28,7 @@ DecoderSettings small() {
 TEST(Description, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(published("llama3-8b.json").num_parameters(), 8'030'261'248);
   EXPECT_EQ(published("llama3-70b.json").num_parameters(), 70'553'706'496);
-  // The head is the embedding, and counts as little as the embedding.
+  // The head's matrix is the embedding's table, so that it is not counted either.
   const ModelDescription tied = published("llama32-1b.json");
   EXPECT_EQ(tied.num_parameters(), 1'235'814'400);
   EXPECT_EQ(tied.num_parameters_without_embedding(), 1'235'814'400 - 128256LL * 2048);

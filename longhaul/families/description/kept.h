@@ -118,7 +118,7 @@ struct UnitForward {
   std::vector<KeptTensor> put_off;
   int enters = 0;  ///< times that the pass enters a region with split features
   int leaves = 0;  ///< times that the pass leaves such a region
-  /// Activations that linear layers take on entering a region. Where tokens are split
+  /// Activations that linear layers take on entering a region. If tokens are split
   /// outside of regions, these activations are not kept but gathered again.
   int taken = 0;
   /// Indices in `tensors` of the keys and values of attention, which are kept for the

@@ -28,7 +28,7 @@ inline constexpr const char* kMaskedToken = "masked_token";
 inline constexpr const char* kNextSentence = "next_sentence";
 
 /// The term that keeps the loads of experts alike, and the term that keeps the router's
-/// logits small (nn/experts.h). Both are there for a model with experts.
+/// logits small (nn/experts.h). A model with experts has both terms.
 inline constexpr const char* kRouterBalance = "router_balance";
 inline constexpr const char* kRouterZ = "router_z";
 

@@ -32,7 +32,8 @@ void refuse_if_on(const ConfigFields& fields, std::initializer_list<const char*>
   }
 }
 
-/// Reads the bound of scores or of logits; 0: there is none, which null stands for.
+/// Reads the bound of scores or of logits. Returns 0 if the field is null, which means
+/// that there is no bound.
 double read_cap(const ConfigFields& fields, const char* key, double absent) {
   if (!fields.object().contains(key)) return absent;
   const auto cap = fields.number(key);
@@ -43,8 +44,8 @@ double read_cap(const ConfigFields& fields, const char* key, double absent) {
 }
 
 /// Gives the network what Gemma 2 and Gemma 3 have in common. Each branch has norms
-/// before and behind it, which multiply with one plus their weight. There is GEGLU, a
-/// scaled embedding, and one layer of `period` that sees all positions.
+/// before and behind it, which multiply by one plus their weight. The feed-forward is
+/// GEGLU, the embedding is scaled, and every `period`-th layer sees all positions.
 void change_gemma(const ConfigFields& fields, int64_t period, Network& network) {
   read_kinds_of_layers(
       fields, 4096, [&](int64_t layer) { return (layer + 1) % period == 0; }, network);

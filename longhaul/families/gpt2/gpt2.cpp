@@ -27,7 +27,7 @@ struct Gpt2Settings {
 
 constexpr const char* kGpt2Prefix = "transformer.";
 
-/// Checks the fields that must hold the one value that the program computes with.
+/// Checks the fields of which the program supports only one value.
 void check_gpt2_neutral(const ConfigFields& fields) {
   const std::string act = fields.text("activation_function").value_or("gelu_new");
   if (act != "gelu_new" && act != "gelu_pytorch_tanh") {

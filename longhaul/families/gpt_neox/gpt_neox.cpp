@@ -163,7 +163,7 @@ void check_no_neox_dropout(const ConfigFields& fields) {
   }
 }
 
-/// Checks head_dim, which transformers uses for the rotation alone, unless null or 0.
+/// Checks head_dim unless it is null or 0. transformers uses it only for the rotation.
 void check_neox_head_dim(const ConfigFields& fields, int64_t head_dim) {
   const auto given = fields.integer("head_dim", 0, kMaxWidth);
   if (given.value_or(0) == 0 || *given == head_dim) return;

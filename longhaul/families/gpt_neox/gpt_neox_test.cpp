@@ -38,8 +38,8 @@ std::string refused_neox(const OrderedJson& changes) {
   return message_of<InputError>([&] { parse_neox(changes); });
 }
 
-/// The numbers of parameters come from transformers 5.23: pythia-70m, pythia-1.4b, and
-/// changed pythia-70m.
+/// The numbers of parameters come from transformers 5.23, for pythia-70m, pythia-1.4b and
+/// pythia-70m with changed fields.
 TEST(GptNeox, PublishedModelsAreCountedAsTransformersCounts) {
   const auto count = [](const OrderedJson& changes) {
     return parse_neox(changes).description.num_parameters();
@@ -151,7 +151,7 @@ TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
   EXPECT_EQ(refused_neox({{"rope_theta", 5e4}}),
             "[model] c.json: rope_theta = 50000 disagrees with rotary_emb_base = 10000, "
             "the value that transformers takes; keep one of them");
-  // transformers reads only rope_scaling if rope_parameters is there, too.
+  // If a file has rope_scaling and rope_parameters, transformers reads only rope_scaling.
   const OrderedJson linear = {{"rope_type", "linear"}, {"factor", 2.0}};
   changes = {{"rotary_emb_base", nullptr},
              {"rope_scaling", linear},

@@ -12,7 +12,7 @@ struct AttentionScores {
   /// The factor of the scores, finite and above 0; absent: one over the square root of
   /// the head dim.
   std::optional<double> scale = {};
-  /// Positions that a token sees at most, its own included and last; absent: all.
+  /// The most positions that a token sees, the last of which is its own; absent: all.
   std::optional<int64_t> window = {};
   /// If above 0, scaled scores s become score_cap * tanh(s / score_cap) before the
   /// softmax.

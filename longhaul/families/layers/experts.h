@@ -12,7 +12,7 @@ namespace longhaul::families {
 /// A mixture of experts, of which each token is sent to `top_k`:
 ///   p = softmax(router x), over all experts, in fp32
 ///   y = sum over the top_k experts e with the largest p of w_e * expert_e(x), plus
-///       shared(x) where there is a shared expert,
+///       shared(x) if there is a shared expert,
 /// with w = p, or with `normalised` p over the sum of the chosen p. Experts are gated
 /// feed-forwards without biases and of equal sizes (Shazeer et al. 2017, arXiv
 /// 1701.06538; Fedus et al. 2021, arXiv 2101.03961).

@@ -14,8 +14,9 @@ struct Linear {
   std::string name;
   int64_t out = 0;
   bool bias = false;
-  /// How files hold the weight and the bias, without the ends of the names; a bias is not
-  /// transposed. Absent if files hold both under these names and in this form.
+  /// How files hold the weight and the bias, if not as NAME.weight and NAME.bias in this
+  /// form. StoredForm::name then lacks the end .weight or .bias. A bias is never
+  /// transposed.
   std::optional<StoredForm> stored = {};
   /// Standard deviation of the initial values, if it differs from Network::stddev.
   std::optional<double> stddev = {};

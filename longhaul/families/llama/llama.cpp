@@ -5,7 +5,7 @@
 namespace longhaul::families {
 namespace {
 
-/// Checks the fields that must hold the one value that the program computes with.
+/// Checks the fields of which the program supports only one value.
 void check_llama(const ConfigFields& fields, Network& /*network*/) {
   fields.refuse_true({"attention_bias", "mlp_bias"},
                      "is not available yet: this program's Llama has no biases");

@@ -14,8 +14,8 @@ RopeConfig read_full_olmo3(const ConfigFields& fields) {
 }
 
 /// Gives layers without a base of their own the base that transformers 5 takes. Throws
-/// InputError where transformers 4, whose layers have one base, reads another one.
-/// `windows` of the `layers` have a window.
+/// InputError if transformers 4, in which all layers have one base, takes another one.
+/// `windows` is the number of layers with a window, `layers` that of all layers.
 void read_bases(const ConfigFields& fields, int64_t windows, int64_t layers, double& full,
                 double& sliding) {
   constexpr double kTheta = 5e5;

@@ -75,7 +75,7 @@ TEST(Olmo, VersionThreeHasAWindowInThreeOfFourLayersAndScalesTheOthers) {
 }
 
 /// transformers 5 gives an outer rope_theta to full attention alone, and 500000 to layers
-/// with a window. transformers 4.57 gives it to all, and takes 10000 where it is absent.
+/// with a window. transformers 4.57 gives it to all, and takes 10000 if it is absent.
 TEST(Olmo, VersionThreeRefusesABaseThatNotAllLayersWouldGet) {
   OrderedJson json = olmo3();
   const auto refused = [&] { return message_of<InputError>([&] { parse_olmo(json); }); };

@@ -3,7 +3,7 @@
 namespace longhaul::families {
 namespace {
 
-/// Refuses what the class in transformers refuses, takes for something else or never
+/// Refuses fields that the class in transformers refuses, reads in another sense or never
 /// reads.
 void check_phi3(const ConfigFields& fields, const RopeConfig& rope) {
   constexpr const char* kOriginal = "original_max_position_embeddings";

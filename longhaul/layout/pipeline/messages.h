@@ -12,7 +12,7 @@
 namespace longhaul::layout {
 
 /// The tensors that one stage passes to another: activations for a forward, gradients for
-/// a backward. `from` and `to` are equal where both stages lie on one rank.
+/// a backward. `from` and `to` are equal if both stages lie on one rank.
 struct PipelineMessage {
   int from = 0;
   int to = 0;
@@ -37,7 +37,7 @@ class ReceiveOrder {
  public:
   ReceiveOrder(const PipelinePlan& plan, int rank);
   /// Returns the receives to post, in this order, before action number `index` of the
-  /// rank runs. Callers pass ascending numbers. Throws where a peer never sends a message
+  /// rank runs. Callers pass ascending numbers. Throws if a peer never sends a message
   /// that this rank needs.
   std::vector<PipelineMessage> due(size_t index);
 
@@ -58,7 +58,7 @@ struct MessageGroup {
   std::vector<PipelineMessage> messages;  ///< in the same order on both of their ranks
 };
 
-/// The groups in which a rank posts its messages where transfers run one group after the
+/// The groups in which a rank posts its messages if transfers run one group after the
 /// other (Communicator::transfers_in_order). The plan is simulated with one time slot for
 /// each action. Messages that are produced in one slot form one group on both sides, and
 /// every rank posts its groups in the order of the slots. The earliest group that is not

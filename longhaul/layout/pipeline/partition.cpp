@@ -50,7 +50,7 @@ class Partition {
     return cost;
   }
 
-  /// Finds the best cuts. The score is the largest cost of a stage where `limit` is
+  /// Finds the best cuts. The score is the largest cost of a stage if `limit` is
   /// infinite; else the sum of the squares of the costs, none of which is above `limit`.
   void cut(double limit) {
     cuts_.assign(stages_, std::vector<Cut>(layers_ + 1));

@@ -160,7 +160,8 @@ void expect_slots_end(const PipelinePlan& plan, const std::string& name) {
       }
       if (rank.posted.empty()) continue;
       auto& messages = rank.posted.front().messages;
-      // A message ends for both of its ranks at once, here when its sender comes to it.
+      // A message ends for both of its ranks at once: in this loop, when the sender's
+      // turn comes.
       std::erase_if(messages, [&](const PipelineMessage& m) {
         if (m.from != r || !first_has(m.to, m)) return false;
         Rank& to = ranks[static_cast<size_t>(m.to)];

@@ -10,7 +10,7 @@ namespace longhaul::models::source {
 namespace {
 
 /// Returns softmax(cap(scale q k^T)) v: q [B, Hq, T, D], k and v [B, Hkv, T, D] -> [B T,
-/// Hq D]. A token sees the tokens before it within the window, or all tokens where the
+/// Hq D]. A token sees the tokens before it within the window, or all tokens if the
 /// attention is not causal.
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const families::Attention& attention) {

@@ -7,10 +7,10 @@
 namespace longhaul::models::source {
 namespace {
 
-/// Returns the experts of each token, [B T, k]. These are `known` [T, k] of the last
-/// sequence where the logits [B T, E] of that sequence differ so little that a router of
-/// this roundoff may have chosen so. Elsewhere, and where `known` is undefined or has
-/// another number of experts for each token, they are `right`.
+/// Returns the experts of each token, [B T, k]: those of `known` [T, k] if rounding may
+/// have led to them, and otherwise those of `right`. `known` belongs to the last
+/// sequence, whose logits [B T, E] must be nearly equal for a router of this roundoff. If
+/// `known` is undefined or has another k, all tokens have the experts of `right`.
 at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
                           const at::Tensor& known, double roundoff) {
   // The model that made the choice `known` may have a config.json that sends a token to
@@ -19,8 +19,8 @@ at::Tensor settled_choice(const at::Tensor& right, const at::Tensor& logits,
   const int64_t tokens = known.size(0);
   const int64_t sequences = right.size(0) / tokens;
   const at::Tensor last = logits.narrow(0, (sequences - 1) * tokens, tokens);
-  // A logit is a sum of rounded products, so that the logit may be off by a few roundings
-  // of the largest.
+  // A logit is a sum of rounded products. Its error may be a few times the roundoff of
+  // the largest logit.
   const at::Tensor off = 8.0 * roundoff * (1.0 + std::get<0>(last.abs().max(-1)));
   const at::Tensor least = std::get<0>(last.gather(1, known).min(-1));
   const at::Tensor bound = std::get<0>(at::topk(last, right.size(1), -1)).select(-1, -1);

@@ -61,7 +61,8 @@ at::Tensor evaluate(const SourceFiles& files, const families::FeedForward& layer
 /// Maps x [N, H] to [N, H]. See SourceModel::layer for `known`.
 at::Tensor evaluate(const SourceFiles& files, const families::Experts& layer,
                     const at::Tensor& x, const KnownChoice& known);
-/// Returns [T, H] for ids and positions [T] int64. The scale may be rounded to `compute`.
+/// Returns [T, H] for ids and positions [T] int64. The embedding's scale is rounded to
+/// `compute` if the embedding says so (rounds_scale).
 at::Tensor evaluate(const SourceFiles& files, const families::Embedding& embedding,
                     int64_t width, at::ScalarType compute, const at::Tensor& ids,
                     const at::Tensor& positions);

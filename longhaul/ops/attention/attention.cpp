@@ -90,8 +90,8 @@ const AttentionBackend& backend_of(const AttentionPart& part) {
 
 std::string describe_attention(const AttentionScores& scores, int64_t head_dim,
                                double dropout, at::ScalarType type, at::Device device) {
-  // Only sizes, dtype and device of the tensor matter. The sequence is whole, and the
-  // name of cuDNN's backend also says what computes other sequences.
+  // Only sizes, dtype and device of the tensor matter. The part holds a whole sequence.
+  // The name of cuDNN's backend also says which backend computes other sequences.
   const at::Tensor q = at::empty({1}, at::TensorOptions(type).device(device))
                            .expand({1, 256, 1, head_dim});
   AttentionPart part = all_keys(q, {q, q}, {scores}, true);

@@ -28,7 +28,7 @@ struct MaskedResult {
 struct MaskCase {
   at::ScalarType type;
   bool fused;
-  bool later;  ///< keys are seen
+  bool later;  ///< queries also see later keys
   double dropout;
   std::optional<double> scale;  ///< of the scores
   double cap = 0.0;             ///< of the scores
@@ -131,9 +131,9 @@ void expect_same(const MaskedResult& got, const MaskedResult& want, double toler
   expect_close(got.dv, want.dv, tolerance, "dv");
 }
 
-/// Calls body(case) for both dtypes, for the fused and the composite form, and for causal
-/// attention and not. Each of these has several cases of dropout, scale and cap of the
-/// scores.
+/// Calls body(case) for both dtypes, for the fused and the composite form, and with and
+/// without causal attention. Each of these has several cases of dropout, scale and cap of
+/// the scores.
 template <typename Body>
 void for_all_masks(const Body& body) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {

@@ -7,8 +7,8 @@
 
 namespace longhaul::ops {
 
-/// The results of a forward that its backward needs: besides the result the log-sum-exp,
-/// whose shape depends on the kernel, and the kernel's random state, if it has one.
+/// What a forward leaves for its backward: the result, the log-sum-exp, whose shape
+/// depends on the kernel, and the kernel's random state, if it has one.
 struct Attended {
   at::Tensor out;  ///< contiguous, [B, S, Hq, width of values], with the dtype of q
   at::Tensor lse;
@@ -28,9 +28,9 @@ struct AttentionBackend {
   Attended (*forward)(const AttentionPart& part);
   AttentionGradients (*backward)(const AttentionPart& part, const at::Tensor& dout,
                                  const Attended& forward);
-  // part_forward() and part_backward() compute parts that are not whole, as
-  // attention_part_forward() and attention_part_backward() say. Both are null in a
-  // backend that takes only whole parts.
+  // part_forward() and part_backward() do the work of attention_part_forward() and
+  // attention_part_backward() (attention.h) for parts that are not whole. Both are null
+  // in a backend that takes only whole parts.
   void (*part_forward)(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
   void (*part_backward)(const AttentionPart& part, const at::Tensor& dout,
                         const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
@@ -43,9 +43,10 @@ extern const AttentionBackend kOwnKernels;
 /// The kernels of cuDNN through LibTorch's operators for them: causal, bf16 or fp16, all
 /// queries with all keys. On an H200 they take 0.5 to 0.6 of the time of LibTorch's flash
 /// kernels (docs/benchmarks.md). For each size cuDNN builds a plan, which takes about as
-/// long as a step. Short sequences and odd lengths, as prompts have, are not worth a
-/// plan. cuDNN adds gradients in no fixed order, and is therefore not taken where
-/// LibTorch is told to be deterministic. Throws ConfigError where cuDNN refuses a call.
+/// long as a step. For short sequences and odd lengths, as prompts have, a plan takes
+/// more time than it saves. The kernels add gradients in no fixed order, and are
+/// therefore not used if LibTorch is told to be deterministic. Throws ConfigError if
+/// cuDNN refuses a call.
 extern const AttentionBackend kCudnn;
 
 /// LibTorch's own flash kernels (Dao, "FlashAttention-2") on devices that have these

@@ -47,8 +47,8 @@ struct FlashCall {
   double scale;        ///< factor of the scores
   bool causal = true;  ///< the last query sees up to the last key
   /// The number of keys that a query sees before its diagonal key; absent: all. The
-  /// diagonal joins the last query with the last key, the queries and keys before them
-  /// likewise.
+  /// diagonal key of the last query is the last key, that of the query before it the key
+  /// before, and so on.
   std::optional<int64_t> left = {};
   DocumentBounds documents = {};
 
@@ -163,8 +163,8 @@ FlashCall call_of(const AttentionPart& part, const FlashRun& run) {
           run.left};
 }
 
-/// Throws an internal Error unless the run has all queries of the part, as the first part
-/// of a result must.
+/// Throws an internal Error unless the run has all queries of the part. The first part of
+/// a result must have such a run.
 void check_first(const AttentionPart& part, const FlashRun& run) {
   LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
             run.queries, part.q.size(1));
@@ -221,7 +221,7 @@ void flash_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& 
 void flash_part_backward(const AttentionPart& part, const at::Tensor& dout,
                          const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                          const KeptPositions& gradients) {
-  // There is no dropout, so the kernel does not read the random state of a forward.
+  // Without dropout the kernel does not read the random state of a forward.
   const at::Tensor rng =
       at::empty({2}, at::TensorOptions(at::kUInt64).device(part.q.device()));
   for (const FlashRun& run : runs_of(part)) {

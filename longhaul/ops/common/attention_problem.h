@@ -37,9 +37,10 @@ struct AttentionProblem : AttentionScores {
   bool causal() const { return !document_end.defined(); }
 };
 
-/// What attention keeps of positions, so that queries of other ranks and of later calls
-/// see them. Each tensor is [B, positions, ...]. Whoever stores the tensors, cuts them or
-/// sends them treats all alike, since only attention knows what they are.
+/// The tensors that attention keeps of positions, such as keys and values, for the
+/// queries of other ranks and of later calls. Each tensor is [B, positions, ...]. Code
+/// that stores, cuts or sends the tensors treats all in the same way, since only
+/// attention knows what they are.
 using KeptPositions = std::vector<at::Tensor>;
 
 /// Returns f(x) of each tensor.
@@ -55,7 +56,7 @@ KeptPositions each_of(const KeptPositions& kept, const F& f) {
 /// iff
 ///   document_start <= index of the key <= index of the query < index of the key +
 ///   window,
-/// or, where the problem has ends, document_start <= index of the key < document_end.
+/// or, if the problem has ends, document_start <= index of the key < document_end.
 struct AttentionPart {
   // In these tensors and in the results the last dim has stride 1, the other dims have
   // any strides.

@@ -21,7 +21,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// The rows of one expert that has any, read from the offsets by the host.
+/// The rows of an expert that has rows. The host reads them from the offsets.
 struct ExpertRows {
   size_t expert;
   int64_t first, count;
@@ -225,7 +225,7 @@ void accumulate_by_experts(const ExpertWeights& weights, const at::Tensor& offse
 
 // ---- Whichever of the two forms applies
 
-/// Returns the stacks of weights, or none where the experts are computed one after
+/// Returns the stacks of weights, or none if the experts are computed one after
 /// another.
 std::vector<at::Tensor> weights_of(const GroupedSaved& s) {
   if (!s.fused) return {};
@@ -290,7 +290,7 @@ tensor_list columns_of(const at::Tensor& y, const GroupedSaved& s) {
 struct GroupedNode : Function<GroupedNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              GroupedSaved kept) {
-    if (!kept.frozen()) {  // frozen weights take nothing
+    if (!kept.frozen()) {  // frozen weights have no gradient
       if (kept.again) {
         kept.again->hold();
       } else {

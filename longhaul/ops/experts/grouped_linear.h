@@ -21,18 +21,18 @@ using ExpertWeights = std::vector<std::vector<tensor::ParameterPtr>>;
 /// at that time, and puts (rows, dy) into the queue of weight gradients. For the queue
 /// the rows are kept, or taken from `rows.again`, unless all weights are frozen.
 ///
-/// Where the weights of all experts lie at equal distances in one memory, as their bucket
-/// has them, the experts are one grouped product, whose offsets stay on the device. The
+/// If the weights of all experts lie at equal distances in one memory, as in a bucket,
+/// one grouped product computes all experts, and the offsets stay on the device. The
 /// plain form, which is the reference, is a loop over experts, for which the host reads
 /// the offsets.
 std::vector<at::Tensor> grouped_linear(const LinearInput& rows, const at::Tensor& offsets,
                                        const ExpertWeights& weights,
                                        const WeightGradientsPtr& gradients, bool fused);
 
-/// Returns why the host reads the offsets of the experts' products, and waits for the
-/// device there; empty where the offsets stay on the device, or the device is a CPU.
-/// `name` is what device::name() says of the device, and `sizes` are the rows and columns
-/// of the experts' matrices.
+/// Returns why the host has to read the offsets of the experts' products, for which it
+/// waits for the device. Returns an empty text if the offsets stay on the device, or if
+/// the device is a CPU. `name` is the result of device::name(), and `sizes` are the
+/// numbers of rows and columns of the experts' matrices.
 std::string describe_offset_waits(at::ScalarType type, at::Device device,
                                   const std::string& name, bool fused,
                                   const std::vector<int64_t>& sizes);

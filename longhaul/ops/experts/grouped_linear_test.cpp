@@ -119,7 +119,8 @@ INSTANTIATE_TEST_SUITE_P(All, GroupedLinear,
                                   name(which.param.gradients);
                          });
 
-/// Rows of five experts: even, with empty experts, one row, and all in one.
+/// Offsets of the rows of five experts: equal numbers of rows, some experts without rows,
+/// a single row, all rows in one expert, and no rows.
 const std::vector<std::vector<int32_t>> kOffsets = {{0, 16, 32, 48, 64, 80},
                                                     {0, 0, 33, 33, 40, 40},
                                                     {0, 0, 0, 1, 1, 1},
@@ -193,7 +194,7 @@ TEST_P(GroupedLinear, LeavesFrozenWeightsAsTheyAre) {
   }
 }
 
-/// Where some experts are trained, the rows of all experts are kept.
+/// If some experts are trained, the rows of all experts are kept.
 TEST_P(GroupedLinear, KeepsItsRowsUnlessAllWeightsAreFrozen) {
   for (const size_t frozen : {size_t{0}, size_t{1}, size_t{5}}) {
     const TestExperts experts(5, {32, 32}, GetParam(), Lie::SideBySide);

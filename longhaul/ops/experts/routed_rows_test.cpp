@@ -9,7 +9,7 @@ namespace longhaul::ops {
 namespace {
 
 TEST(Route, SortsTheChoicesOfTokensByExpert) {
-  // Nobody chooses expert 1, and the last one is chosen last.
+  // No token chooses expert 1 or the last expert, 5.
   const RoutedRows rows =
       route(at::tensor({0, 3, 2, 3, 0, 2, 3, 4}, at::kLong).view({4, 2}), 6);
   EXPECT_TRUE(at::equal(rows.token, at::tensor({0, 2, 1, 2, 0, 1, 3, 3}, at::kLong)));

@@ -11,9 +11,9 @@
 #include "longhaul/ops/fused/operator.h"
 #include "longhaul/ops/kernels/arguments.h"
 
-// The fused forms of the operations. A fused form checks nothing that its operation has
-// not checked, allocates nothing, and is called only where supports...() said yes.
-// Tensors are contiguous unless a comment says otherwise.
+// The fused forms of the operations. A fused form relies on the checks of its operation,
+// allocates nothing, and is called only if supports...() has returned true. Tensors are
+// contiguous unless a comment says otherwise.
 
 namespace longhaul::ops::fused {
 
@@ -50,8 +50,8 @@ inline constexpr decltype(declared_operator(&Kernel<float>::of)) op{};
 /// Computes y = x weights[e] for the rows of each expert, rounded once. x is [R, K], y
 /// [R, N], and weights [E, K, N]. The last dim of x and y is contiguous, and matrices of
 /// weights have contiguous rows or columns. The rows of expert e are [offsets[e],
-/// offsets[e + 1]), where `offsets` is int32 [E + 1], and there may be none. A CPU alone
-/// has a kernel, that of fused.cpp: CUDA has LibTorch's product.
+/// offsets[e + 1]), where `offsets` is int32 [E + 1], and there may be none. Only a CPU
+/// has a kernel for this operator (fused.cpp); a GPU runs LibTorch's grouped product.
 inline constexpr Operator<"grouped_product", In<"x">, In<"offsets">, In<"weights">,
                           Out<"y">>
     grouped_product{};
@@ -97,7 +97,7 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
 
 /// Computes grad [N, K] = dy [T, N]^T x [T, K] or, with `add`, adds the product to grad.
 /// `grad` is fp32 or has the compute dtype; nothing is rounded to the compute dtype in
-/// between. Returns false, and does nothing, where there is no kernel for these tensors.
+/// between. Returns false, and does nothing, if there is no kernel for these tensors.
 bool weight_gradient(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
                      bool add);
 

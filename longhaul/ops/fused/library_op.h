@@ -26,11 +26,12 @@ class LibraryOp {
   /// Returns whether there is a kernel for tensors on `device`, and the operator takes
   /// all arguments that it is given and needs no other.
   bool serves(at::Device device) const { return obstacle(device).empty(); }
-  /// Returns why serves() says no, or nothing: "no kernel on cuda", "it takes no argument
-  /// 'scale'".
+  /// Returns why serves() returns false, such as "no kernel on cuda" or "it takes no
+  /// argument 'scale'"; empty if serves() returns true.
   std::string obstacle(at::Device device) const;
-  /// Calls the operator where serves() said yes; an argument that is not given has the
-  /// operator's default. Returns the results in the order of the schema.
+  /// Calls the operator, for which serves() must have returned true. An argument that is
+  /// not given has the operator's default. Returns the results in the order of the
+  /// schema.
   std::vector<c10::IValue> call(LibraryArguments arguments) const;
 
  private:
@@ -41,7 +42,7 @@ class LibraryOp {
   std::vector<std::string> arguments_;
 };
 
-/// Returns why the device lacks one of two operators; empty where it has both.
+/// Returns why the device lacks one of two operators; empty if it has both.
 std::string obstacle_of(at::Device device, const LibraryOp& one, const LibraryOp& other);
 
 }  // namespace longhaul::ops

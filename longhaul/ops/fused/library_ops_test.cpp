@@ -415,12 +415,12 @@ TEST(WeightGradientsOnADevice, AreAddedWithoutARoundingWhateverKernelsThereAre) 
   library.impl("addmm.dtype_out", torch::CppFunction::makeFromBoxedFunction<&addmm>());
   EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);
   EXPECT_EQ(mms, 1);
-  EXPECT_EQ(addmms, 2);                        // the question, and the product
-  EXPECT_LT(gradient_error(at::kHalf), 1e-6);  // refused by this addmm
+  EXPECT_EQ(addmms, 2);                        // a trial call, and the product
+  EXPECT_LT(gradient_error(at::kHalf), 1e-6);  // the trial call throws
   EXPECT_EQ(mms, 2);
   EXPECT_EQ(addmms, 2);
   EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);
-  EXPECT_EQ(addmms, 3);  // asked once
+  EXPECT_EQ(addmms, 3);  // no second trial call
 }
 
 template <typename... Operators>
@@ -443,11 +443,11 @@ TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
                     fused::op<kernels::CrossEntropyGradient>);
   const at::Tensor x = at::zeros({2, 8});
   EXPECT_FALSE(fused::supports(
-      x, fused::op<kernels::EmbeddingGradient>));  // index_add_ is repeatable
+      x, fused::op<kernels::EmbeddingGradient>));  // a CPU uses index_add_
   EXPECT_FALSE(
-      fused::supports(x, fused::op<kernels::GeluForward>));  // LibTorch's is one pass
+      fused::supports(x, fused::op<kernels::GeluForward>));  // a CPU uses LibTorch's
   EXPECT_FALSE(fused::supports(x, fused::op<kernels::Rope>,
-                               fused::op<kernels::GeluBackward>));  // one alone
+                               fused::op<kernels::GeluBackward>));  // only Rope is there
 }
 
 std::string schema_of(const char* name) {
@@ -470,7 +470,7 @@ TEST(FusedForms, HaveTheSchemaThatTheirDeclarationSays) {
 
 int embedding_gradients = 0;
 
-/// Does what the operator's contract says, and counts the calls.
+/// Computes what the operator has to compute, and counts the calls.
 void embedding_gradient_of_a_plugin(const at::Tensor& dy, const at::Tensor& rows,
                                     const at::Tensor& order, const at::Tensor& grad) {
   ++embedding_gradients;

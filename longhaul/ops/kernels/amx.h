@@ -117,8 +117,8 @@ struct Element<TilePair> {
   using Unit = TileUnit;
 };
 
-/// Multiplies as small_product() of tile.h does, by tiles. Rows, columns and the summed
-/// dim are whole blocks; the pairs of a row of the left factor are contiguous.
+/// Computes the product of small_product() in tile.h with AMX tiles. Rows, columns and
+/// the summed dim are whole blocks; the pairs of a row of the left factor are contiguous.
 template <Into kInto>
 void small_product(int64_t rows, int64_t vecs, int64_t depth, Left<TilePair> a,
                    const TilePair* b, int64_t b_stride, float* c, int64_t c_stride) {

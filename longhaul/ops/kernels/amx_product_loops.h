@@ -21,7 +21,7 @@ constexpr int64_t kChunkDepth = 2048;  ///< summed elements of the block in L2
 /// With fewer rows in the block, strips would be needed faster than memory delivers them.
 constexpr int64_t kLeastRows = 128;
 constexpr int64_t kMostRows = 512;
-/// The largest number of strips whose sums wait in memory, where the summed dim takes
+/// The largest number of strips whose sums wait in memory, if the summed dim takes
 /// several chunks.
 constexpr int64_t kMostStrips = 64;
 
@@ -185,7 +185,7 @@ inline void put_turned_block(const Product& p, const float* sums, int64_t m, int
 
 /// A product whose blocks of the factor kPacked stay in L2 while the other factor passes;
 /// tile_product_loop() runs it in every thread. Both factors are read as rows along the
-/// summed dim. Where rows of the passing factor are not contiguous, all threads pack it
+/// summed dim. If rows of the passing factor are not contiguous, all threads pack it
 /// beforehand: strip by strip it would be read across its memory for every block. With
 /// kTurned, y is the transpose of the product.
 template <Side kPacked, bool kTurned = false>
@@ -264,7 +264,7 @@ class TileProduct {
   }
 
   /// Returns the rows of a block. There are as many blocks as threads if each block then
-  /// has kLeastRows, and more where the caches need smaller blocks. All blocks have one
+  /// has kLeastRows, and more if the caches need smaller blocks. All blocks have one
   /// size.
   int64_t block_height(int64_t threads) const {
     const int64_t most =
@@ -373,8 +373,9 @@ class TileProduct {
 };
 
 /// Returns whether a product is computed as its transpose. The weight of a layer is a
-/// transposed right factor, which takes long to pack. In the transpose it is a plain left
-/// factor, and passes. The results take longer to write, so that there must be few.
+/// transposed right factor, which takes long to pack. In the transposed product the
+/// weight is a plain left factor and becomes the passing factor. The results take longer
+/// to write, so that there must be few.
 LH_INLINE bool is_turned(const Product& p) {
   return p.a.column == 1 && p.b.row == 1 && 4 * p.M <= p.K && p.y != nullptr && !p.add &&
          p.bias == nullptr;
@@ -382,7 +383,7 @@ LH_INLINE bool is_turned(const Product& p) {
 
 /// Computes a product by tiles. Each sum is formed in ascending k, in registers within a
 /// panel, however many threads there are. A transposed left factor takes longer to pack
-/// than any other factor, and is therefore the packed factor where much is summed. Where
+/// than any other factor, and is therefore the packed factor if much is summed. If
 /// little is summed, writing the result takes longest. The right factor is packed then,
 /// so that the result is written by rows.
 inline void tile_product_loop(const Product& p) {

@@ -442,8 +442,8 @@ struct CrossEntropy {
   }
 };
 
-// ---- Kernels that exist for GPUs only: LibTorch's GELU is one pass on a CPU, its
-// index_add_ is repeatable there, and the attention of a CPU merges parts of the keys
+// ---- Kernels that exist for GPUs only. On a CPU LibTorch's GELU takes one pass, its
+// index_add_ gives the same bits in every run, and the attention merges parts of the keys
 // itself.
 
 /// Computes gradient[rows[i]] += dy[order[i]] for ascending i, so that the tokens of a
@@ -492,8 +492,8 @@ struct GeluBackward {
 /// Merges a part of the keys into the result of an attention: with now = ln(e^lse +
 /// e^part_lse), out = out e^(lse - now) + part e^(part_lse - now) and lse = now. A row
 /// that has seen no key so far is 0. The shapes are part [sequences, queries, heads, dim]
-/// and part_lse [sequences, heads, queries], both contiguous. The order of out is that of
-/// part, contiguous in a sequence; lse has strides.
+/// and part_lse [sequences, heads, queries], both contiguous. The dims of out are those
+/// of part, contiguous in a sequence; lse has strides.
 template <typename T>
 struct MergeAttention {
   const T* part;

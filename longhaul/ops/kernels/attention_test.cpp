@@ -61,7 +61,7 @@ struct Problem {
     return document_end.empty() ? offset + i + 1
                                 : document_end[static_cast<size_t>(b * S + i)];
   }
-  /// Returns the factor of a probability: 0 or the scale, drawn as struct Draws says.
+  /// Returns the factor of a probability, which is 0 or the scale by the rule of Draws.
   double factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (sequences.empty()) return 1.0;
     const int64_t sequence = sequences[static_cast<size_t>(b)];
@@ -194,7 +194,7 @@ Result<T> run(const Problem<T>& p, system::Isa isa) {
   return r;
 }
 
-/// Compares lse, which is minus infinity, and 0 in the reference, if no key is seen.
+/// Compares lse. For a query without keys `got` has minus infinity, and `want` has 0.
 void expect_lse_close(std::vector<float> got, const Doubles& want) {
   for (size_t i = 0; i < got.size(); ++i) {
     if (want[i] == 0.0) {
@@ -292,8 +292,8 @@ std::vector<int32_t> document_ends(int64_t batch, int64_t queries) {
   return out;
 }
 
-/// Returns problems that are not causal: queries see the whole sequence; the keys up to
-/// padding, which has queries too; or keys up to a query's own end, perhaps none.
+/// Returns problems that are not causal. Queries see the whole sequence, or the keys
+/// before the padding, which has queries too, or keys up to their own ends, perhaps none.
 template <typename T>
 std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int64_t D) {
   const auto n = static_cast<size_t>(2 * queries);

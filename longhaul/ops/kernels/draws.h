@@ -22,8 +22,8 @@ class Philox {
     }
   }
 
-  /// Replaces counters by draws. Even and odd lanes are drawn apart, each in the lower
-  /// words of 64 bits; the upper words hold anything.
+  /// Replaces counters by draws. Even and odd lanes are drawn in two sets, each in the
+  /// lower words of 64 bits; the upper words of a set are not used.
   LH_INLINE void draw(Words (&c)[4]) const {
     Words odd[4];
     for (int i = 0; i < 4; ++i) odd[i] = upper_words(c[i]);

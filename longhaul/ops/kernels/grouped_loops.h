@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kUnit = 32;  ///< columns or rows of results that are not divided
 /// An expert with more rows is divided, so that threads can share it.
 constexpr int64_t kMostExpertRows = 2048;
-/// Reading or writing an expert's matrix takes as long as a product with so many rows.
+/// The number of rows of a product that takes as long as reading or writing an expert's
+/// matrix.
 constexpr int64_t kRowsOfMatrix = 64;
 /// The number of columns in a block, where an expert's gradient is divided by columns.
 constexpr int64_t kGradientColumns = 512;

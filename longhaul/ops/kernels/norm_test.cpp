@@ -57,7 +57,7 @@ TEST_P(RmsNorm, EqualsTheReference) {
         }
       }
       EXPECT_LT(distance(inverse, want_inverse), kSums);
-      EXPECT_LT(distance(y, want_y), 2 * kRounding<T> + kSums);  // normal, then product
+      EXPECT_LT(distance(y, want_y), 2 * kRounding<T> + kSums);  // rounded twice
     }
   });
 }

@@ -49,7 +49,7 @@ struct Activated {
 LH_INLINE Activated gelu_tanh(Vec x) {
   constexpr float kTwice = 1.59576912F;  // 2 sqrt(2 / pi)
   constexpr float kCube = kTwice * 0.044715F;
-  // Beyond 10 and -10 the sigmoid is next to 1 or 0; between them e^-2u is finite.
+  // Beyond 10 and -10 the sigmoid is nearly 1 or 0; between them e^-2u is finite.
   const Vec above = max(set1(-10.0F), x);
   const Vec inside = min(set1(10.0F), above);
   const Vec square = mul(inside, inside);
@@ -57,7 +57,7 @@ LH_INLINE Activated gelu_tanh(Vec x) {
   const Vec e = exp(sub(zero(), twice_u));
   const Vec s = div(set1(1.0F), add(set1(1.0F), e));
   const Vec inner = fma(square, set1(3.0F * kCube), set1(kTwice));
-  // 1 - s = e s, which does not cancel
+  // 1 - s is computed as e s, which loses no digits by cancellation.
   const Vec slope = fma(mul(mul(inside, s), mul(e, s)), inner, s);
   return {mul(above, s), slope};
 }

@@ -171,8 +171,8 @@ TEST(GatedProduct, KeepsNaNAndSurvivesLargeGates) {
             EXPECT_TRUE(std::isnan(widen(dup[i])));
             continue;
           }
-          // AVX2 bounds exp() below 2^128: the activation of -1e4 is next to nothing, but
-          // not 0.
+          // AVX2 bounds exp() below 2^128, so that the activation of -1e4 is nearly 0,
+          // but not 0.
           const bool whole = i % 2 == 0;
           const float nothing = large * 1e-34F;
           EXPECT_NEAR(widen(y[i]), whole ? 2 * widen(gate[i]) : 0.0F, nothing) << i;

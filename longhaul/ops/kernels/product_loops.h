@@ -10,7 +10,7 @@
 
 // This loop computes the product a b of bf16, summed in fp32. Elements of type E are
 // floats or pairs of bf16 (tile.h); depths count elements. Both operands are packed into
-// panels, a block at a time, so that no operand exists twice. Where E is float, packing
+// panels, a block at a time, so that no operand exists twice. If E is float, packing
 // widens the bf16 values. The blocking for the caches follows K. Goto and R. van de
 // Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34 (2008). Shapes: M
 // rows, K summed, N columns.
@@ -30,7 +30,8 @@ constexpr int64_t kLine = 64 / sizeof(Bf16);              ///< elements of a cac
 
 constexpr int64_t kPackedUnit = kTileBlock;  ///< panels take whole blocks of the depth
 
-/// Puts 16 words of pairs, in which the first value is the lower, to rows of elements.
+/// Widens 16 pairs of bf16 values to floats: the first values, in the lower halves of the
+/// words, go to `out`, the second values to the next row.
 template <int64_t kWidth>
 LH_INLINE void put_words(const uint32_t* words, float* out) {
   const __m512i x = _mm512_load_si512(words);

@@ -165,7 +165,7 @@ TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
   }
 }
 
-/// Leaves the calling thread's tile registers as another program might.
+/// Configures the calling thread's tile registers in another way than the kernels do.
 __attribute__((target("amx-tile"))) void configure_foreign_tiles() {
   struct Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -175,8 +175,8 @@ __attribute__((target("amx-tile"))) void configure_foreign_tiles() {
   alignas(64) static constexpr Configuration kConfiguration;
   _tile_loadconfig(&kConfiguration);
 }
-/// Returns whether the calling thread has tile registers to save, which it has not once
-/// they are released.
+/// Returns whether the calling thread's tile registers are in use. After their release
+/// they are not.
 bool uses_tiles() {
   uint32_t low = 0;
   uint32_t high = 0;

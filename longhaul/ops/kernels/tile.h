@@ -57,7 +57,7 @@ struct Element<Pair> {
 };
 #endif
 
-/// How a tile leaves the registers.
+/// How the sums of a tile are written from the registers to the result C.
 enum class Into {
   Overwrite,  ///< C = tile
   Add,        ///< C += tile

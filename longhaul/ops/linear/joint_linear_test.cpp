@@ -1,5 +1,5 @@
-// The tests check that linear layers whose weights lie side by side are one product,
-// which has the results and gradients of one product for each layer.
+// The tests check that one product computes linear layers whose weights lie side by side,
+// with the results and gradients of one product for each layer.
 #include <algorithm>
 
 #include "longhaul/ops/attention/attention.h"
@@ -141,7 +141,7 @@ TEST_P(JointLinear, TakesOnlyWhatLiesSideBySideAsOneProduct) {
   }
 }
 
-/// Gives a copy of a tensor and counts how often.
+/// Gives copies of a tensor and counts them.
 struct Remade : SavedInput {
   explicit Remade(at::Tensor x) : source(std::move(x)) {}
   at::Tensor make() override {
@@ -213,7 +213,7 @@ TEST(RopeInPlace, IsRopeWithGradientsThatLieAsTheHeadsDo) {
   RopeConfig config;
   config.theta = 10000.0;
   const at::Tensor positions = at::arange(7, 27, at::kInt);
-  // The test takes kernels, and operations of LibTorch where a dtype or a device has no
+  // The test takes kernels, and operations of LibTorch if a dtype or a device has no
   // kernels.
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kDouble}) {
     for (const int64_t part : {16, 6}) {
@@ -262,7 +262,8 @@ TEST(RopeInPlace, IsRopeWithGradientsThatLieAsTheHeadsDo) {
 /// What a block does to its heads before attention.
 enum class Before { Nothing, Rotation, NormsAndRotation };
 
-/// down(swiglu) and attention over joint products, as a block has them.
+/// The attention and the feed-forward, down(swiglu), of a block. One product computes
+/// queries, keys and values, another one gate and up.
 struct Block {
   explicit Block(at::ScalarType type, bool flat)
       : qkv({128, 64, 64}, true, type, flat),

@@ -32,12 +32,12 @@ void add_bias_gradients(const std::vector<tensor::ParameterPtr>& biases,
 }
 
 /// Projections of one input whose weights follow each other in memory, in that order, so
-/// that they are one product.
+/// that one product computes all of them.
 struct Joint {
   std::vector<tensor::ParameterPtr> weights;
   std::vector<tensor::ParameterPtr> biases;  ///< one for each weight, or none at all
 
-  /// Returns whether the weights are frozen: all of them, or none is.
+  /// Returns whether the weights are frozen; either all of them are, or none is.
   bool frozen() const { return weights.front()->frozen(); }
 
   at::Tensor weight() const {
@@ -82,7 +82,7 @@ struct LinearSaved {
 struct LinearNode : Function<LinearNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
                              LinearSaved kept) {
-    if (!kept.joint.frozen()) {  // frozen weights take nothing
+    if (!kept.joint.frozen()) {  // frozen weights have no gradient
       if (kept.again) {
         kept.again->hold();
       } else {

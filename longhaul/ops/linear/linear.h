@@ -26,10 +26,10 @@ struct Projection {
 };
 
 /// Returns linear() of one input with each projection, in their order; all have a bias,
-/// or none. Weights that lie side by side (joined_rows), and whose gradients do too, are
-/// one product in the forward and in the backward. The results y_i [T, n_i] are then
-/// slices of one matrix that nothing keeps, so they may be written. Their gradients are
-/// taken without a copy if the gradients are slices of one matrix in the same order
+/// or none. If weights lie side by side (joined_rows), and their gradients do too, one
+/// product computes them in the forward and in the backward. The results y_i [T, n_i] are
+/// then slices of one matrix that nothing keeps, so they may be written. Their gradients
+/// are taken without a copy if the gradients are slices of one matrix in the same order
 /// (ColumnLayout).
 std::vector<at::Tensor> joint_linear(const LinearInput& input,
                                      const std::vector<Projection>& projections,

@@ -5,7 +5,7 @@
 #include <string>
 
 // Products of activations and weights, each rounded once from an fp32 sum. LibTorch makes
-// the products, or Longhaul itself where it is faster. Shapes: T rows, K features, N
+// the products, or Longhaul itself if it is faster. Shapes: T rows, K features, N
 // outputs. Weights are contiguous; of the other tensors each row is contiguous.
 
 namespace longhaul::ops {

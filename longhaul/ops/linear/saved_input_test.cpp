@@ -9,7 +9,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Gives a copy of a tensor and counts how often.
+/// Gives copies of a tensor and counts them.
 struct Copied : SavedInput {
   explicit Copied(at::Tensor x) : source(std::move(x)) {}
   at::Tensor make() override {

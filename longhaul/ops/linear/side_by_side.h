@@ -7,9 +7,9 @@
 
 namespace longhaul::ops {
 
-// Matrices that lie side by side in one memory are one matrix, so that several products
-// with one input are one product. Nothing is copied to join matrices: the functions find
-// out whether tensors lie side by side.
+// Matrices that lie side by side in one memory are one matrix, so that one product
+// replaces several products with the same input. Nothing is copied to join matrices: the
+// functions find out whether tensors lie side by side.
 
 /// Returns the matrix [sum n, K] whose rows are the matrices [n_i, K], in this order, or
 /// an undefined tensor if the matrices do not follow each other without a gap.
@@ -23,7 +23,7 @@ at::Tensor stacked(const std::vector<at::Tensor>& parts);
 /// an undefined tensor if the slices are not all columns of one matrix.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
 /// Returns the matrix [T, sum n] whose columns are the slices, contiguous. It is a copy
-/// where the slices are not all columns of one matrix.
+/// if the slices are not all columns of one matrix.
 at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts);
 
 /// How tensors [T, n_i], [T, heads_i, D] or [B, S, heads_i, D] lie: which tensors make up
@@ -33,16 +33,16 @@ at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts);
 class ColumnLayout {
  public:
   explicit ColumnLayout(const std::vector<at::Tensor>& parts);
-  /// Returns tensors of the parts' sizes that lie as the parts do and have any content. A
-  /// part that shares no matrix is contiguous.
+  /// Returns uninitialized tensors of the parts' sizes, laid out like the parts. The
+  /// tensor of a part that shares no matrix with others is contiguous.
   std::vector<at::Tensor> empty(const at::TensorOptions& options) const;
-  /// Returns what empty() does, but `gradients` themselves where the gradients make up
-  /// the columns of one matrix, as the parts do. The node that made the gradients has
-  /// then laid them out for that, and they may be written.
+  /// Returns tensors like those of empty(), but `gradients` themselves if they make up
+  /// the columns of one matrix, as the parts do. The node that made such gradients has
+  /// laid them out for this purpose, so that they may be overwritten.
   std::vector<at::Tensor> reuse(const std::vector<at::Tensor>& gradients) const;
-  /// Gives the gradient of a part that was handed on unchanged to made[part], which
-  /// empty() or reuse() has made: the gradient itself where the part lies alone, else a
-  /// copy of the gradient.
+  /// Sets made[part], which empty() or reuse() has made, for a part that was passed on
+  /// unchanged. It becomes the part's gradient itself if the part shares no matrix with
+  /// others, else a copy of the gradient.
   void hand_on(size_t part, const at::Tensor& gradient,
                std::vector<at::Tensor>& made) const;
 

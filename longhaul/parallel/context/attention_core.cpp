@@ -13,7 +13,7 @@ using ops::tensor_list;
 using ops::Variable;
 
 /// What one rank computes of an attention: its own queries against the keys of all ranks,
-/// which come to it as `kind` says.
+/// which `kind` brings to the rank by a ring or by a gather.
 struct ContextTask {
   ContextKind kind;
   comm::Communicator* group;

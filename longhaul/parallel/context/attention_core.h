@@ -10,13 +10,13 @@ namespace longhaul::parallel {
 /// ops::attention over sequences whose positions lie on the ranks of `cp` as
 /// ContextLayout says. The result has the shape and dtype of q.
 ///
-/// q [B, S, Hq, D] and what is kept hold this rank's positions, rotated by their
-/// positions in the whole sequence. The problem's document_start and document_end hold
-/// indices of the whole sequence.
+/// q [B, S, Hq, D] and the kept tensors (keys and values) belong to this rank's positions
+/// and are rotated by the positions in the whole sequence. The problem's document_start
+/// and document_end hold indices of the whole sequence.
 ///
 /// `kind` says how keys and values come to the ranks (key_walk.h). Partial results are
 /// merged in fp32 by log-sum-exp, in the order in which the keys come. Keys outside the
-/// windows of all queries of a rank travel like other keys and are not multiplied.
+/// windows of all queries of a rank are sent like other keys, but are not multiplied.
 ///
 /// Each call and its backward are Collective over `cp`, in the same order on all ranks.
 /// The backward runs on the thread that owns `cp`. A call may be repeated (recomputation)

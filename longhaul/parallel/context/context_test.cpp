@@ -298,7 +298,8 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
   });
 }
 
-// The tests below plant a fault, which has to be larger than the tolerances of this file.
+// Each test below plants a fault and checks that its effect exceeds the tolerances of
+// this file.
 
 TEST_P(Context, PlantedFaultOfContiguousChunksIsFarOff) {
   const Case c{2, 1, 240, 2, 1, 32, false};

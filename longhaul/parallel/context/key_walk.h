@@ -22,7 +22,7 @@ class KeyWalk {
   /// Goes on to the keys of the next rank. Returns false when the keys of all ranks have
   /// been here.
   virtual bool next() = 0;
-  /// Drives the transfers that are under way, without waiting.
+  /// Lets the transfers that are under way make progress, without waiting for them.
   virtual void poll() {}
 
   /// Returns the fp32 tensors to which this rank adds its share of the gradients of the
@@ -50,11 +50,11 @@ std::unique_ptr<KeyWalk> ring_walk(comm::Communicator& group, const KeptPosition
 
 /// Gathers the keys of all ranks at once (Meta, "The Llama 3 Herd of Models",
 /// section 3.3.2). This takes fewer and longer messages and more memory than a ring, and
-/// is good where keys are few (grouped queries) or the group is small. The keys of ranks
+/// is good if keys are few (grouped queries) or the group is small. The keys of ranks
 /// r, r + 1, r + 2 ... come to rank r in this order. A reduce_scatter sums the gradients
 /// in fp32, in rank order.
 ///
-/// A rank sends as many bytes as in ring_walk.
+/// A rank sends as many bytes as with ring_walk(), whose comment gives their number.
 /// A rank holds the keys of all N ranks, and in the backward an fp32 set of their
 /// gradients.
 std::unique_ptr<KeyWalk> gather_walk(comm::Communicator& group, const KeptPositions& own);

@@ -63,13 +63,13 @@ LocalAttention::LocalAttention(const layout::ContextLayout& layout, int rank,
 LocalAttention::Pair LocalAttention::joined(int source) const {
   const int64_t length = layout_.local_len();
   const layout::ContextChunk all{0, 0, length};
-  // The rank's own keys lie as its queries do, early chunks before late ones.
+  // For the rank's own keys, the chunks of keys and those of queries are the same.
   const auto theirs = layout_.chunks(source);
   if (theirs.front().begin == mine_.front().begin) return {0, all, all};
-  // Every key that is seen is seen by all of the pair's queries, so that the positions
-  // given to the kernel need only place the queries behind the keys. An earlier rank's
-  // first chunk lies before all queries and its last chunk behind them. Both chunks of a
-  // later rank lie between this rank's first and last chunk of queries.
+  // All queries of the pair see all its keys, so that the kernel gets positions that
+  // place the queries behind the keys. An earlier rank's first chunk lies before all
+  // queries and its last chunk behind them. Both chunks of a later rank lie between this
+  // rank's first and last chunk of queries.
   const bool earlier = theirs.front().begin < mine_.front().begin;
   const layout::ContextChunk& last = mine_.back();
   if (earlier) return {0, {length, 0, length}, {0, 0, theirs.front().length}};

@@ -19,16 +19,16 @@ using ops::each_of, ops::KeptPositions;
 struct AttentionSums {
   at::Tensor out;  ///< [B, S, Hq, D] fp32
   /// The logarithm of the sum of exp(scores), fp32: [C, B, Hq, S / C], or [B, Hq, S]
-  /// where chunks are joined.
+  /// if chunks are joined.
   at::Tensor lse;
 };
 
 /// One rank's part of an attention whose sequences lie on several ranks: the rank's own
 /// queries against the keys of one rank after the other. Computes without communication
-/// and serves one thread. Where the mask is causality alone and kernels take rows of a
-/// longer result, chunks that lie side by side are joined. The keys of a rank then need
-/// one call of the kernel instead of two, or instead of three for the rank's own keys. A
-/// rank's own keys must come first, because each query sees some of them.
+/// and serves one thread. If there is no window, and the kernel can read and write parts
+/// of longer tensors, chunks that lie side by side are joined. The keys of a rank then
+/// need one call of the kernel instead of two, or instead of three for the rank's own
+/// keys. A rank's own keys must come first, because each query sees some of them.
 class LocalAttention {
  public:
   /// Begins the attention of the queries `q`. The problem's document_start and
@@ -42,13 +42,13 @@ class LocalAttention {
   /// Returns dq before any keys: zeros, or an undefined tensor that the first call of
   /// backward makes.
   at::Tensor begin_gradient() const;
-  /// Adds the keys of rank `source` to `sums`. Calls `between` after each pair of chunks,
-  /// so that the caller can drive communication that is under way.
+  /// Adds to `sums` what the keys of rank `source` contribute. Calls `between` after each
+  /// pair of chunks, so that the caller can let its communication make progress.
   void forward(int source, const KeptPositions& of_source, AttentionSums& sums,
                const std::function<void()>& between) const;
-  /// Adds to dq [B, S, Hq, D] and to `gradients`, those of the keys of rank `source`, all
-  /// fp32. `out` (in the dtype of q) and `lse` are the results over the keys of all
-  /// ranks.
+  /// Adds to dq [B, S, Hq, D] and to `gradients`, the gradients of the keys of rank
+  /// `source`; all are fp32. `out` (in the dtype of q) and `lse` are the results over the
+  /// keys of all ranks.
   void backward(int source, const KeptPositions& of_source, const at::Tensor& dout,
                 const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                 const KeptPositions& gradients,
@@ -71,7 +71,7 @@ class LocalAttention {
   bool joins_;
 };
 
-/// Returns zeros for the gradients of what is kept, fp32 and contiguous.
+/// Returns zeros for the gradients of the kept tensors `of`, fp32 and contiguous.
 KeptPositions zero_gradients(const KeptPositions& of);
 
 }  // namespace longhaul::parallel

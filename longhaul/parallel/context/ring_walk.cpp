@@ -32,15 +32,15 @@ class RingShift {
   RingShift& operator=(const RingShift&) = delete;
   ~RingShift() {
     if (!work_ || received_.empty()) return;
-    // An exception has interrupted the walk. Peers may still read and write this memory,
-    // so that it is never freed; the rank is about to end.
+    // If take() was not called, an exception has interrupted the walk. Peers may still
+    // read and write this memory, so that it is never freed; the rank is about to end.
     std::make_unique<KeptPositions>(std::move(sent_)).release();
     std::make_unique<KeptPositions>(std::move(received_)).release();
   }
 
   void poll() { work_->test(); }
   /// Returns the tensors of the rank before. On a device, later work in the current
-  /// stream may use it.
+  /// stream may use them.
   KeptPositions take() {
     work_->order();
     return std::exchange(received_, {});

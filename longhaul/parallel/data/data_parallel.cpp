@@ -12,9 +12,9 @@
 namespace longhaul::parallel {
 namespace {
 
-/// The most reductions that may be under way while the next unit computes, of gradients
-/// that are freed after them. Each reduction holds the memory of a whole unit's
-/// gradients.
+/// The most reductions that may be under way while the next unit computes, if gradients
+/// are freed after their reduction. Until then each reduction holds the memory of a whole
+/// unit's gradients.
 constexpr size_t kReductionsAhead = 1;
 
 }  // namespace
@@ -67,8 +67,8 @@ void DataParallel::release(int unit) {
 }
 
 void DataParallel::share_weights() {
-  // The loop has the order of the forward. So the weights that are needed early are
-  // gathered early.
+  // The buckets are in the order of the backward. The loop begins with the last bucket,
+  // so that the weights that the forward needs first are gathered first.
   for (size_t i = flat_.buckets().size(); i-- > 0;) {
     tensor::Bucket& bucket = flat_.buckets()[i];
     if (!bucket.weights_stay || groups_.shard_of(bucket).size() == 1) continue;
@@ -85,8 +85,9 @@ void DataParallel::finish_weights() {
 void DataParallel::open_gradients(int unit) {
   for_unit(unit, [&](size_t /*index*/, tensor::Bucket& bucket) {
     if (bucket.grads_stay || bucket.frozen) return;
-    // Reductions of the previous micro batch have had the time of a forward pass. Their
-    // end is awaited here, so that this unit can use their memory.
+    // Reductions of the previous micro batch began before this forward pass and have
+    // probably ended. The rank waits for their end here, so that this unit can use their
+    // memory.
     const bool before = std::any_of(
         reductions_.begin(), reductions_.end(),
         [&](const Reduction& r) { return flat_.buckets()[r.bucket].unit <= unit; });
@@ -166,7 +167,8 @@ void DataParallel::sum_owned(comm::Communicator& group, tensor::Bucket& bucket) 
   if (!sent.is_same(bucket.owned_grads)) bucket.owned_grads.copy_(sent);
 }
 
-/// Makes one gradient of those of the ranks that hold the same bucket.
+/// Gives all ranks that hold the same bucket one gradient: the sum of their gradients, or
+/// the gradient of the first of these ranks.
 void DataParallel::make_one(tensor::Bucket& bucket) {
   comm::Communicator& group = *groups_.sums.at(static_cast<size_t>(bucket.sum_group - 1));
   if (bucket.sum_group != layout::kTensorFirst) {

@@ -10,13 +10,13 @@ namespace longhaul::parallel {
 /// The groups of ranks that share parameters with this rank. They outlive their user.
 struct DataGroups {
   comm::Communicator* shard = nullptr;     ///< ranks with one shard each of every bucket
-  comm::Communicator* replicas = nullptr;  ///< ranks with this shard, one a shard group
-  /// sums[g - 1]: the ranks that hold buckets of sum group g alike. Their gradients are
-  /// added as well (norms under sequence parallelism, key heads held twice, embeddings
-  /// tied over stages), or the first rank's count (norms where every rank has all
-  /// tokens). These ranks have equal buckets and hold the same shard.
+  comm::Communicator* replicas = nullptr;  ///< ranks with this shard in all shard groups
+  /// sums[g - 1]: the ranks that hold the same buckets of sum group g, and the same shard
+  /// of them. Their gradients are added too (norms under sequence parallelism, key heads
+  /// held twice, embeddings tied over stages). Norms of ranks that all have all tokens
+  /// take the gradients of the first rank instead.
   std::vector<comm::Communicator*> sums;
-  /// The groups `shard` and `replicas` for buckets of experts. Where these are null,
+  /// The groups `shard` and `replicas` for buckets of experts. If these are null,
   /// `shard` and `replicas` serve such buckets too.
   comm::Communicator* expert_shard = nullptr;
   comm::Communicator* expert_replicas = nullptr;
@@ -58,10 +58,10 @@ class DataParallel {
 
   // Gradients -----------------------------------------------------------------------
 
-  /// Makes room for the unit's gradients of a micro batch.
+  /// Gives the unit's gradients of a micro batch memory, if they have none.
   void open_gradients(int unit);
-  /// Tells that the unit's gradients of a micro batch are complete, and starts the
-  /// reduction that is due. `last` marks the step's last micro batch.
+  /// Must be called when the unit's gradients of a micro batch are complete. Starts their
+  /// reduction if it is due. `last` marks the step's last micro batch.
   void close_gradients(int unit, bool last);
   /// Reduces the remaining gradients and waits. Afterwards owned_grads of every bucket
   /// hold the sum over ranks and micro batches, with the same bits on all ranks that

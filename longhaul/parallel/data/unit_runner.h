@@ -17,7 +17,8 @@ class UnitRunner {
  public:
   explicit UnitRunner(DataParallel& data) : data_(data) {}
 
-  /// Is called where the forward or the backward of a unit's block begins and ends.
+  /// Is called when the forward or the backward of a unit's block begins and when it
+  /// ends.
   using Watcher = std::function<void(int unit, bool backward, bool begins)>;
   void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
 

@@ -38,9 +38,9 @@ struct RowExchange {
 
 struct TokenWay : nn::ExpertDispatch::Way {
   Communicator* ep = nullptr;
-  std::vector<int64_t> sent, received;  ///< rows by rank, of this rank's tokens and here
+  std::vector<int64_t> sent, received;  ///< numbers of rows to and from each rank
   at::Tensor offsets;        ///< int32 [experts here + 1], of the rows that have arrived
-  ops::RoutedRows sorted;    ///< from arrival to the order of experts, one row each
+  ops::RoutedRows sorted;    ///< takes rows from the order of arrival to that of experts
   at::Tensor rows, weights;  ///< what arrives, in the order of arrival
   RowExchange forward, backward;
 };
@@ -162,7 +162,7 @@ struct ArriveNode : ops::Function<ArriveNode> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& way = *ops::saved<TokenWayPtr>(ctx);
     way.backward = start_exchange(*way.ep, {grads[0], grads[1]}, way.received, way.sent);
-    return {grads[0], grads[1], Variable()};  // SendNode returns the exchanged
+    return {grads[0], grads[1], Variable()};  // SendNode returns gradients that arrive
   }
 };
 
@@ -204,8 +204,8 @@ nn::ExpertDispatch::Arrived TokenDispatch::arrive(const WayPtr& way) const {
 }
 
 at::Tensor TokenDispatch::back(const WayPtr& way, at::Tensor rows) const {
-  // Each sum has one row here, so that sum_rows only moves rows. The source rows are
-  // freed before the exchange.
+  // Each sum of sum_rows() has only one row here, so that the rows are only put into the
+  // order of arrival. The source rows are freed before the exchange.
   rows = ops::sum_rows(rows, way_of(way).sorted, true);
   return BackNode::apply(std::move(rows), std::static_pointer_cast<TokenWay>(way));
 }

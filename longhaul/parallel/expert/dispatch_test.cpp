@@ -174,7 +174,7 @@ TEST(Experts, HaveTheGradientsOfTheirResultAndOfTheTermsOfTheLoss) {
   }
 }
 
-/// A layer whose loads are counted, with what all kinds of balance need.
+/// A layer whose loads are counted, with the tensors that each BalanceKind needs.
 struct CountedLayer : Layer {
   explicit CountedLayer(BalanceKind balance) : Layer(/*shared=*/false, 1, 0) {
     loads.counts = at::zeros({1, kExperts}, at::kLong);
@@ -244,7 +244,8 @@ TEST(Experts, BalanceEachSequenceByItsOwnTokens) {
   }
 }
 
-/// The test counts calls of sum_sequences, which happen only where terms are computed.
+/// The test counts the calls of sum_sequences, which is called only if the terms of the
+/// loss are computed.
 TEST(Experts, ComputeTermsThatAreReadOrHaveAGradient) {
   Layer layer(/*shared=*/false, 1, 0);
   int sums = 0;
@@ -271,8 +272,8 @@ TEST(Experts, ComputeTermsThatAreReadOrHaveAGradient) {
   }
 }
 
-/// Compares what `ranks` ranks of ep have with one rank, each with its part of the
-/// tokens.
+/// Compares the results of `ranks` ranks of ep, each with its part of the tokens, with
+/// the result of one rank.
 TEST(ExpertParallel, GivesTheResultsAndGradientsOfOneRank) {
   const at::Tensor x = random(1), dy = random(2);
   for (const bool shared : {false, true}) {
@@ -350,7 +351,7 @@ TEST(ExpertParallel, SplitsExpertsOverTensorParallelRanks) {
   }
 }
 
-/// Three layers of experts in bf16 on one rank, of which each adds to its input.
+/// Three layers of experts in bf16 on one rank. Each adds its result to its input.
 struct Layers {
   Layers(int ep, int ep_index, int tp = 1, int tp_index = 0) {
     for (int i = 0; i < 3; ++i) {
@@ -376,7 +377,7 @@ struct Layers {
   at::Tensor dx;
 };
 
-/// In bf16 two ranks may choose other experts than one rank where the logits of two
+/// In bf16 two ranks may choose other experts than one rank if the logits of two
 /// experts are nearly equal, because the sums before a router are rounded otherwise. With
 /// the choices of one rank all results are within rounding. The test's record says how
 /// many tokens would differ.
@@ -421,7 +422,7 @@ TEST(ExpertParallel, WithTheChoicesOfOneRankIsWithinTheRoundingOfBf16) {
       ops::expect_close(replayed.dx, part(one.dx), tolerance, "dx");
       for (size_t i = 0; i < one.all.size(); ++i) {
         EXPECT_TRUE(at::equal(replayed.chosen(i), part(one.chosen(i))));
-        // With tp both ranks choose for the same tokens, which count once.
+        // With tp both ranks choose experts for the same tokens, which are counted once.
         if (!tensor || rank == 0) {
           others += free.chosen(i).ne(part(one.chosen(i))).any(1).sum().item<int64_t>();
         }
@@ -498,7 +499,7 @@ TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
 
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-/// Sees whether rows that have been handed over are still in memory afterwards.
+/// Checks that rows are no longer in memory once they have been sent.
 class WatchedDispatch : public nn::ExpertDispatch {
  public:
   explicit WatchedDispatch(const TokenDispatch& inner) : inner_(inner) {}

@@ -18,10 +18,11 @@ namespace {
 
 using Kind = layout::PipelineAction::Kind;
 
-/// Sent messages whose memory is kept before the device is made to wait for their end.
+/// The number of sent messages whose memory is kept. If there are more, the device waits
+/// for the end of the oldest, whose memory is freed then.
 constexpr size_t kSendsKept = 2;
 
-/// Records the time from its construction to its destruction, where there is a trace.
+/// Records the time from its construction to its destruction, if there is a trace.
 class Span {
  public:
   Span(Trace* trace, Trace::Lane lane, const layout::PipelineAction& action)
@@ -44,7 +45,7 @@ class Span {
   Trace::Clock::time_point begin_;
 };
 
-/// A message under way. Without work its tensors have already arrived.
+/// A message under way. If `work` is null, its tensors have already arrived.
 struct Parcel {
   layout::PipelineMessage message;
   nn::Tensors tensors;
@@ -89,7 +90,7 @@ class Exchange {
     }
   }
 
-  /// Sends `output`, the result of action number `index`, where the action has a message.
+  /// Sends `output`, the result of action number `index`, if the action has a message.
   void pass(size_t index, const std::optional<layout::PipelineMessage>& message,
             const nn::Tensors& output) {
     nn::Tensors tensors;
@@ -136,7 +137,7 @@ class Exchange {
       return;
     }
     std::erase_if(parcels_->sent, [](const Parcel& p) { return p.work->test(); });
-    // Testing any receive drives the backend's progress where nothing is being sent.
+    // If nothing is being sent, a test of any receive lets the backend make progress.
     if (parcels_->sent.empty() && !parcels_->incoming.empty()) {
       const Parcel& any = parcels_->incoming.begin()->second;
       if (any.work) any.work->test();
@@ -239,7 +240,7 @@ class Exchange {
     }
   }
 
-  /// Lets the device wait for the message, or the host where there is no device.
+  /// Lets the device wait for the message. Without a device the host waits.
   void settle(comm::Work& work, const layout::PipelineAction& action, const char* before,
               int peer, const char* after) {
     if (work.test()) return;

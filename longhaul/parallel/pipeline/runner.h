@@ -47,14 +47,14 @@ struct BoundaryOptions {
 };
 
 /// Runs this rank's part of the plan: one step. Collective over `pp`, whose ranks are the
-/// plan's; all pass the same plan. `pp` must be a group for memory of the boundary's
-/// device. Sends start as soon as there is something to send and are waited for only at
-/// the end of the step; receives are posted ahead. Where transfers run in the order of
-/// the calls, both are posted in groups (SlotOrder). The tensors of a boundary are one
-/// message, whose memory is freed when the send has ended. The first exception ends the
-/// step without waiting for anything. The error of a message (TemporaryError at the
-/// communicator's deadline) says which action waited for which rank. `trace`, if given,
-/// records actions and waits.
+/// plan's; all ranks give the same plan. `pp` must be a group for memory of the
+/// boundary's device. Sends start as soon as there is something to send and are waited
+/// for only at the end of the step; receives are posted ahead. If transfers run in the
+/// order of the calls, both are posted in groups (SlotOrder). The tensors of a boundary
+/// are one message, whose memory is freed when the send has ended. The first exception
+/// ends the step without waiting for anything. The error of a message (TemporaryError at
+/// the communicator's deadline) says which action waited for which rank. `trace`, if
+/// given, records actions and waits.
 void execute(const layout::PipelinePlan& plan, PipelineStage& stage,
              comm::Communicator& pp, const BoundaryOptions& boundary,
              Trace* trace = nullptr);

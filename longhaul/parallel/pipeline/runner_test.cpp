@@ -39,8 +39,8 @@ struct Results {
   std::map<int64_t, int> accumulations;     ///< by global stage
 };
 
-/// One global stage: y = tanh(x w^T). Its backward is autograd's, with the weight
-/// gradient deferred as Linear does.
+/// One global stage: y = tanh(x w^T). Its backward computes the input's gradient by
+/// autograd and leaves the weight's gradient to weight_gradients().
 class TanhLayer {
  public:
   TanhLayer(int64_t index, at::ScalarType dtype)
@@ -144,7 +144,7 @@ class TanhStage : public PipelineStage {
  private:
   int64_t global(int64_t chunk) const { return plan_.global_stage(rank_, chunk); }
   TanhLayer& layer(int64_t chunk) { return layers_[static_cast<size_t>(chunk)]; }
-  /// Delays ranks, each by another time in every action.
+  /// Makes the ranks wait, each for another time in every action.
   void pause(int64_t salt) const {
     if (!jitter_) return;
     std::this_thread::sleep_for(
@@ -293,7 +293,8 @@ TEST(Runner, InferencePlansGiveTheSameOutputs) {
   }
 }
 
-/// Messages carry no tag: a receiver that posted in its own order would mix them up.
+/// Messages carry no tag: a receiver that posted receives in the order of its own actions
+/// would mix them up.
 TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
   auto plan = layout::inference_plan(2, 1, 5);
   std::swap(plan.actions[0][1], plan.actions[0][3]);

@@ -47,7 +47,7 @@ class Trace {
 };
 
 /// Writes the texts of Trace::json() of all ranks as one file, atomically. Throws
-/// InputError where that fails.
+/// InputError if that fails.
 void write_trace(const std::filesystem::path& path,
                  const std::vector<std::string>& json_of_ranks);
 

@@ -40,7 +40,8 @@ struct RecomputeNode : ops::Function<RecomputeNode> {
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const BlockSaved& saved = ops::saved<BlockSaved>(ctx);
     tensor_list kept = ctx->get_saved_variables();
-    // The loop runs from the last to the first, the order in which Offload fetches ahead.
+    // The loop runs from the last tensor to the first, the order in which Offload fetches
+    // tensors ahead.
     kept.resize(std::max(kept.size(), saved.kept.size()));
     for (size_t i = saved.kept.size(); i-- > 0;) {
       kept[i] = saved.offload->take(saved.kept[i]);

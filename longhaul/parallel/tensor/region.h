@@ -29,9 +29,9 @@ class TensorRegion final : public nn::SplitRegion {
   /// With sequence parallelism T must be a multiple of ranks(). Without it the result
   /// takes over the memory of `partial`, which no graph may have saved.
   at::Tensor leave(const at::Tensor& partial) const override;
-  /// Takes one small all-gather. Adds in rank order.
+  /// Uses one small all-gather and adds the values in rank order.
   void combine_loss(at::Tensor& lse, at::Tensor& picked) const override;
-  /// Takes one all-reduce.
+  /// Uses one all-reduce.
   void sum_features(at::Tensor& sums) const override;
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 using comm::Communicator;
 
-/// The bytes of the whole tensor in each call, by verb.
+/// The bytes of the whole tensor in each call of a collective, by the collective's name.
 using Counts = std::map<std::string, std::vector<size_t>>;
 
 /// Passes operations on and notes their bytes.

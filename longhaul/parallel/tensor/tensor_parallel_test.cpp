@@ -20,7 +20,7 @@ using twin::Fault;
 
 constexpr int64_t kHidden = 40, kInner = 49, kLayers = 2;
 
-/// Describes the family's parameters: their names, shapes and splits.
+/// Describes the parameters of the tests' family: their names, shapes and splits.
 UnitDescription describe_wide() {
   using Unit = format::ShardUnit;
   constexpr format::Heads kHeads = {6, 2};
@@ -174,7 +174,8 @@ TEST(SelectiveRecompute, IsBitwiseTheSame) {
   }
 }
 
-/// An attention core that counts its calls and keeps its results.
+/// Gives the model an attention core that counts its calls and watches whether its
+/// results stay in memory.
 TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
   const twin::Model model = wide();
   const twin::Result plain = run(model, Case{});

@@ -181,9 +181,9 @@ double wide_distance(const at::Tensor& a, const at::Tensor& b) {
   return ((a.to(at::kDouble) - wide).norm() / wide.norm()).item<double>();
 }
 
-/// Key heads that divide evenly over the ranks, that divide unevenly, and that several
-/// ranks hold: all ranks one head, two ranks a head each, and two ranks or one rank a
-/// head.
+/// Cases by number of ranks, query heads and key heads. The key heads divide evenly over
+/// the ranks, or unevenly, or there are fewer key heads than ranks, so that several ranks
+/// hold the same head.
 const std::vector<WideCase> kWideCases = {{2, 4, 4}, {2, 6, 3}, {2, 2, 1}, {3, 6, 2},
                                           {4, 4, 4}, {4, 8, 2}, {4, 5, 1}, {4, 6, 2}};
 
