@@ -15,7 +15,8 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kRecentSteps = 20;
-/// The most values that the curve of a figure has: a wide terminal has that many columns.
+/// The most values of a Course, which is the curve of a quantity such as the loss. A wide
+/// terminal has that many columns.
 constexpr size_t kCourseValues = 240;
 /// The age from which status.json counts as old. A supervisor writes the file every
 /// second, unless it is gone or cut off.

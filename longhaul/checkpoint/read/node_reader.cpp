@@ -285,8 +285,8 @@ bool NodeReader::same_wishes(int a, int b, uint32_t chunk) const {
 }
 
 // Returns the messages with what other ranks want of the chunks. The bytes are sent from
-// where they lie, or packed in the order of the rank's runs. Ranks that want the same are
-// sent the same bytes.
+// where they lie, or packed in the order of the byte runs that the receiving rank wants.
+// Ranks that want the same are sent the same bytes.
 std::vector<Message> NodeReader::messages_out(const std::vector<Held>& held) {
   std::vector<Message> messages;
   std::vector<std::pair<size_t, size_t>>

@@ -490,7 +490,7 @@ void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts,
 TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
   for_all([](auto t, system::Isa isa) {
     using T = decltype(t);
-    // The parts lie wholly before, inside and after blocks of queries, at odd edges.
+    // Key ranges lie before, inside, after and across query blocks. Most are unaligned.
     const std::vector<KeyRange> parts{{0, 51}, {51, 64}, {64, 65}, {65, 149}, {149, 181}};
     const std::vector<KeyRange> backwards(parts.rbegin(), parts.rend());
     expect_parts_close<T>({1, 181, 0, 4, 2, 40, {}, {}, {}, {}, {}}, parts, isa);

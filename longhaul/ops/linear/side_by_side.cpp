@@ -143,7 +143,8 @@ std::vector<at::Tensor> ColumnLayout::reuse(
   for (const Group& group : groups_) {
     std::vector<at::Tensor> of_group;
     for (const size_t i : group) of_group.push_back(as_rows(gradients[i]));
-    // A gradient that shares no matrix may be in use elsewhere, so that it is not reused.
+    // Only gradients that are slices of one matrix are reused. Any other gradient may be
+    // in use elsewhere.
     if (group.size() > 1 && joined_columns(of_group).defined()) {
       for (const size_t i : group) out[i] = gradients[i];
     } else {

@@ -43,7 +43,7 @@ class SetLosses {
 
   bool empty() const { return sets_.empty(); }
   Json to_json() const;
-  /// Throws Json::exception where `json` is no such state.
+  /// Reads what to_json() returns. Throws Json::exception if `json` has another form.
   static SetLosses from_json(const Json& json);
   bool operator==(const SetLosses&) const = default;
 

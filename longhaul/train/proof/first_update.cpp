@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kBlock = 16384;  ///< elements of a block, which are looked at together
 constexpr int64_t kBlocks = 4;     ///< most blocks of a tensor's part on a rank
 
-/// Returns the first elements of the blocks, spread evenly over the tensor's part.
+/// Returns the index of the first element of each block that is looked at. The blocks are
+/// spread evenly over a rank's part of a tensor, which has `size` elements.
 std::vector<int64_t> block_begins(int64_t size) {
   if (size <= kBlock) return {0};
   const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
