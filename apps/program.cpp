@@ -30,7 +30,7 @@ namespace longhaul::apps {
 namespace {
 
 /// A verb that only a later version will have.
-constexpr const char* kLaterVerb = "plan";
+constexpr const char* kLaterVerb = "rehearse";
 
 /// Returns a hint about a value that an option does not take ("--dtype float16",
 /// "--device gpu"), if the dictionary knows it for the setting with the same meaning. The
