@@ -27,9 +27,9 @@ int main(int argc, char** argv) {
     program.set_version_flag("--version", version_text, kVersionHelp);
   });
   // All objects of the run were destroyed with the scope that held them. LibTorch's
-  // tables of operators remain, whose destructors take a sixth of the processor time of a
-  // short command. _Exit skips them, and all other work at the end of the process, which
-  // the library of a device may need.
+  // tables of operators remain, and their destructors take a sixth of the processor time
+  // of a short command. _Exit skips them. It also skips other work at the end of the
+  // process, which the library of a device may need.
   if (at::getAccelerator()) return exit_code;
   std::cout.flush();
   std::fflush(nullptr);
