@@ -15,6 +15,8 @@ namespace longhaul::apps {
 namespace {
 
 constexpr double kDaySeconds = 86400.0;
+/// A run with less goodput is told as one that does not end.
+constexpr double kLeastGoodput = 0.01;
 /// Bytes of the token and the position of one place of a micro batch on a device.
 constexpr int64_t kTokenBytes = 8;
 
@@ -69,10 +71,17 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
     lines.push_back(
         fmt::format("run.dir: {} is not on this machine", config.run.dir.string()));
   }
-  if (config.run.device == "auto" && has_devices(p)) {
-    lines.emplace_back(
-        "run.device = \"auto\": logits are counted as on a CPU; --set run.device=cuda "
-        "counts those of a GPU");
+  const bool as_on_cpu = config.run.device == "auto" || config.run.device == "cpu";
+  if (as_on_cpu && has_devices(p)) {
+    lines.push_back(
+        fmt::format("run.device = \"{}\": logits are counted as on a CPU; --set "
+                    "run.device=cuda counts those of a GPU",
+                    config.run.device));
+  } else if (!as_on_cpu && !has_devices(p)) {
+    lines.push_back(
+        fmt::format("run.device = \"{}\": the machine has no such device; logits are "
+                    "counted as on a GPU",
+                    config.run.device));
   }
   return lines;
 }
@@ -175,8 +184,14 @@ void print_totals(const PlannedFigures& p) {
       "kWh");
   print_total(p, "without failures", seconds);
   for (const plan::FailureOutlook& outlook : p.failures) {
-    print_total(p, fmt::format("failures each {:g} node hours", outlook.node_hours),
-                seconds / outlook.goodput);
+    const std::string head =
+        fmt::format("failures each {:g} node hours", outlook.node_hours);
+    if (outlook.goodput < kLeastGoodput) {
+      fmt::print("  {}: the run does not end; it fails too often between two saves\n",
+                 head);
+    } else {
+      print_total(p, head, seconds / outlook.goodput);
+    }
   }
 }
 
@@ -291,7 +306,9 @@ OrderedJson failures_json(const PlannedFigures& p, double seconds) {
                        {"best_interval_s", outlook.best_interval_s},
                        {"best_steps", outlook.best_steps},
                        {"best_goodput", outlook.best_goodput}};
-    if (p.steps > 0) one["run"] = total_json(p, seconds / outlook.goodput);
+    if (p.steps > 0 && outlook.goodput >= kLeastGoodput) {
+      one["run"] = total_json(p, seconds / outlook.goodput);
+    }
     out.push_back(std::move(one));
   }
   return out;

@@ -42,10 +42,10 @@ Fields efficiency_fields(HardwareProfile& p) {
   EfficiencyProfile& e = p.efficiency;
   return {
       make_field("products", e.products, ResumeClass::Free, "share of the peak")
-          .at_least(0),
+          .within(0, 1),
       make_field("attention", e.attention, ResumeClass::Free, "share of the peak")
-          .at_least(0),
-      make_field("memory", e.memory, ResumeClass::Free, "share of the peak").at_least(0),
+          .within(0, 1),
+      make_field("memory", e.memory, ResumeClass::Free, "share of the peak").within(0, 1),
   };
 }
 
@@ -61,7 +61,8 @@ Fields link_fields(LinkProfile& link) {
 
 Fields node_fields(NodeProfile& n) {
   return {
-      make_field("ranks", n.ranks, ResumeClass::Free, "devices of a node").at_least(0),
+      make_field("ranks", n.ranks, ResumeClass::Free, "devices of a node")
+          .within(0, 4096),
       make_field("device_bytes", n.device_bytes, ResumeClass::Free, "memory of a device")
           .at_least(0),
       make_field("context_bytes", n.context_bytes, ResumeClass::Free,

@@ -223,6 +223,9 @@ TEST(Goodput, ASuspensionIsTakenOutOfTheStepThatItStopped) {
   EXPECT_NEAR(ledger.seconds(TimeClass::Suspended), half, 1e-5);
   EXPECT_NEAR(ledger.seconds(TimeClass::Compute), half, 1e-5);
   EXPECT_NEAR(ledger.total_seconds(), before.total_seconds() + 1.0, 1e-5);
+  const double allocated =
+      ledger.total_seconds() - ledger.seconds(TimeClass::Waiting) - half;
+  EXPECT_NEAR(ledger.goodput_of_allocation(), half / allocated, 1e-5);
 }
 
 }  // namespace

@@ -53,8 +53,11 @@ Machine machine_of(const HardwareProfile& profile, std::string_view name, bool b
   machine.peak = peak;
   machine.products = first_known(
       {measured(profile, bf16 ? "product bf16" : "product fp32"), peak * share.products});
-  machine.attention =
-      first_known({measured(profile, "attention and backward"), peak * share.attention});
+  // The measurement, which is in bf16, counts seven products: the backward computes the
+  // scores again. A step counts six, as FlopsPerToken does.
+  const double attention =
+      bf16 ? measured(profile, "attention and backward") * 6.0 / 7.0 : 0.0;
+  machine.attention = first_known({attention, peak * share.attention});
   machine.memory = first_known(
       {measured(profile, "copy through memory"), profile.peak_memory * share.memory});
   machine.node_ranks = node_ranks;

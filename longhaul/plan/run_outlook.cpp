@@ -83,8 +83,8 @@ std::optional<FailureOutlook> failure_outlook(const Cluster& cluster, double nod
   costs.restart_s = restart_s + *times.read;
   outlook.goodput = expected_goodput(costs, outlook.interval_s);
   outlook.best_interval_s = best_interval(costs);
-  outlook.best_steps =
-      std::max<int64_t>(1, std::llround(outlook.best_interval_s / step_s));
+  outlook.best_steps = std::clamp<int64_t>(std::llround(outlook.best_interval_s / step_s),
+                                           1, std::max<int64_t>(1, steps));
   outlook.best_goodput =
       expected_goodput(costs, static_cast<double>(outlook.best_steps) * step_s);
   return outlook;

@@ -131,6 +131,14 @@ def test_peer_memory_and_the_published_range_of_failures(plan):
     assert node["peer_bytes"] == pytest.approx(5 * node["save_bytes"])
 
 
+def test_a_run_that_fails_more_often_than_it_saves_does_not_end(plan):
+    words = ("run.toml", "--nodes", "64", "--hardware", "machine.toml", "--failure-hours", "1",
+             "--set", "checkpoint.every=0", "--set", "run.steps=1000000", "--set", "batch.global_size=512")
+    assert "the run does not end; it fails too often between two saves" in plan(*words).stdout
+    [one] = planned(plan, *words)["failures"]
+    assert one["goodput"] < 0.01 and "run" not in one
+
+
 def test_what_is_not_here_is_not_checked(plan):
     text = plan("run.toml", "--nodes", "4", "--hardware", "machine.toml").stdout
     tail = text.split("\nnot checked\n")[1]
