@@ -50,7 +50,7 @@ TEST(Collectives, OfARingAcrossNodesShareTheWayOut) {
 }
 
 TEST(Collectives, OfRowsGoToEachRankDirectly) {
-  // Of 15 others 8 are on the other node: 8/15 of 1500 bytes at 10 B/s.
+  // The other node has 8 of the 15 other ranks and gets 8/15 of 1500 bytes at 10 B/s.
   EXPECT_DOUBLE_EQ(time_of(TrafficKind::Experts, Verb::SendRecv, 16, 8, 1, 1500),
                    5.0 + 80.0);
   EXPECT_DOUBLE_EQ(time_of(TrafficKind::Experts, Verb::AllToAll, 8, 8, 3, 1500),

@@ -33,7 +33,7 @@ struct EventHead {
 /// Returns the line of an event that happens now.
 Json event_line(const char* kind, Json fields);
 
-// Of events of these kinds only the kind is read.
+// Readers of the events file take only the kind of these events.
 inline constexpr const char* kSupervisorEndEvent = "supervisor_end";
 inline constexpr const char* kHangEvent = "hang";
 inline constexpr const char* kRestartEvent = "restart";

@@ -42,7 +42,7 @@ std::vector<std::pair<int64_t, const Event*>> loads_told(const RunFiles& run) {
   for (const Event& event : run.events()) {
     if (event.kind != run::ExpertLoadsEvent::kKind) continue;
     const auto loads = event.as<run::ExpertLoadsEvent>();
-    // Of a step that was done again only the last event counts.
+    // If a step was done again, only its last event counts.
     while (!told.empty() && told.back().first >= loads.step) told.pop_back();
     if (!loads.layers.empty()) told.emplace_back(loads.step, &event);
   }

@@ -58,7 +58,7 @@ std::string layer_norms_card(const RunFiles& run, const std::vector<PlotMark>& m
   for (const Event& event : run.events()) {
     if (event.kind != run::LayerNormsEvent::kKind) continue;
     auto norms = event.as<run::LayerNormsEvent>();
-    // Of a step that was done again only the last event counts.
+    // If a step was done again, only its last event counts.
     while (!told.empty() && told.back().step >= norms.step) told.pop_back();
     if (!norms.layers.empty()) told.push_back(std::move(norms));
   }
