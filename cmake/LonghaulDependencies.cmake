@@ -10,17 +10,24 @@ if(LONGHAUL_TORCH)
 endif()
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
+# A precompiled header is for one level of optimisation. What a header leaves to the end of a
+# unit is compiled in every unit again, so the headers that few need do not stand here.
+set(plain_headers <algorithm> <chrono> <filesystem> <fmt/format.h> <functional> <map> <memory>
+  <nlohmann/json.hpp> <optional> <string> <thread> <variant> <vector>)
+set(torch_headers <string> <vector> <memory> <functional> <optional> <map> <fmt/format.h>
+  <ATen/core/Tensor.h> <ATen/Functions.h>)
+longhaul_precompiled(plain ${plain_headers})
+longhaul_precompiled(hot ${plain_headers})
 if(LONGHAUL_PCH)
-  # A precompiled header is for one level of optimisation.
-  foreach(name IN ITEMS longhaul_plain_pch longhaul_hot_pch)
-    longhaul_precompiled(${name}
-      <algorithm> <chrono> <filesystem> <fmt/format.h> <functional> <map> <memory>
-      <nlohmann/json.hpp> <optional> <string> <thread> <variant> <vector>)
-  endforeach()
   target_compile_options(longhaul_hot_pch PRIVATE $<$<CONFIG:Release>:-O3>)
 endif()
 if(LONGHAUL_TESTS)
   find_package(GTest REQUIRED)
+  longhaul_precompiled(test ${plain_headers} <fstream> <sstream> <gtest/gtest.h>)
+  if(LONGHAUL_PCH)
+    longhaul_unoptimised(longhaul_test_pch)
+    target_link_libraries(longhaul_test_pch PRIVATE GTest::gtest)
+  endif()
 endif()
 
 find_library(XXHASH_LIBRARY xxhash REQUIRED)
@@ -64,11 +71,16 @@ if(LONGHAUL_TORCH)
     "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state"
     -Wl,-rpath,${LONGHAUL_TORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
 
+  longhaul_precompiled(torch ${torch_headers})
   if(LONGHAUL_PCH)
-    longhaul_precompiled(longhaul_pch
-      <string> <vector> <memory> <functional> <optional> <map> <fmt/format.h>
-      <ATen/core/Tensor.h> <ATen/Functions.h> <torch/csrc/autograd/custom_function.h>)
-    target_link_libraries(longhaul_pch PRIVATE longhaul_torch)
+    target_link_libraries(longhaul_torch_pch PRIVATE longhaul_torch)
+  endif()
+  if(LONGHAUL_TESTS)
+    longhaul_precompiled(torch_test ${torch_headers} <gtest/gtest.h>)
+    if(LONGHAUL_PCH)
+      longhaul_unoptimised(longhaul_torch_test_pch)
+      target_link_libraries(longhaul_torch_test_pch PRIVATE longhaul_torch GTest::gtest)
+    endif()
   endif()
 endif()
 

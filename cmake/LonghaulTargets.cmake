@@ -45,15 +45,33 @@ function(longhaul_library name)
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC longhaul_torch)
   endif()
-  if(NOT LONGHAUL_PCH OR ARG_OWN_FLAGS)
+  if(ARG_OWN_FLAGS)
     return()
   endif()
   if(NOT ARG_TORCH AND ARG_HOT)
-    target_precompile_headers(${target} REUSE_FROM longhaul_hot_pch)
+    longhaul_header(${target} hot)
   elseif(NOT ARG_TORCH)
-    target_precompile_headers(${target} REUSE_FROM longhaul_plain_pch)
+    longhaul_header(${target} plain)
   elseif(NOT ARG_HOT)  # LibTorch's header is for one level of optimisation
-    target_precompile_headers(${target} REUSE_FROM longhaul_pch)
+    longhaul_header(${target} torch)
+  endif()
+endfunction()
+
+# longhaul_tool(name SOURCES ... DEPS targets... [TORCH] [IN folder])
+#   A program that tests and measurements start; in bin/ where no folder is named.
+function(longhaul_tool name)
+  cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_IN)
+    set(ARG_IN ${PROJECT_BINARY_DIR}/bin)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${ARG_IN})
+  if(ARG_TORCH)
+    longhaul_header(${name} torch)
+  else()
+    longhaul_header(${name} plain)
   endif()
 endfunction()
 
@@ -64,13 +82,54 @@ function(longhaul_options options)
     COMPILE_OPTIONS "${options}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# longhaul_precompiled(name headers...): a precompiled header, which libraries reuse.
-function(longhaul_precompiled name)
-  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cpp CONTENT "")
-  add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/${name}.cpp)
-  target_link_libraries(${name} PRIVATE fmt::fmt)
-  target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
-  target_precompile_headers(${name} PRIVATE ${ARGN})
+# longhaul_precompiled(kind headers...): a precompiled header, which targets reuse.
+function(longhaul_precompiled kind)
+  if(NOT LONGHAUL_PCH)
+    return()
+  endif()
+  set(target longhaul_${kind}_pch)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/${target}.cpp CONTENT "")
+  add_library(${target} OBJECT ${PROJECT_BINARY_DIR}/${target}.cpp)
+  target_link_libraries(${target} PRIVATE fmt::fmt)
+  target_compile_options(${target} PRIVATE ${LONGHAUL_WARNINGS})
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+endfunction()
+
+# longhaul_header(target kind): the target takes the precompiled header of this kind.
+function(longhaul_header target kind)
+  if(NOT LONGHAUL_PCH)
+    return()
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    # The precompiled headers are for -fPIC; CMake gives programs -fPIE.
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM longhaul_${kind}_pch)
+endfunction()
+
+# longhaul_unoptimised(target): options of tests. Compiling them is most of a first build, and
+# they spend their time in the libraries, which are optimised. libc's checks need optimising.
+function(longhaul_unoptimised target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>
+                         $<$<CONFIG:Release>:-U_FORTIFY_SOURCE>)
+endfunction()
+
+# longhaul_test_code(target [TORCH] [LOOPS]): how the code of a test is compiled. With LOOPS the
+# test's own loops take long, or it has options of its own: it is optimised, and takes no
+# precompiled header.
+function(longhaul_test_code target)
+  cmake_parse_arguments(ARG "TORCH;LOOPS" "" "" ${ARGN})
+  target_compile_options(${target} PRIVATE ${LONGHAUL_WARNINGS})
+  if(ARG_LOOPS)
+    return()
+  endif()
+  longhaul_unoptimised(${target})
+  if(ARG_TORCH)
+    longhaul_header(${target} torch_test)
+  else()
+    longhaul_header(${target} test)
+  endif()
 endfunction()
 
 # longhaul_places(WAITS TEST...)
@@ -85,13 +144,13 @@ function(longhaul_places waits)
 endfunction()
 
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
-#               [TORCH] [WAITS])
+#               [TORCH] [WAITS] [LOOPS])
 #   LABELS: unit where none is given; `long` beside it keeps a test out of `make check`.
 #   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs
 #   under mpiexec with that many ranks (its main comes from tests/dist); a wrong count fails
-#   loudly there.
+#   loudly there. LOOPS: see longhaul_test_code.
 function(longhaul_test name)
-  cmake_parse_arguments(ARG "TORCH;WAITS" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WAITS;LOOPS" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
   if(NOT LONGHAUL_TESTS)
     return()
   endif()
@@ -106,7 +165,13 @@ function(longhaul_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   longhaul_join(${name})
-  target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
+  set(kind)
+  foreach(one IN ITEMS TORCH LOOPS)
+    if(ARG_${one})
+      list(APPEND kind ${one})
+    endif()
+  endforeach()
+  longhaul_test_code(${name} ${kind})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE longhaul::${dep})
   endforeach()
@@ -116,11 +181,6 @@ function(longhaul_test name)
     target_link_libraries(${name} PRIVATE longhaul_fake_ranks longhaul::tensor)
   else()
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
-  endif()
-  if(ARG_TORCH AND LONGHAUL_PCH)
-    # The precompiled header is for -fPIC; CMake gives programs -fPIE.
-    target_compile_options(${name} PRIVATE -fPIC)
-    target_precompile_headers(${name} REUSE_FROM longhaul_pch)
   endif()
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
            WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
