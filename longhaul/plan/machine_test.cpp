@@ -11,7 +11,6 @@ namespace {
 
 using layout::GroupKind;
 using layout::TrafficKind;
-using layout::TrafficLine;
 using layout::Verb;
 
 /// Returns links with seconds per message, so that bytes and messages are told apart.
