@@ -29,6 +29,7 @@
 #include "longhaul/measure/moving.h"
 #include "longhaul/monitor/profile_table.h"
 #include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/plan/step_estimate.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/step_record.h"
 #include "longhaul/session/threads.h"
@@ -137,16 +138,6 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
   return load_run_config(arguments.file, sets);
 }
 
-/// Returns the bytes that an update moves for a parameter: its gradient read, master and
-/// moments read and written, the weight written if it is no master itself.
-double bytes_of_update(const PrecisionSection& precision) {
-  const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
-  const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
-  const double weight = precision.compute == ComputeType::Fp32 ? 4.0 : 2.0;
-  return size(precision.gradients) + 2.0 * master + 4.0 * size(precision.moments) +
-         (weight == master ? 0.0 : weight);
-}
-
 measure::StepWork work_of(const RunConfig& config, int64_t world) {
   const ModelDescription model =
       load_model_config(config.model.config, config.model.override_).description;
@@ -159,7 +150,7 @@ measure::StepWork work_of(const RunConfig& config, int64_t world) {
                        (config.parallel.zero > 0 ? batch.dp * config.parallel.cp : 1);
   // Attention's kernels compute only the scores that the causal mask leaves.
   return {tokens * flops.products, tokens * (flops.causal - flops.products),
-          bytes_of_update(config.precision) *
+          plan::bytes_of_update(config.precision) *
               static_cast<double>(model.num_parameters()) / static_cast<double>(ways)};
 }
 
