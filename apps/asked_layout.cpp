@@ -90,10 +90,11 @@ OrderedJson traffic_json(const layout::Traffic& traffic) {
 
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        int64_t ranks, const layout::Placement& placement,
-                       const std::function<bool(const std::string&)>& frozen) {
+                       const std::function<bool(const std::string&)>& frozen,
+                       std::string_view device) {
   layout::LayoutDescription placed =
       layout::describe_layout(config, model, ranks, placement);
-  layout::LayoutCosts costs(config, model, placed, frozen);
+  layout::LayoutCosts costs(config, model, placed, frozen, device);
   AskedLayout asked{std::move(placed),
                     std::move(costs),
                     {},

@@ -83,14 +83,15 @@ CheckedRun check_run(const std::string& file, std::span<const std::string> sets,
 }
 
 AskedLayout describe_run(const RunConfig& config, const ModelDescription& model,
-                         int64_t ranks, int64_t ranks_per_node) {
+                         int64_t ranks, int64_t ranks_per_node, std::string_view device) {
   const layout::Placement placement =
       ranks_per_node > 0 ? layout::Placement::even(static_cast<int>(ranks_per_node))
                          : layout::Placement();
   const std::set<std::string> frozen =
       optim::assign_param_groups(model, config.optimizer).frozen();
-  return ask_layout(config, model, ranks, placement,
-                    [&](const std::string& name) { return frozen.contains(name); });
+  return ask_layout(
+      config, model, ranks, placement,
+      [&](const std::string& name) { return frozen.contains(name); }, device);
 }
 
 }  // namespace longhaul::apps

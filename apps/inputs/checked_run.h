@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/asked_layout.h"
@@ -28,8 +29,9 @@ CheckedRun check_run(const std::string& file, std::span<const std::string> sets,
                      int64_t ranks);
 
 /// Computes the layout on `ranks` ranks, with `ranks_per_node` neighbouring ranks on each
-/// node; 0: all on one. Throws ConfigError like describe_layout.
+/// node; 0: all on one. `device` is named as in run.device or in a profile. Throws
+/// ConfigError like describe_layout.
 AskedLayout describe_run(const RunConfig& config, const ModelDescription& model,
-                         int64_t ranks, int64_t ranks_per_node);
+                         int64_t ranks, int64_t ranks_per_node, std::string_view device);
 
 }  // namespace longhaul::apps

@@ -27,7 +27,7 @@ double bytes_of(int64_t bytes) { return static_cast<double>(bytes); }
 std::vector<DeviceMemory> device_memory(const PlannedFigures& p) {
   const RunConfig& config = p.run.loaded.config;
   const int64_t tokens = layout::passes_of(config, p.run.model->description,
-                                           p.asked.layout, config.run.device)
+                                           p.asked.layout, p.on.profile.device)
                              .tokens.inside;
   std::vector<DeviceMemory> memory;
   for (const StageLine& stage : p.asked.stages) {
@@ -71,17 +71,10 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
     lines.push_back(
         fmt::format("run.dir: {} is not on this machine", config.run.dir.string()));
   }
-  const bool as_on_cpu = config.run.device == "auto" || config.run.device == "cpu";
-  if (as_on_cpu && has_devices(p)) {
-    lines.push_back(
-        fmt::format("run.device = \"{}\": logits are counted as on a CPU; --set "
-                    "run.device=cuda counts those of a GPU",
-                    config.run.device));
-  } else if (!as_on_cpu && !has_devices(p)) {
-    lines.push_back(
-        fmt::format("run.device = \"{}\": the machine has no such device; logits are "
-                    "counted as on a GPU",
-                    config.run.device));
+  const std::string& device = config.run.device;
+  if (device != "auto" && (device == "cpu") == has_devices(p)) {
+    lines.push_back(fmt::format("run.device = \"{}\": the plan is that of {}", device,
+                                p.on.profile.device));
   }
   return lines;
 }
@@ -320,7 +313,7 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
     : run(checked),
       on(planned_on),
       asked(describe_run(run.loaded.config, run.model->description, on.ranks,
-                         on.node_ranks)),
+                         on.node_ranks, on.profile.device)),
       machine(plan::machine_of(on.profile, on.name,
                                run.loaded.config.precision.compute != ComputeType::Fp32,
                                on.ranks, on.node_ranks)),

@@ -78,7 +78,8 @@ def test_the_70b_recipe_on_512_cores(run, plan):
     assert (found["ranks"], found["nodes"]) == (512, 16)
     # 850 GB are printed in the source's text; `config` says the same.
     assert f"{found['storage']['checkpoint_bytes'] / 1e9:.1f}" == "846.6"
-    said = run("longhaul", "config", *words, "--ranks", "512", "--ranks-per-node", "32", "--json")
+    said = run("longhaul", "config", *words, "--ranks", "512", "--ranks-per-node", "32", "--json",
+               "--set", f"run.hardware={SOURCE / 'hardware/trn1.32xlarge.toml'}")
     assert found["layout"] == json.loads(said.stdout)["layout"]
     for one, rank in zip(found["memory"]["ranks"], found["layout"]["ranks"]):
         held = sum(rank[key] for key in (
@@ -137,6 +138,23 @@ def test_a_run_that_fails_more_often_than_it_saves_does_not_end(plan):
     assert "the run does not end; it fails too often between two saves" in plan(*words).stdout
     [one] = planned(plan, *words)["failures"]
     assert one["goodput"] < 0.01 and "run" not in one
+
+
+def test_logits_count_as_on_the_machine_whatever_run_device_says(plan):
+    def logits(*words):
+        found = planned(plan, "run.toml", "--ranks", "8", *words)
+        told = [line for line in found["not_checked"] if line.startswith("run.device")]
+        return found["layout"]["ranks"][0]["logits_bytes"], told
+
+    # All 4,096 rows of an eighth of the vocabulary in bf16 are less than a device's 1 GiB.
+    of_device = 4096 * 128256 // 8 * 2
+    gpu, cpu = ("--hardware", "machine.toml"), ("--hardware", "m7i.48xlarge", "--ranks-per-node", "8")
+    assert logits(*gpu) == logits(*gpu, "--set", "run.device=cuda") == (of_device, [])
+    assert logits(*gpu, "--set", "run.device=cpu") == (
+        of_device, ['run.device = "cpu": the plan is that of some GPU'])
+    of_cpu, told = logits(*cpu)
+    assert of_cpu < of_device / 3 and told == []
+    assert logits(*cpu, "--set", "run.device=cuda") == (of_cpu, ['run.device = "cuda": the plan is that of cpu'])
 
 
 def test_what_is_not_here_is_not_checked(plan):
