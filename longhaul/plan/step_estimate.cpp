@@ -88,13 +88,7 @@ struct RankWork {
 
   /// Returns the seconds of a step's exchanges that hold a pass up.
   double within_passes() const {
-    double seconds = 0.0;
-    for (const TrafficKind kind :
-         {TrafficKind::Tensor, TrafficKind::Context, TrafficKind::Experts}) {
-      const auto found = exchanges.find(kind);
-      if (found != exchanges.end()) seconds += found->second;
-    }
-    return seconds;
+    return of(TrafficKind::Tensor) + of(TrafficKind::Context) + of(TrafficKind::Experts);
   }
   double of(TrafficKind kind) const {
     const auto found = exchanges.find(kind);
