@@ -193,8 +193,12 @@ void print_storage(const PlannedFigures& p) {
   const auto kept = checkpoints_at_once(p);
   fmt::print("\na checkpoint: {}\n  to write it and to read it: {}\n", human_bytes(bytes),
              seconds_text(p.saves.write, "node.disk_bytes_per_s"));
-  fmt::print("  a save holds training up: {}\n",
-             seconds_text(p.saves.stall, "node.copy_bytes_per_s"));
+  const bool waits =
+      p.saves.stall && p.saves.waits && p.run.loaded.config.checkpoint.async_;
+  fmt::print(
+      "  a save holds training up: {}{}\n",
+      seconds_text(p.saves.stall, "node.disk_bytes_per_s"),
+      waits ? ", as long as it takes; the machine has no node.copy_bytes_per_s" : "");
   fmt::print("  checkpoint.keep = {}: {}", p.asked.kept_checkpoints,
              kept ? fmt::format("{}, with one more while it is saved",
                                 human_bytes(bytes * bytes_of(*kept)))

@@ -197,6 +197,14 @@ def test_a_profile_that_lacks_a_section_says_what_to_add(plan, place, section, w
             "[hardware] ", "lacking.toml", "add ", *words)
 
 
+def test_a_save_waits_for_the_disk_where_the_copys_rate_is_not_known(plan, place):
+    (place / "slow.toml").write_text(PROFILE.replace("copy_bytes_per_s = 5e10\n", ""))
+    words = ["run.toml", "--nodes", "2", "--hardware", "slow.toml"]
+    storage = planned(plan, *words)["storage"]
+    assert storage["stall_s"] == storage["write_s"] > 0
+    assert "as long as it takes; the machine has no node.copy_bytes_per_s" in plan(*words).stdout
+
+
 def test_a_profile_without_a_price(plan, place):
     (place / "free.toml").write_text(PROFILE.replace("price_per_hour = 30.0\n", ""))
     words = ["run.toml", "--nodes", "2", "--hardware", "free.toml"]
