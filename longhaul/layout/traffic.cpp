@@ -252,6 +252,11 @@ const char* verb_name(Verb verb) {
   return kNames.at(static_cast<size_t>(verb));
 }
 
+std::string_view operation_name(const TrafficLine& line) {
+  const bool rows = line.kind == TrafficKind::Experts && line.verb == Verb::SendRecv;
+  return rows ? "expert rows" : verb_name(line.verb);
+}
+
 int64_t Traffic::bytes(TrafficKind kind) const {
   int64_t sum = 0;
   for (const TrafficLine& line : lines_) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "longhaul/layout/activations.h"
@@ -28,6 +29,10 @@ struct TrafficLine {
   int64_t calls = 0;
   int64_t bytes = 0;  ///< bytes that the rank sends, as comm/counts.h counts them
 };
+
+/// Returns the name of a line's operation in the profile of a machine: that of its verb,
+/// or "expert rows" for messages that go to each rank of the group.
+std::string_view operation_name(const TrafficLine& line);
 
 /// What a rank sends in a step, by purpose, group and operation.
 class Traffic {
