@@ -184,9 +184,10 @@ SearchedLayouts search_run(const CheckedRun& run, const PlannedOn& on,
 }
 
 void print_search(const SearchedLayouts& s) {
-  fmt::print("{} on {}: {} of {}\n{} layouts looked at\n",
+  fmt::print("{} on {}: {} of {}\n{} layouts looked at, {} of them counted exactly\n",
              s.run.loaded.config.run.dir.string(), counted(s.on.ranks, "rank"),
-             counted(s.on.nodes, "node"), s.on.name, grouped(s.found.layouts));
+             counted(s.on.nodes, "node"), s.on.name, grouped(s.found.layouts),
+             s.found.best.size() + s.found.counted.size());
   if (!s.on.profile.comparison_only.empty()) {
     fmt::print("comparison only: {}\n", s.on.profile.comparison_only);
   }

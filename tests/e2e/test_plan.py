@@ -226,7 +226,7 @@ def test_the_first_row_of_a_search_is_what_plan_says_of_that_layout(plan):
     reasons = "\n".join(group["reason"] for group in found["losers"])
     assert re.search(r"lacks [\d.]+ GB at least, most of it \w+", reasons)
     assert re.search(r"slower by [\d.]+ % at least: exchanges over tp between nodes", reasons)
-    assert "query heads" in reasons
+    assert "needs a multiple of parallel.pp" in reasons
 
 
 def test_a_search_tells_lines_for_the_run_file_and_why_layouts_lose(plan, place):
