@@ -94,7 +94,8 @@ AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        std::string_view device) {
   layout::LayoutDescription placed =
       layout::describe_layout(config, model, ranks, placement);
-  layout::LayoutCosts costs(config, model, placed, frozen, device);
+  std::vector<layout::RankCosts> costs =
+      layout::stage_costs(config, model, placed, frozen, device);
   AskedLayout asked{std::move(placed),
                     std::move(costs),
                     {},
@@ -105,7 +106,7 @@ AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
     const int rank = layout::rank_at(layout.shape, {.pp = pp});
     asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
                             layout.stage(rank, layout.chunks - 1).end_layer,
-                            asked.costs.of(rank)});
+                            asked.costs[static_cast<size_t>(pp)]});
   }
   return asked;
 }

@@ -21,7 +21,7 @@ struct StageLine {
 
 struct AskedLayout {
   layout::LayoutDescription layout;
-  layout::LayoutCosts costs;  ///< of all ranks
+  std::vector<layout::RankCosts> costs;  ///< of the first rank of each stage
   std::vector<StageLine> stages;
   int64_t checkpoint_bytes = 0;
   int64_t kept_checkpoints = 0;  ///< checkpoint.keep; 0: all

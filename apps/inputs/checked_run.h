@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,10 @@ struct CheckedRun {
 /// what a start would refuse.
 CheckedRun check_run(const std::string& file, std::span<const std::string> sets,
                      int64_t ranks);
+
+/// Returns the names of the parameters that [optimizer] groups freeze.
+std::set<std::string> frozen_parameters(const RunConfig& config,
+                                        const ModelDescription& model);
 
 /// Computes the layout on `ranks` ranks, with `ranks_per_node` neighbouring ranks on each
 /// node; 0: all on one. `device` is named as in run.device or in a profile. Throws

@@ -17,34 +17,10 @@ namespace {
 constexpr double kDaySeconds = 86400.0;
 /// A run with less goodput is told as one that does not end.
 constexpr double kLeastGoodput = 0.01;
-/// Bytes of the token and the position of one place of a micro batch on a device.
-constexpr int64_t kTokenBytes = 8;
 
 bool has_devices(const PlannedFigures& p) { return p.on.profile.device != "cpu"; }
 
 double bytes_of(int64_t bytes) { return static_cast<double>(bytes); }
-
-std::vector<DeviceMemory> device_memory(const PlannedFigures& p) {
-  const RunConfig& config = p.run.loaded.config;
-  const int64_t tokens = layout::passes_of(config, p.run.model->description,
-                                           p.asked.layout, p.on.profile.device)
-                             .tokens.inside;
-  std::vector<DeviceMemory> memory;
-  for (const StageLine& stage : p.asked.stages) {
-    DeviceMemory& one = memory.emplace_back(DeviceMemory{stage.costs});
-    if (!has_devices(p)) continue;
-    one.tokens = stage.costs.activations.forwards * tokens * kTokenBytes;
-    one.context = p.on.profile.node.context_bytes;
-  }
-  return memory;
-}
-
-/// Returns the most that any rank holds.
-double most_of(const std::vector<DeviceMemory>& memory) {
-  double most = 0.0;
-  for (const DeviceMemory& one : memory) most = std::max(most, one.all());
-  return most;
-}
 
 /// Returns the checkpoints that are on the disk at once; none: as many as the run makes.
 std::optional<int64_t> checkpoints_at_once(const PlannedFigures& p) {
@@ -103,7 +79,7 @@ void print_memory(const PlannedFigures& p) {
   if (has_devices(p)) fmt::print("  left");
   fmt::print("\n");
   for (size_t i = 0; i < p.memory.size(); ++i) {
-    const DeviceMemory& one = p.memory[i];
+    const plan::DeviceMemory& one = p.memory[i];
     const layout::StateBytes& state = one.costs.state;
     fmt::print("  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>11}  {:>11}  {:>9}",
                p.asked.stages[i].stage, human_bytes(state.weights),
@@ -248,7 +224,7 @@ OrderedJson memory_json(const PlannedFigures& p) {
   out["device_bytes"] = p.on.profile.node.device_bytes;
   out["ranks"] = OrderedJson::array();
   for (size_t i = 0; i < p.memory.size(); ++i) {
-    const DeviceMemory& one = p.memory[i];
+    const plan::DeviceMemory& one = p.memory[i];
     OrderedJson rank = {{"pp", p.asked.stages[i].stage},
                         {"token_bytes", one.tokens},
                         {"context_bytes", one.context},
@@ -326,8 +302,9 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
           machine)) {
   const RunConfig& config = run.loaded.config;
   if (config.run.steps) steps = last_step(config, *config.run.steps);
-  memory = device_memory(*this);
-  host = plan::host_memory(cluster(), most_of(memory));
+  memory = plan::device_memory(config, run.model->description, asked.layout, asked.costs,
+                               on.profile);
+  host = plan::host_memory(cluster(), plan::fullest(memory).all());
   saves = plan::save_times(cluster());
   free_disk = free_bytes(config.run.dir);
   for (const double hours : on.failure_hours) {
