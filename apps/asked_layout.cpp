@@ -90,10 +90,12 @@ OrderedJson traffic_json(const layout::Traffic& traffic) {
 
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        int64_t ranks, const layout::Placement& placement,
-                       const std::function<bool(const std::string&)>& frozen) {
+                       const std::function<bool(const std::string&)>& frozen,
+                       std::string_view device) {
   layout::LayoutDescription placed =
       layout::describe_layout(config, model, ranks, placement);
-  layout::LayoutCosts costs(config, model, placed, frozen);
+  std::vector<layout::RankCosts> costs =
+      layout::stage_costs(config, model, placed, frozen, device);
   AskedLayout asked{std::move(placed),
                     std::move(costs),
                     {},
@@ -104,7 +106,7 @@ AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
     const int rank = layout::rank_at(layout.shape, {.pp = pp});
     asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
                             layout.stage(rank, layout.chunks - 1).end_layer,
-                            asked.costs.of(rank)});
+                            asked.costs[static_cast<size_t>(pp)]});
   }
   return asked;
 }

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/json.h"
@@ -20,17 +21,19 @@ struct StageLine {
 
 struct AskedLayout {
   layout::LayoutDescription layout;
-  layout::LayoutCosts costs;  ///< of all ranks
+  std::vector<layout::RankCosts> costs;  ///< of the first rank of each stage
   std::vector<StageLine> stages;
   int64_t checkpoint_bytes = 0;
   int64_t kept_checkpoints = 0;  ///< checkpoint.keep; 0: all
 };
 
-/// Computes the layout of these settings and its costs. `frozen` tells by name which
-/// parameters are not trained. Throws ConfigError like describe_layout.
+/// Computes the layout of these settings and its costs on a device, which is named as in
+/// run.device or in a profile. `frozen` tells by name which parameters are not trained.
+/// Throws ConfigError like describe_layout.
 AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                        int64_t ranks, const layout::Placement& placement,
-                       const std::function<bool(const std::string&)>& frozen);
+                       const std::function<bool(const std::string&)>& frozen,
+                       std::string_view device);
 
 /// Prints the layout as comments of a TOML file, in aligned tables.
 void print_layout(const AskedLayout& asked);

@@ -11,7 +11,7 @@
 namespace longhaul::apps {
 
 std::vector<std::string> NodeChoice::usable(const cluster::Attempt& attempt) {
-  std::vector<std::string> usable = fleet_.usable_nodes();
+  std::vector<std::string> usable = usable_nodes_();
   std::erase_if(usable, [&](const std::string& node) {
     return std::ranges::count(attempt.excluded, node) > 0;
   });

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "longhaul/cluster/agent/agent_fleet.h"
 #include "longhaul/cluster/supervisor/supervisor.h"
 #include "longhaul/config/load.h"
 
@@ -12,11 +13,15 @@ namespace longhaul::apps {
 /// Chooses the nodes of each start of a run over several machines.
 class NodeChoice {
  public:
-  /// Chooses among the nodes of `fleet`, of which `nodes` nodes train and the others are
-  /// spares.
-  NodeChoice(const RunConfig& config, cluster::AgentFleet& fleet, int nodes,
+  /// Chooses among the nodes that `usable_nodes` returns at each start, of which `nodes`
+  /// nodes train and the others are spares.
+  NodeChoice(const RunConfig& config,
+             std::function<std::vector<std::string>()> usable_nodes, int nodes,
              int ranks_per_node)
-      : config_(config), fleet_(fleet), nodes_(nodes), ranks_per_node_(ranks_per_node) {}
+      : config_(config),
+        usable_nodes_(std::move(usable_nodes)),
+        nodes_(nodes),
+        ranks_per_node_(ranks_per_node) {}
 
   /// Returns the nodes of the next start: those that trained last, and spares in place of
   /// those that cannot be used. There may be fewer nodes if resilience.on_node_loss is
@@ -32,7 +37,7 @@ class NodeChoice {
   size_t nodes_for(size_t usable) const;
 
   const RunConfig& config_;
-  cluster::AgentFleet& fleet_;
+  std::function<std::vector<std::string>()> usable_nodes_;
   int nodes_;
   int ranks_per_node_;
   std::vector<std::string> last_;

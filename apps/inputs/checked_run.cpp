@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
 #include <utility>
 
 #include "apps/inputs/data_places.h"
@@ -82,15 +81,20 @@ CheckedRun check_run(const std::string& file, std::span<const std::string> sets,
   return run;
 }
 
+std::set<std::string> frozen_parameters(const RunConfig& config,
+                                        const ModelDescription& model) {
+  return optim::assign_param_groups(model, config.optimizer).frozen();
+}
+
 AskedLayout describe_run(const RunConfig& config, const ModelDescription& model,
-                         int64_t ranks, int64_t ranks_per_node) {
+                         int64_t ranks, int64_t ranks_per_node, std::string_view device) {
   const layout::Placement placement =
       ranks_per_node > 0 ? layout::Placement::even(static_cast<int>(ranks_per_node))
                          : layout::Placement();
-  const std::set<std::string> frozen =
-      optim::assign_param_groups(model, config.optimizer).frozen();
-  return ask_layout(config, model, ranks, placement,
-                    [&](const std::string& name) { return frozen.contains(name); });
+  const std::set<std::string> frozen = frozen_parameters(config, model);
+  return ask_layout(
+      config, model, ranks, placement,
+      [&](const std::string& name) { return frozen.contains(name); }, device);
 }
 
 }  // namespace longhaul::apps

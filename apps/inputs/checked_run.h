@@ -1,8 +1,10 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/asked_layout.h"
@@ -27,9 +29,14 @@ struct CheckedRun {
 CheckedRun check_run(const std::string& file, std::span<const std::string> sets,
                      int64_t ranks);
 
+/// Returns the names of the parameters that [optimizer] groups freeze.
+std::set<std::string> frozen_parameters(const RunConfig& config,
+                                        const ModelDescription& model);
+
 /// Computes the layout on `ranks` ranks, with `ranks_per_node` neighbouring ranks on each
-/// node; 0: all on one. Throws ConfigError like describe_layout.
+/// node; 0: all on one. `device` is named as in run.device or in a profile. Throws
+/// ConfigError like describe_layout.
 AskedLayout describe_run(const RunConfig& config, const ModelDescription& model,
-                         int64_t ranks, int64_t ranks_per_node);
+                         int64_t ranks, int64_t ranks_per_node, std::string_view device);
 
 }  // namespace longhaul::apps

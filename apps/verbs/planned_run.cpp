@@ -17,34 +17,10 @@ namespace {
 constexpr double kDaySeconds = 86400.0;
 /// A run with less goodput is told as one that does not end.
 constexpr double kLeastGoodput = 0.01;
-/// Bytes of the token and the position of one place of a micro batch on a device.
-constexpr int64_t kTokenBytes = 8;
 
 bool has_devices(const PlannedFigures& p) { return p.on.profile.device != "cpu"; }
 
 double bytes_of(int64_t bytes) { return static_cast<double>(bytes); }
-
-std::vector<DeviceMemory> device_memory(const PlannedFigures& p) {
-  const RunConfig& config = p.run.loaded.config;
-  const int64_t tokens = layout::passes_of(config, p.run.model->description,
-                                           p.asked.layout, config.run.device)
-                             .tokens.inside;
-  std::vector<DeviceMemory> memory;
-  for (const StageLine& stage : p.asked.stages) {
-    DeviceMemory& one = memory.emplace_back(DeviceMemory{stage.costs});
-    if (!has_devices(p)) continue;
-    one.tokens = stage.costs.activations.forwards * tokens * kTokenBytes;
-    one.context = p.on.profile.node.context_bytes;
-  }
-  return memory;
-}
-
-/// Returns the most that any rank holds.
-double most_of(const std::vector<DeviceMemory>& memory) {
-  double most = 0.0;
-  for (const DeviceMemory& one : memory) most = std::max(most, one.all());
-  return most;
-}
 
 /// Returns the checkpoints that are on the disk at once; none: as many as the run makes.
 std::optional<int64_t> checkpoints_at_once(const PlannedFigures& p) {
@@ -71,17 +47,10 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
     lines.push_back(
         fmt::format("run.dir: {} is not on this machine", config.run.dir.string()));
   }
-  const bool as_on_cpu = config.run.device == "auto" || config.run.device == "cpu";
-  if (as_on_cpu && has_devices(p)) {
-    lines.push_back(
-        fmt::format("run.device = \"{}\": logits are counted as on a CPU; --set "
-                    "run.device=cuda counts those of a GPU",
-                    config.run.device));
-  } else if (!as_on_cpu && !has_devices(p)) {
-    lines.push_back(
-        fmt::format("run.device = \"{}\": the machine has no such device; logits are "
-                    "counted as on a GPU",
-                    config.run.device));
+  const std::string& device = config.run.device;
+  if (device != "auto" && (device == "cpu") == has_devices(p)) {
+    lines.push_back(fmt::format("run.device = \"{}\": the plan is that of {}", device,
+                                p.on.profile.device));
   }
   return lines;
 }
@@ -110,7 +79,7 @@ void print_memory(const PlannedFigures& p) {
   if (has_devices(p)) fmt::print("  left");
   fmt::print("\n");
   for (size_t i = 0; i < p.memory.size(); ++i) {
-    const DeviceMemory& one = p.memory[i];
+    const plan::DeviceMemory& one = p.memory[i];
     const layout::StateBytes& state = one.costs.state;
     fmt::print("  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>11}  {:>11}  {:>9}",
                p.asked.stages[i].stage, human_bytes(state.weights),
@@ -200,8 +169,12 @@ void print_storage(const PlannedFigures& p) {
   const auto kept = checkpoints_at_once(p);
   fmt::print("\na checkpoint: {}\n  to write it and to read it: {}\n", human_bytes(bytes),
              seconds_text(p.saves.write, "node.disk_bytes_per_s"));
-  fmt::print("  a save holds training up: {}\n",
-             seconds_text(p.saves.stall, "node.copy_bytes_per_s"));
+  const bool waits =
+      p.saves.stall && p.saves.waits && p.run.loaded.config.checkpoint.async_;
+  fmt::print(
+      "  a save holds training up: {}{}\n",
+      seconds_text(p.saves.stall, "node.disk_bytes_per_s"),
+      waits ? ", as long as it takes; the machine has no node.copy_bytes_per_s" : "");
   fmt::print("  checkpoint.keep = {}: {}", p.asked.kept_checkpoints,
              kept ? fmt::format("{}, with one more while it is saved",
                                 human_bytes(bytes * bytes_of(*kept)))
@@ -251,7 +224,7 @@ OrderedJson memory_json(const PlannedFigures& p) {
   out["device_bytes"] = p.on.profile.node.device_bytes;
   out["ranks"] = OrderedJson::array();
   for (size_t i = 0; i < p.memory.size(); ++i) {
-    const DeviceMemory& one = p.memory[i];
+    const plan::DeviceMemory& one = p.memory[i];
     OrderedJson rank = {{"pp", p.asked.stages[i].stage},
                         {"token_bytes", one.tokens},
                         {"context_bytes", one.context},
@@ -320,7 +293,7 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
     : run(checked),
       on(planned_on),
       asked(describe_run(run.loaded.config, run.model->description, on.ranks,
-                         on.node_ranks)),
+                         on.node_ranks, on.profile.device)),
       machine(plan::machine_of(on.profile, on.name,
                                run.loaded.config.precision.compute != ComputeType::Fp32,
                                on.ranks, on.node_ranks)),
@@ -329,8 +302,9 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
           machine)) {
   const RunConfig& config = run.loaded.config;
   if (config.run.steps) steps = last_step(config, *config.run.steps);
-  memory = device_memory(*this);
-  host = plan::host_memory(cluster(), most_of(memory));
+  memory = plan::device_memory(config, run.model->description, asked.layout, asked.costs,
+                               on.profile);
+  host = plan::host_memory(cluster(), plan::fullest(memory).all());
   saves = plan::save_times(cluster());
   free_disk = free_bytes(config.run.dir);
   for (const double hours : on.failure_hours) {

@@ -7,6 +7,7 @@
 #include "apps/inputs/checked_run.h"
 #include "longhaul/base/json.h"
 #include "longhaul/config/hardware_profile.h"
+#include "longhaul/plan/device_memory.h"
 #include "longhaul/plan/run_outlook.h"
 #include "longhaul/plan/step_estimate.h"
 
@@ -27,16 +28,6 @@ struct PlannedOn {
   std::vector<double> failure_hours = {};  ///< mean node hours between failures
 };
 
-/// What a device holds of one rank of a stage, in bytes.
-struct DeviceMemory {
-  layout::RankCosts costs;
-  int64_t tokens = 0;  ///< tokens and positions of the micro batches in flight
-  double context = 0;  ///< what driver and libraries take
-  double all() const {
-    return static_cast<double>(layout::most_bytes(costs) + tokens) + context;
-  }
-};
-
 /// Everything that is told of a planned run. `run` has a model.
 struct PlannedFigures {
   /// Throws ConfigError for a layout that train refuses, and for a machine without the
@@ -48,8 +39,8 @@ struct PlannedFigures {
   AskedLayout asked;
   plan::Machine machine;
   plan::StepEstimate step;
-  int64_t steps = 0;                 ///< 0: run.epochs, which depends on the data
-  std::vector<DeviceMemory> memory;  ///< by stage
+  int64_t steps = 0;                       ///< 0: run.epochs, which depends on the data
+  std::vector<plan::DeviceMemory> memory;  ///< by stage
   plan::HostMemory host;
   plan::SaveTimes saves;
   std::optional<double> free_disk;  ///< bytes at run.dir, where a part of it is here

@@ -1,4 +1,5 @@
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,13 +25,19 @@
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
 #include "longhaul/families/model_config.h"
+#include "longhaul/format/dtype.h"
+#include "longhaul/layout/rank_costs.h"
 #include "longhaul/measure/causes.h"
 #include "longhaul/measure/compute.h"
+#include "longhaul/measure/exchanges.h"
 #include "longhaul/measure/moving.h"
 #include "longhaul/monitor/profile_table.h"
 #include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/plan/machine.h"
+#include "longhaul/plan/step_estimate.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/step_record.h"
+#include "longhaul/session/layout.h"
 #include "longhaul/session/threads.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/tensor/cpu_memory.h"
@@ -121,6 +128,58 @@ void print_machine(const HardwareProfile& profile) {
   }
 }
 
+/// Measures the operations by which the ranks of the run exchange data, in groups like
+/// the run's. Returns them on rank 0. Collective.
+std::vector<ExchangeProfile> measure_exchanges(const RunConfig& config, at::Device device,
+                                               comm::Communicator& world,
+                                               comm::Communicator& node) {
+  const ModelDescription model =
+      load_model_config(config.model.config, config.model.override_).description;
+  const layout::LayoutDescription layout = layout::describe_layout(
+      config, model, world.size(), session::placement_of(world, node));
+  const layout::LayoutCosts costs(config, model, layout);
+  const std::vector<layout::TrafficLine> lines = measure::exchanges_of(layout, costs);
+  if (lines.empty()) return {};
+  const layout::Groups kinds = layout.rank_groups();
+  const auto bytes = at::TensorOptions(device).dtype(at::kByte);
+  const at::Tensor in = at::zeros({measure::kExchangeBytes.back()}, bytes);
+  const at::Tensor out = at::zeros({measure::kExchangeBytes.back()}, bytes);
+  const bool fp32 = config.precision.compute == ComputeType::Fp32;
+  const bool sums_fp32 = config.precision.reduce == StateType::Fp32;
+  std::vector<std::unique_ptr<comm::Communicator>> groups;
+  std::vector<std::unique_ptr<comm::Communicator>> on_device;  // end before `groups`
+  std::vector<measure::Probe> probes;
+  for (const layout::TrafficLine& line : lines) {
+    groups.push_back(measure::group_of(world, kinds, line.group));
+    comm::Communicator* group = groups.back().get();
+    if (!device.is_cpu() && group->size() > 1) {
+      on_device.push_back(device::group_for(device, *group));
+      group = on_device.back().get();
+    }
+    const bool wide = line.kind == layout::TrafficKind::Gradients ? sums_fp32 : fp32;
+    auto more = measure::exchange_probes(line, *group,
+                                         wide ? format::DType::F32 : format::DType::BF16,
+                                         in.data_ptr(), out.data_ptr());
+    for (measure::Probe& probe : more) probes.push_back(std::move(probe));
+  }
+  const auto rates = measure::measure(probes, {.count = kQuickRounds});
+  std::vector<ExchangeProfile> found;
+  for (size_t i = 0; world.rank() == 0 && i < lines.size(); ++i) {
+    const plan::GroupSpread spread =
+        plan::spread_of(kinds, lines[i].group, 0, node.size());
+    if (spread.ranks == 1) continue;
+    std::vector<measure::SentBytes> points;
+    for (size_t size = 0; size < measure::kExchangeBytes.size(); ++size) {
+      const size_t at = i * measure::kExchangeBytes.size() + size;
+      points.push_back({probes[at].work, rates[at].median});
+    }
+    found.push_back({layout::group_name(lines[i].group),
+                     std::string(layout::operation_name(lines[i])), spread.ranks,
+                     spread.on_node, measure::fit_link(points)});
+  }
+  return found;
+}
+
 /// Returns the run's settings with its files in a scratch directory, few steps, and every
 /// second of them profiled.
 LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scratch) {
@@ -137,16 +196,6 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
   return load_run_config(arguments.file, sets);
 }
 
-/// Returns the bytes that an update moves for a parameter: its gradient read, master and
-/// moments read and written, the weight written if it is no master itself.
-double bytes_of_update(const PrecisionSection& precision) {
-  const auto size = [](StateType type) { return type == StateType::Fp32 ? 4.0 : 2.0; };
-  const double master = precision.master == MasterType::Fp32 ? 4.0 : 2.0;
-  const double weight = precision.compute == ComputeType::Fp32 ? 4.0 : 2.0;
-  return size(precision.gradients) + 2.0 * master + 4.0 * size(precision.moments) +
-         (weight == master ? 0.0 : weight);
-}
-
 measure::StepWork work_of(const RunConfig& config, int64_t world) {
   const ModelDescription model =
       load_model_config(config.model.config, config.model.override_).description;
@@ -159,7 +208,7 @@ measure::StepWork work_of(const RunConfig& config, int64_t world) {
                        (config.parallel.zero > 0 ? batch.dp * config.parallel.cp : 1);
   // Attention's kernels compute only the scores that the causal mask leaves.
   return {tokens * flops.products, tokens * (flops.causal - flops.products),
-          bytes_of_update(config.precision) *
+          plan::bytes_of_update(config.precision) *
               static_cast<double>(model.num_parameters()) / static_cast<double>(ways)};
 }
 
@@ -203,6 +252,25 @@ void print_products(const run::ProfileEvent& step, double ceiling) {
         row.seconds, 100.0 * row.seconds / step.seconds, row.rate() * 1e-12,
         ceiling > 0.0 ? fmt::format("{:.0f}%", 100.0 * row.rate() / ceiling) : "-");
   }
+}
+
+/// Prints how fast the run's groups exchange data, where that was measured.
+void print_exchanges(const HardwareProfile& machine) {
+  if (machine.exchanges.empty()) return;
+  fmt::print("\n{:<34} {:>6} {:>9} {:>12} {:>14}\n", "exchange of a group", "ranks",
+             "on a node", "latency us", "sent");
+  for (const ExchangeProfile& one : machine.exchanges) {
+    fmt::print("{:<34} {:>6} {:>9} {:>12.1f} {:>14}\n",
+               fmt::format("{} {}", one.group, one.operation), one.ranks, one.on_node,
+               1e6 * one.link.latency_s, rate_text(one.link.bytes_per_s, "B"));
+  }
+}
+
+/// Writes the profile to the file of --out, where there is one.
+void write_profile(const BenchArguments& arguments, const HardwareProfile& profile) {
+  if (arguments.out.empty()) return;
+  write_text_atomic(arguments.out, to_toml(profile));
+  if (!arguments.json) fmt::print("\nwrote {}\n", arguments.out);
 }
 
 void print_causes(const run::ProfileEvent& step,
@@ -253,15 +321,17 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
                          "the run was stopped before its last step, so nothing was "
                          "measured; start the bench again");
   }
+  const at::Device device = device::choose(loaded.config.run.device, *node);
   HardwareProfile machine;
   if (arguments.hardware.empty()) {
-    const at::Device device = device::choose(loaded.config.run.device, *node);
     machine = measure_machine(arguments, /*only_compute=*/true, device, *world, scratch);
   } else {
     machine = parse_hardware_profile(read_text(arguments.hardware), arguments.hardware);
-    check_machine(machine, arguments.hardware,
-                  device::name(device::choose(loaded.config.run.device, *node)),
-                  kernels::cpu_name(), at::get_num_threads());
+    check_machine(machine, arguments.hardware, device::name(device), kernels::cpu_name(),
+                  at::get_num_threads());
+  }
+  if (!arguments.out.empty()) {
+    machine.exchanges = measure_exchanges(loaded.config, device, *world, *node);
   }
   if (world->rank() > 0) return;
   const MeasuredSteps steps = read_steps(loaded.config.run.dir);
@@ -273,7 +343,9 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
                steps, arguments);
   if (!arguments.json) {
     print_products(step, bf16 ? machine.peak_bf16 : machine.peak_fp32);
+    print_exchanges(machine);
   }
+  write_profile(arguments, machine);
 }
 
 void bench(const BenchArguments& arguments, const objects::Access& objects,
@@ -298,9 +370,7 @@ void bench(const BenchArguments& arguments, const objects::Access& objects,
   } else {
     print_machine(profile);
   }
-  if (arguments.out.empty()) return;
-  write_text_atomic(arguments.out, to_toml(profile));
-  if (!arguments.json) fmt::print("\nwrote {}\n", arguments.out);
+  write_profile(arguments, profile);
 }
 
 }  // namespace
@@ -313,7 +383,8 @@ void add_bench(CLI::App& program, Outcome& outcome) {
       "a run's TOML file: measures how far its step is from what the machine can do");
   add_set_option(*verb, arguments->sets)->needs(file);
   verb->add_option("--out", arguments->out,
-                   "file to which the machine's profile is written (for run.hardware)");
+                   "file to which the machine's profile is written (for run.hardware and "
+                   "plan); with a run it has the exchanges of the run's groups, too");
   verb->add_option(
       "--hardware", arguments->hardware,
       "with a run: a profile of this machine; by default the machine is measured now");
@@ -334,7 +405,9 @@ void add_bench(CLI::App& program, Outcome& outcome) {
       "  longhaul bench --out machine.toml                 # products, attention, "
       "memory, disk\n"
       "  longhaul bench run.toml --hardware machine.toml   # where a step's time goes\n"
-      "  mpirun -n 8 longhaul bench run.toml");
+      "  mpirun -n 8 longhaul bench run.toml\n"
+      "  mpirun -n 8 longhaul bench run.toml --out machine.toml   # for plan: the run's "
+      "exchanges, too");
   verb->callback([arguments, &outcome] {
     tensor::tune_cpu_memory();
     outcome.exit_code = run_together(

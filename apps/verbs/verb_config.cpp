@@ -12,10 +12,12 @@
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/config/hardware_profile.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
 #include "longhaul/optim/run_schedule.h"
@@ -171,6 +173,13 @@ void print_json(const LoadedConfig& loaded, const ConfigCall& options,
   fmt::print("{}\n", json_text(out, 2));
 }
 
+/// Returns the device that the layout's memory is counted on: that of run.hardware, where
+/// the run names a profile that is here.
+std::string device_of(const RunSection& run) {
+  if (run.hardware.empty() || !fs::exists(run.hardware)) return run.device;
+  return parse_hardware_profile(read_text(run.hardware), run.hardware.string()).device;
+}
+
 void run_config(const ConfigCall& options) {
   if (options.file.empty()) {
     fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
@@ -181,7 +190,7 @@ void run_config(const ConfigCall& options) {
   std::optional<AskedLayout> layout;
   if (run.model && options.ranks > 0) {
     layout = describe_run(loaded.config, run.model->description, options.ranks,
-                          options.ranks_per_node);
+                          options.ranks_per_node, device_of(loaded.config.run));
   }
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);

@@ -134,7 +134,8 @@ int launch_on_hosts(const LaunchOptions& options) {
   };
   of_fleet.usable = [](const std::vector<std::string>& nodes) { return nodes; };
   cluster::AgentFleet fleet(std::move(of_fleet));
-  NodeChoice nodes(loaded.config, fleet, ranks / per_node, per_node);
+  NodeChoice nodes(
+      loaded.config, [&] { return fleet.usable_nodes(); }, ranks / per_node, per_node);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     std::vector<std::string> words =

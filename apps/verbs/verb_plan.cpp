@@ -13,6 +13,7 @@
 #include "apps/program.h"
 #include "apps/verbs.h"
 #include "apps/verbs/planned_run.h"
+#include "apps/verbs/searched_run.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
@@ -33,6 +34,8 @@ struct PlanCall {
   double restart_s = kRestartSeconds;
   double price = -1.0;
   bool json = false;
+  bool search = false;
+  SearchCall searched;
 };
 
 /// Returns the names of the machines that come with the program, sorted.
@@ -98,6 +101,27 @@ void check_planned(const CheckedRun& run) {
              run.loaded.config.model.config.string());
 }
 
+void say_warnings(const CheckedRun& run) {
+  for (const std::string& warning : run.loaded.warnings) {
+    if (std::ranges::find(run.elsewhere, warning) == run.elsewhere.end()) {
+      say_warning(warning);
+    }
+  }
+}
+
+int run_search(const PlanCall& options, const PlannedOn& on) {
+  const CheckedRun run = check_run(options.file, options.sets, 0);
+  check_planned(run);
+  const SearchedLayouts searched = search_run(run, on, options.searched);
+  say_warnings(run);
+  if (options.json) {
+    fmt::print("{}\n", json_text(search_json(searched), 2));
+  } else {
+    print_search(searched);
+  }
+  return 0;
+}
+
 int run_plan(const PlanCall& options) {
   if (options.hardware.empty()) {
     fail_input("plan", "give --hardware NAME or FILE; known: {}",
@@ -113,14 +137,11 @@ int run_plan(const PlanCall& options) {
   on.restart_s = options.restart_s;
   on.failure_hours = {plan::kFewestFailureHours, plan::kMostFailureHours};
   if (options.failure_hours > 0.0) on.failure_hours = {options.failure_hours};
+  if (options.search) return run_search(options, on);
   const CheckedRun run = check_run(options.file, options.sets, on.ranks);
   check_planned(run);
   const PlannedFigures planned(run, on);
-  for (const std::string& warning : run.loaded.warnings) {
-    if (std::ranges::find(run.elsewhere, warning) == run.elsewhere.end()) {
-      say_warning(warning);
-    }
-  }
+  say_warnings(run);
   if (options.json) {
     fmt::print("{}\n", json_text(plan_json(planned), 2));
   } else {
@@ -165,9 +186,28 @@ void add_plan(CLI::App& program, Outcome& outcome) {
                    "is not counted")
       ->check(CLI::NonNegativeNumber);
   verb->add_flag("--json", options->json, "every number, machine-readable");
+  CLI::Option* search =
+      verb->add_flag("--search", options->search,
+                     "look for the best layout: every mesh, micro batch, schedule, ZeRO "
+                     "and recomputation");
+  verb->add_option("--top", options->searched.top, "with --search: layouts to tell")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000))
+      ->needs(search);
+  verb->add_option("--until", options->searched.until,
+                   "with --search: the fewest nodes, at most --nodes, on which the run "
+                   "ends by this date (2027-03-31 or 2027-03-31T18:00, in UTC)")
+      ->needs(search);
+  verb->add_option("--budget", options->searched.budget,
+                   "with --search: the fewest nodes, at most --nodes, on which the run "
+                   "costs no more")
+      ->check(CLI::PositiveNumber)
+      ->needs(search);
   verb->footer(
       "Neither devices nor weights nor data are needed (docs/planning.md).\n"
-      "Example: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge");
+      "Example: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge\n"
+      "The best layout: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge "
+      "--search");
   verb->callback([options, &outcome] { outcome.exit_code = run_plan(*options); });
 }
 

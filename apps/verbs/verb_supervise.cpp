@@ -433,7 +433,8 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
       fleet_options(arguments, job, given, options.run_dir, slurm);
   of_fleet.lease_number = lease.attempt();
   cluster::AgentFleet fleet(std::move(of_fleet));
-  NodeChoice nodes(loaded.config, fleet, command.nodes, per_node);
+  NodeChoice nodes(
+      loaded.config, [&] { return fleet.usable_nodes(); }, command.nodes, per_node);
   cluster::Launcher launcher;
   const cluster::Container container =
       ready_container(command, loaded.config, options.directories.root);

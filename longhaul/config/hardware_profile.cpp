@@ -98,6 +98,22 @@ Fields rate_fields(MeasuredRate& r) {
   };
 }
 
+Fields exchange_fields(ExchangeProfile& e) {
+  Fields fields = {
+      make_field("group", e.group, ResumeClass::Free, "of which ranks").must_be_given(),
+      make_field("operation", e.operation, ResumeClass::Free, "what was measured")
+          .must_be_given(),
+      make_field("ranks", e.ranks, ResumeClass::Free, "of the group")
+          .must_be_given()
+          .at_least(2),
+      make_field("on_node", e.on_node, ResumeClass::Free, "ranks of the group on a node")
+          .must_be_given()
+          .at_least(1),
+  };
+  for (config::Field& field : link_fields(e.link)) fields.push_back(std::move(field));
+  return fields;
+}
+
 std::string section(const std::string& head, const Fields& fields) {
   std::string text = "\n" + head + "\n";
   for (const config::Entry& entry : config::get_fields(fields)) {
@@ -130,6 +146,9 @@ std::string to_toml(const HardwareProfile& profile) {
   if (p.inside.bytes_per_s > 0) text += section("[inside]", link_fields(p.inside));
   if (p.between.bytes_per_s > 0) text += section("[between]", link_fields(p.between));
   for (MeasuredRate& rate : p.rates) text += section("[[rate]]", rate_fields(rate));
+  for (ExchangeProfile& exchange : p.exchanges) {
+    text += section("[[exchange]]", exchange_fields(exchange));
+  }
   return text;
 }
 
@@ -153,12 +172,16 @@ HardwareProfile parse_hardware_profile(std::string_view text, std::string_view n
     if (const auto fields = sections.find(entry.key); fields != sections.end()) {
       config::set_fields(fields->second, table_of(entry.value, entry.key.c_str()),
                          entry.key);
-    } else if (entry.key == "rate") {
+    } else if (entry.key == "rate" || entry.key == "exchange") {
       const auto* array = std::get_if<config::Array>(&entry.value.data);
-      if (array == nullptr) config::fail_at(entry.where, "rate is an array of tables");
+      if (array == nullptr) {
+        config::fail_at(entry.where, "{} is an array of tables", entry.key);
+      }
       for (const config::Value& item : *array) {
-        config::set_fields(rate_fields(profile.rates.emplace_back()),
-                           table_of(item, "rate"), "rate");
+        config::set_fields(entry.key == "rate"
+                               ? rate_fields(profile.rates.emplace_back())
+                               : exchange_fields(profile.exchanges.emplace_back()),
+                           table_of(item, entry.key.c_str()), entry.key);
       }
     } else {
       config::fail_at(entry.where, "a profile has no '{}'", entry.key);

@@ -32,6 +32,15 @@ struct LinkProfile {
   double latency_s = 0.0;    ///< of one message
 };
 
+/// The measured time of an operation by which a group of ranks exchanges data.
+struct ExchangeProfile {
+  std::string group;      ///< "tp", "shard" ...
+  std::string operation;  ///< "all_gather" ..., or "expert rows"
+  int64_t ranks = 0;
+  int64_t on_node = 0;  ///< ranks of the group on one node
+  LinkProfile link;     ///< of the bytes that a rank sends, and of one operation
+};
+
 /// A node as it is bought, rented and filled; figures that are not known are 0.
 struct NodeProfile {
   int64_t ranks = 0;            ///< devices, of one rank each
@@ -65,6 +74,7 @@ struct HardwareProfile {
   /// Why `train` does not run on the machine; empty where it does.
   std::string comparison_only;
   std::vector<MeasuredRate> rates;
+  std::vector<ExchangeProfile> exchanges;  ///< of a run's groups
 
   /// Returns the rate of a name, or null if there is none.
   const MeasuredRate* find(std::string_view name) const;

@@ -17,6 +17,7 @@ HardwareProfile example() {
   profile.peak_bf16 = 1.25e12;
   profile.rates = {{"product bf16 2048x1024x1024", "FLOP", 1.2e12, 1.1e12, 1.25e12, 1.0},
                    {"copy", "B", 2e10, 1.9e10, 2.1e10, 1.0 / 60}};
+  profile.exchanges = {{"tp", "all_gather", 8, 4, {3e9, 2e-5}}};
   return profile;
 }
 
@@ -31,6 +32,13 @@ TEST(HardwareProfileFile, IsReadAsItWasWritten) {
   ASSERT_NE(read.find("copy"), nullptr);
   EXPECT_EQ(read.find("copy")->to_first, 1.0 / 60);
   EXPECT_EQ(read.find("nothing"), nullptr);
+  ASSERT_EQ(read.exchanges.size(), 1U);
+  EXPECT_EQ(read.exchanges[0].group, "tp");
+  EXPECT_EQ(read.exchanges[0].operation, "all_gather");
+  EXPECT_EQ(read.exchanges[0].ranks, 8);
+  EXPECT_EQ(read.exchanges[0].on_node, 4);
+  EXPECT_EQ(read.exchanges[0].link.bytes_per_s, 3e9);
+  EXPECT_EQ(read.exchanges[0].link.latency_s, 2e-5);
 }
 
 TEST(HardwareProfileFile, RefusesWhatIsNoneWithItsPlace) {
@@ -44,6 +52,10 @@ TEST(HardwareProfileFile, RefusesWhatIsNoneWithItsPlace) {
             std::string::npos);
   EXPECT_NE(message(head + "[[rate]]\nname = \"a\"\nunit = \"B\"\nmedian = -1.0\n")
                 .find("rate.median"),
+            std::string::npos);
+  EXPECT_NE(message(head + "[[exchange]]\ngroup = \"tp\"\noperation = \"all_gather\"\n"
+                           "ranks = 8\non_node = 8\nbytes_per_s = 0.0\n")
+                .find("exchange.bytes_per_s"),
             std::string::npos);
   EXPECT_NE(message("rate = 3\n" + head).find("rate is an array of tables"),
             std::string::npos);

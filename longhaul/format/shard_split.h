@@ -39,6 +39,7 @@ struct ShardSplit {
   bool by_heads() const {
     return unit == ShardUnit::QueryHeads || unit == ShardUnit::KeyHeads;
   }
+  bool operator==(const ShardSplit&) const = default;
 };
 
 /// The range [begin, end).

@@ -211,6 +211,14 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   return bytes;
 }
 
+int64_t unit_work_bytes(const Passes& passes, const UnitDescription& unit,
+                        const LayoutDescription& layout, const MeshIndex& at) {
+  if (unit.kind == UnitKind::Block) return block_work(passes, unit, layout, at.tp);
+  if (unit.kind == UnitKind::Embedding) return 0;
+  return head_work(passes, layout.tensor.sequence,
+                   logits_bytes(passes, unit, layout.tensor.rank(at.tp)));
+}
+
 ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& model,
                                  const LayoutDescription& layout,
                                  const PipelinePlan& plan, const MeshIndex& at) {
@@ -225,10 +233,10 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
     for (const UnitDescription& unit : model.units) {
       if (!is_in_stage(unit, stage_at(layout, at, chunk))) continue;
       if (unit.kind == UnitKind::Block) {
-        of_blocks = std::max(of_blocks, block_work(passes, unit, layout, at.tp));
+        of_blocks = std::max(of_blocks, unit_work_bytes(passes, unit, layout, at));
       } else if (unit.kind == UnitKind::Head) {
         result.logits = logits_bytes(passes, unit, rank);
-        of_head = head_work(passes, layout.tensor.sequence, result.logits);
+        of_head = unit_work_bytes(passes, unit, layout, at);
         head_kept =
             unit.forward.kept(passes.form_of(unit), passes.tokens, rank, false).total();
       }

@@ -50,6 +50,11 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
                                  const LayoutDescription& layout,
                                  const PipelinePlan& plan, const MeshIndex& at);
 
+/// Returns the temporary memory of one block's backward, or of the head, of which `work`
+/// is made; 0 for an embedding.
+int64_t unit_work_bytes(const Passes& passes, const UnitDescription& unit,
+                        const LayoutDescription& layout, const MeshIndex& at);
+
 /// Bytes that a micro batch keeps on one chunk of a rank.
 struct ChunkBytes {
   KeptBytes forward;   ///< kept from the forward to the backward

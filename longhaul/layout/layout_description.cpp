@@ -164,8 +164,10 @@ RankUnits LayoutDescription::rank_units(const ModelDescription& model, int rank,
   units.gathered_bytes.resize(static_cast<size_t>(units_here));
   units.reduce_each = sharding(rank).grads;
   units.delayed = pipeline == PipelineKind::ZeroBubbleH1;
-  const int stage = mesh_index_of(shape, rank).pp;
-  units.slots = gather_slots(training_plan(), stage, units, gathered_budget);
+  if (std::ranges::any_of(units.gathered_bytes, [](int64_t one) { return one > 0; })) {
+    const int stage = mesh_index_of(shape, rank).pp;
+    units.slots = gather_slots(training_plan(), stage, units, gathered_budget);
+  }
   return units;
 }
 

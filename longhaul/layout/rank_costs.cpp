@@ -1,5 +1,7 @@
 #include "longhaul/layout/rank_costs.h"
 
+#include <algorithm>
+
 namespace longhaul::layout {
 
 int64_t most_bytes(const RankCosts& costs) {
@@ -9,36 +11,80 @@ int64_t most_bytes(const RankCosts& costs) {
          costs.whole.weights + costs.whole.gradients;
 }
 
+namespace {
+
+/// Counts the ranks of a layout one by one.
+class RankCounter {
+ public:
+  RankCounter(const RunConfig& config, const ModelDescription& model,
+              const LayoutDescription& layout,
+              const std::function<bool(const std::string&)>& frozen,
+              std::string_view device)
+      : config_(config),
+        model_(model),
+        layout_(layout),
+        frozen_(frozen),
+        passes_(passes_of(config, model, layout,
+                          device.empty() ? config.run.device : device)),
+        plan_(layout.training_plan()) {}
+
+  RankCosts count(const MeshIndex& at) const {
+    const int rank = rank_at(layout_.shape, at);
+    const auto placed = layout_.parameters(model_, rank, frozen_);
+    const auto buckets = plan_buckets(placed, layout_.sharding(rank));
+    RankCosts costs;
+    for (const PlacedParameter& p : placed) costs.parameters += p.slice.num_elements();
+    costs.state = state_bytes(buckets, config_.precision);
+    // Without a bucket that comes and goes, no use of a unit has an effect on the costs.
+    const bool stay = std::ranges::all_of(buckets, [](const BucketPlan& bucket) {
+      return bucket.weights_stay && bucket.grads_stay;
+    });
+    UnitPlan uses;
+    if (!stay) {
+      const RankUnits units =
+          layout_.rank_units(model_, rank, {buckets.begin(), buckets.end()});
+      uses = plan_units(plan_, at.pp, units);
+      costs.whole.weights = gathered_peak(uses, units);
+      costs.whole.gradients = whole_gradients(buckets, config_.precision);
+    }
+    costs.activations = activation_bytes(passes_, model_, layout_, plan_, at);
+    costs.traffic =
+        step_traffic(passes_, config_, model_, layout_, plan_, uses, buckets, at);
+    return costs;
+  }
+
+ private:
+  const RunConfig& config_;
+  const ModelDescription& model_;
+  const LayoutDescription& layout_;
+  const std::function<bool(const std::string&)>& frozen_;
+  Passes passes_;
+  PipelinePlan plan_;
+};
+
+}  // namespace
+
 LayoutCosts::LayoutCosts(const RunConfig& config, const ModelDescription& model,
                          const LayoutDescription& layout,
                          const std::function<bool(const std::string&)>& frozen,
                          std::string_view device)
     : shape_(layout.shape) {
-  const Passes passes =
-      passes_of(config, model, layout, device.empty() ? config.run.device : device);
-  const PipelinePlan plan = layout.training_plan();
+  const RankCounter counter(config, model, layout, frozen, device);
   for (int pp = 0; pp < shape_.pp; ++pp) {
     for (int tp = 0; tp < shape_.tp; ++tp) {
-      const MeshIndex at = {.pp = pp, .tp = tp};
-      const int rank = rank_at(shape_, at);
-      const auto placed = layout.parameters(model, rank, frozen);
-      const auto buckets = plan_buckets(placed, layout.sharding(rank));
-      RankCosts costs;
-      for (const PlacedParameter& p : placed) {
-        costs.parameters += p.slice.num_elements();
-      }
-      costs.state = state_bytes(buckets, config.precision);
-      const RankUnits units =
-          layout.rank_units(model, rank, {buckets.begin(), buckets.end()});
-      const UnitPlan uses = plan_units(plan, pp, units);
-      costs.whole.weights = gathered_peak(uses, units);
-      costs.whole.gradients = whole_gradients(buckets, config.precision);
-      costs.activations = activation_bytes(passes, model, layout, plan, at);
-      costs.traffic =
-          step_traffic(passes, config, model, layout, plan, uses, buckets, at);
-      costs_.push_back(std::move(costs));
+      costs_.push_back(counter.count({.pp = pp, .tp = tp}));
     }
   }
+}
+
+std::vector<RankCosts> stage_costs(const RunConfig& config, const ModelDescription& model,
+                                   const LayoutDescription& layout,
+                                   const std::function<bool(const std::string&)>& frozen,
+                                   std::string_view device) {
+  const RankCounter counter(config, model, layout, frozen, device);
+  std::vector<RankCosts> costs;
+  for (int pp = 0; pp < layout.shape.pp; ++pp) costs.push_back(counter.count({.pp = pp}));
+  return costs;
 }
 
 const RankCosts& LayoutCosts::of(int rank) const {

@@ -47,4 +47,12 @@ class LayoutCosts {
   std::vector<RankCosts> costs_;  ///< by pp index, then by tp index
 };
 
+/// Returns the costs of the first rank of each pipeline stage, which holds most of all
+/// ranks of its stage. The arguments are those of LayoutCosts, which counts more ranks.
+std::vector<RankCosts> stage_costs(
+    const RunConfig& config, const ModelDescription& model,
+    const LayoutDescription& layout,
+    const std::function<bool(const std::string&)>& frozen = {},
+    std::string_view device = {});
+
 }  // namespace longhaul::layout

@@ -2,55 +2,33 @@
 
 #include <algorithm>
 #include <array>
-
-#include "longhaul/layout/pipeline/messages.h"
+#include <utility>
 
 namespace longhaul::layout {
 namespace {
 
 constexpr int64_t kRowCountBytes = 8;
 
-/// Counts the messages of one rank in one step.
-class StepTraffic {
+/// Counts the messages of one rank in passes of units.
+class PassTraffic {
  public:
-  StepTraffic(const Passes& passes, const RunConfig& config,
-              const ModelDescription& model, const LayoutDescription& layout,
-              const PipelinePlan& plan, const UnitPlan& units, const MeshIndex& at)
+  PassTraffic(const Passes& passes, const RunConfig& config,
+              const LayoutDescription& layout, const MeshIndex& at)
       : passes_(passes),
         config_(config),
-        model_(model),
         layout_(layout),
-        plan_(plan),
-        units_(units),
         at_(at),
         rank_(rank_at(layout.shape, at)),
         groups_(layout.rank_groups()) {}
 
-  Traffic count(const std::vector<BucketPlan>& buckets) {
-    boundaries();
-    for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
-      for (const UnitDescription& unit : model_.units) {
-        if (!is_in_stage(unit, layout_.stage(rank_, chunk))) continue;
-        const int64_t forwards = forwards_of(chunk);
-        tensor(unit, forwards);
-        context(unit, forwards);
-        experts(unit, forwards);
-      }
-    }
-    for (const BucketPlan& bucket : buckets) {
-      weights(bucket);
-      if (!bucket.frozen) gradients(bucket);
-    }
-    return std::move(traffic_);
+  void add_passes(const UnitDescription& unit, int64_t forwards) {
+    tensor(unit, forwards);
+    context(unit, forwards);
+    experts(unit, forwards);
   }
+  Traffic take() { return std::move(traffic_); }
 
- private:
-  int64_t forwards_of(int64_t chunk) const {
-    return std::ranges::count_if(plan_.of(at_.pp), [&](const PipelineAction& action) {
-      return action.kind == PipelineAction::Kind::Forward && action.chunk == chunk;
-    });
-  }
-
+ protected:
   /// Returns the kind of the group whose communicator carries the operations of groups of
   /// `kind`: groups with the same ranks share one communicator.
   GroupKind owner(GroupKind kind) const {
@@ -76,18 +54,7 @@ class StepTraffic {
     traffic_.add(kind, owner(group), verb, calls, sent_by_cut(ranks, part));
   }
 
-  /// Adds the messages between stages. Each message is a call at both of its ends.
-  void boundaries() {
-    const auto pass = [&](const std::optional<PipelineMessage>& message, int64_t bytes) {
-      if (!message || message->to == message->from) return;
-      traffic_.add(TrafficKind::Pipeline, GroupKind::Pp, Verb::SendRecv, 1, bytes);
-    };
-    for (const PipelineAction& action : plan_.of(at_.pp)) {
-      pass(message_before(plan_, at_.pp, action), 0);
-      pass(message_after(plan_, at_.pp, action), passes_.boundary_bytes());
-    }
-  }
-
+ private:
   /// Returns how often a unit's forward runs for each of its actions: a block may be
   /// computed again.
   int64_t runs(const UnitDescription& unit) const {
@@ -172,6 +139,58 @@ class StepTraffic {
     traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::SendRecv, times, rows * row);
   }
 
+ protected:
+  const Passes& passes_;
+  const RunConfig& config_;
+  const LayoutDescription& layout_;
+  MeshIndex at_;
+  int rank_;
+  Groups groups_;
+  Traffic traffic_;
+};
+
+/// Counts the messages of one rank in one step.
+class StepTraffic : public PassTraffic {
+ public:
+  StepTraffic(const Passes& passes, const RunConfig& config,
+              const ModelDescription& model, const LayoutDescription& layout,
+              const PipelinePlan& plan, const UnitPlan& units, const MeshIndex& at)
+      : PassTraffic(passes, config, layout, at),
+        model_(model),
+        plan_(plan),
+        units_(units) {}
+
+  Traffic count(const std::vector<BucketPlan>& buckets) {
+    boundaries();
+    for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
+      for (const UnitDescription& unit : model_.units) {
+        if (!is_in_stage(unit, layout_.stage(rank_, chunk))) continue;
+        add_passes(unit, plan_.micro_batches);
+      }
+    }
+    for (const BucketPlan& bucket : buckets) {
+      weights(bucket);
+      if (!bucket.frozen) gradients(bucket);
+    }
+    return take();
+  }
+
+ private:
+  /// Adds the messages between stages. Each message is a call at both of its ends: what
+  /// comes from a neighbour in the forward goes back to it in the backward.
+  void boundaries() {
+    if (plan_.stages == 1) return;
+    int64_t neighbours = 0;
+    for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
+      const int64_t stage = plan_.global_stage(at_.pp, chunk);
+      neighbours += (stage > 0 ? 1 : 0) + (stage + 1 < plan_.global_stages() ? 1 : 0);
+    }
+    const int64_t messages = neighbours * plan_.micro_batches;
+    traffic_.add(TrafficKind::Pipeline, GroupKind::Pp, Verb::SendRecv, messages, 0);
+    traffic_.add(TrafficKind::Pipeline, GroupKind::Pp, Verb::SendRecv, messages,
+                 passes_.boundary_bytes());
+  }
+
   /// Returns how often a bucket's gradients are reduced in a step.
   int64_t reductions(const BucketPlan& bucket) const {
     if (bucket.grads_stay) return 1;
@@ -225,16 +244,9 @@ class StepTraffic {
         gathers(bucket), bucket.owned.size() * passes_.form.compute_bytes);
   }
 
-  const Passes& passes_;
-  const RunConfig& config_;
   const ModelDescription& model_;
-  const LayoutDescription& layout_;
   const PipelinePlan& plan_;
   const UnitPlan& units_;
-  MeshIndex at_;
-  int rank_;
-  Groups groups_;
-  Traffic traffic_;
 };
 
 }  // namespace
@@ -250,6 +262,11 @@ const char* verb_name(Verb verb) {
       "send_recv",  "all_reduce", "all_gather", "reduce_scatter",
       "all_to_all", "broadcast",  "barrier"};
   return kNames.at(static_cast<size_t>(verb));
+}
+
+std::string_view operation_name(const TrafficLine& line) {
+  const bool rows = line.kind == TrafficKind::Experts && line.verb == Verb::SendRecv;
+  return rows ? "expert rows" : verb_name(line.verb);
 }
 
 int64_t Traffic::bytes(TrafficKind kind) const {
@@ -277,6 +294,14 @@ Traffic step_traffic(const Passes& passes, const RunConfig& config,
                      const PipelinePlan& plan, const UnitPlan& units,
                      const std::vector<BucketPlan>& buckets, const MeshIndex& at) {
   return StepTraffic(passes, config, model, layout, plan, units, at).count(buckets);
+}
+
+Traffic pass_traffic(const Passes& passes, const RunConfig& config,
+                     const LayoutDescription& layout, const MeshIndex& at,
+                     const UnitDescription& unit) {
+  PassTraffic traffic(passes, config, layout, at);
+  traffic.add_passes(unit, 1);
+  return traffic.take();
 }
 
 }  // namespace longhaul::layout

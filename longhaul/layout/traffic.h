@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "longhaul/layout/activations.h"
@@ -29,6 +30,10 @@ struct TrafficLine {
   int64_t bytes = 0;  ///< bytes that the rank sends, as comm/counts.h counts them
 };
 
+/// Returns the name of a line's operation in the profile of a machine: that of its verb,
+/// or "expert rows" for messages that go to each rank of the group.
+std::string_view operation_name(const TrafficLine& line);
+
 /// What a rank sends in a step, by purpose, group and operation.
 class Traffic {
  public:
@@ -48,5 +53,11 @@ Traffic step_traffic(const Passes& passes, const RunConfig& config,
                      const ModelDescription& model, const LayoutDescription& layout,
                      const PipelinePlan& plan, const UnitPlan& units,
                      const std::vector<BucketPlan>& buckets, const MeshIndex& at);
+
+/// Returns what one rank sends in the forward and the backward of a unit for one micro
+/// batch: rows of tp, cp and ep. The layout needs neither stages nor buckets for it.
+Traffic pass_traffic(const Passes& passes, const RunConfig& config,
+                     const LayoutDescription& layout, const MeshIndex& at,
+                     const UnitDescription& unit);
 
 }  // namespace longhaul::layout

@@ -14,7 +14,7 @@ namespace longhaul::measure {
 struct StepWork {
   double product_flops = 0.0;    ///< matrix products, forward and backward
   double attention_flops = 0.0;  ///< attention, without masked pairs of queries and keys
-  double update_bytes = 0.0;     ///< bytes that the optimizer reads and writes
+  double update_bytes = 0.0;     ///< bytes that norm and optimizer read and write
 };
 
 /// A part of a step's time that was spent for one purpose.

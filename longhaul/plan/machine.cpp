@@ -43,6 +43,17 @@ double steps_of(layout::Verb verb, double others) {
   LH_ASSERT(false, "a verb that is not known: {}", static_cast<int>(verb));
 }
 
+/// Returns the measurement of a line's operation over such a group; null without one.
+const ExchangeProfile* measured(const Machine& machine, const GroupSpread& group,
+                                const layout::TrafficLine& line) {
+  const auto found =
+      std::ranges::find_if(machine.exchanges, [&](const ExchangeProfile& one) {
+        return one.operation == layout::operation_name(line) &&
+               one.ranks == group.ranks && one.on_node == group.on_node;
+      });
+  return found == machine.exchanges.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 Machine machine_of(const HardwareProfile& profile, std::string_view name, bool bf16,
@@ -63,6 +74,7 @@ Machine machine_of(const HardwareProfile& profile, std::string_view name, bool b
   machine.node_ranks = node_ranks;
   machine.inside = profile.inside;
   machine.between = profile.between;
+  machine.exchanges = profile.exchanges;
   const auto need = [&](bool there, std::string_view what, std::string_view add) {
     if (there) return;
     fail_config("hardware", "{} has no {}; add {}", name, what, add);
@@ -96,6 +108,11 @@ GroupSpread spread_of(const layout::Groups& groups, layout::GroupKind kind, int 
 double seconds_of(const Machine& machine, const GroupSpread& group,
                   const layout::TrafficLine& line) {
   if (group.ranks <= 1 || line.calls == 0) return 0.0;
+  const auto bytes = static_cast<double>(line.bytes);
+  const auto calls = static_cast<double>(line.calls);
+  if (const ExchangeProfile* exchange = measured(machine, group, line)) {
+    return bytes / exchange->link.bytes_per_s + calls * exchange->link.latency_s;
+  }
   const bool direct = line.kind == layout::TrafficKind::Experts;
   const bool leaves = group.on_node < group.ranks;
   const auto others = static_cast<double>(group.ranks - 1);
@@ -103,13 +120,11 @@ double seconds_of(const Machine& machine, const GroupSpread& group,
                      : direct ? (others - static_cast<double>(group.on_node - 1)) / others
                               : 1.0 / static_cast<double>(group.on_node);
   const double in = group.on_node == 1 ? 0.0 : direct ? 1.0 - out : 1.0;
-  const auto bytes = static_cast<double>(line.bytes);
   double seconds = 0.0;
   if (in > 0.0) seconds = bytes * in / machine.inside.bytes_per_s;
   if (out > 0.0) seconds = std::max(seconds, bytes * out / machine.between.bytes_per_s);
   const double latency = (leaves ? machine.between : machine.inside).latency_s;
-  return seconds +
-         static_cast<double>(line.calls) * steps_of(line.verb, others) * latency;
+  return seconds + calls * steps_of(line.verb, others) * latency;
 }
 
 }  // namespace longhaul::plan

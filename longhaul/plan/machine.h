@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/layout/groups.h"
 #include "longhaul/layout/traffic.h"
@@ -15,6 +17,7 @@ struct Machine {
   int64_t node_ranks = 0;  ///< ranks of a node
   LinkProfile inside;      ///< of a rank to the ranks of its node
   LinkProfile between;     ///< of a rank to other nodes, where all ranks of a node send
+  std::vector<ExchangeProfile> exchanges = {};  ///< measured operations of groups
 };
 
 /// Takes the rates from a profile. A measured rate counts; where there is none, the peak
@@ -34,7 +37,9 @@ struct GroupSpread {
 GroupSpread spread_of(const layout::Groups& groups, layout::GroupKind kind, int rank,
                       int64_t node_ranks);
 
-/// Returns the seconds that the operations of a line take on one rank of a group.
+/// Returns the seconds that the operations of a line take on one rank of a group. Where
+/// the operation was measured over as many ranks, with as many of them on a node, the
+/// measured rate and latency count. The rest is for other operations.
 ///
 /// Rings pass every byte to a neighbour. A group's ring leaves each node once, and the
 /// ranks of a node share its way out: a group that has `on_node` of the node's ranks has

@@ -11,7 +11,6 @@ namespace {
 
 using layout::GroupKind;
 using layout::TrafficKind;
-using layout::TrafficLine;
 using layout::Verb;
 
 /// Returns links with seconds per message, so that bytes and messages are told apart.
@@ -59,6 +58,21 @@ TEST(Collectives, OfRowsGoToEachRankDirectly) {
 
 TEST(Collectives, OfOneRankTakeNoTime) {
   EXPECT_EQ(time_of(TrafficKind::Tensor, Verb::AllReduce, 1, 1, 9, 900), 0.0);
+}
+
+TEST(Collectives, AreThoseThatWereMeasuredOverSuchAGroup) {
+  Machine machine = example_machine();
+  const auto time = [&](TrafficKind kind, Verb verb, int64_t on_node) {
+    return seconds_of(machine, {16, on_node}, {kind, GroupKind::Dp, verb, 2, 1500});
+  };
+  const double of_link = time(TrafficKind::Weights, Verb::AllGather, 4);
+  machine.exchanges = {{"tp", "all_gather", 16, 8, {500.0, 0.25}},
+                       {"pp", "send_recv", 16, 8, {300.0, 0.0}},
+                       {"ep", "expert rows", 16, 8, {150.0, 1.0}}};
+  EXPECT_DOUBLE_EQ(time(TrafficKind::Weights, Verb::AllGather, 8), 3.0 + 0.5);
+  EXPECT_DOUBLE_EQ(time(TrafficKind::Weights, Verb::AllGather, 4), of_link);
+  EXPECT_DOUBLE_EQ(time(TrafficKind::Experts, Verb::SendRecv, 8), 10.0 + 2.0);
+  EXPECT_DOUBLE_EQ(time(TrafficKind::Pipeline, Verb::SendRecv, 8), 5.0);
 }
 
 TEST(Spread, IsHowNeighbouringRanksLieOnNodes) {

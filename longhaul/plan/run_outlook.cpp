@@ -11,6 +11,17 @@ constexpr double kHour = 3600.0;
 
 bool on_cpu(const Cluster& cluster) { return cluster.profile.device == "cpu"; }
 
+/// Returns the ranks of the node that has most.
+int64_t ranks_of_a_node(const Cluster& cluster) {
+  return std::min(cluster.ranks, cluster.machine.node_ranks);
+}
+
+/// Returns the bytes of a checkpoint that so many ranks have.
+double state_of(const Cluster& cluster, int64_t ranks) {
+  return cluster.checkpoint_bytes * static_cast<double>(ranks) /
+         static_cast<double>(cluster.ranks);
+}
+
 /// Returns the seconds between saves; 0 where it is not known.
 double interval_of(const CheckpointSection& checkpoint, double step_s, int64_t steps) {
   double seconds = std::numeric_limits<double>::infinity();
@@ -25,15 +36,14 @@ double interval_of(const CheckpointSection& checkpoint, double step_s, int64_t s
 }  // namespace
 
 HostMemory host_memory(const Cluster& cluster, double rank_bytes) {
-  const auto nodes = static_cast<double>(cluster.nodes);
-  const double state = cluster.checkpoint_bytes / nodes;
+  const int64_t ranks = ranks_of_a_node(cluster);
+  const double state = state_of(cluster, ranks);
   HostMemory memory;
-  if (on_cpu(cluster)) {
-    memory.ranks = rank_bytes * static_cast<double>(cluster.ranks) / nodes;
-  }
+  if (on_cpu(cluster)) memory.ranks = rank_bytes * static_cast<double>(ranks);
   if (cluster.config.checkpoint.async_ || !on_cpu(cluster)) memory.saves = state;
   if (cluster.config.resilience.peer_memory_every > 0) {
-    memory.peers = 2.0 * state * (cluster.nodes > 1 ? 2.0 : 1.0);
+    const int64_t neighbours = std::min(ranks, cluster.ranks - ranks);
+    memory.peers = 2.0 * (state + state_of(cluster, neighbours));
     // A device's state passes through a copy of its own.
     if (!on_cpu(cluster)) memory.peers += state;
   }
@@ -44,8 +54,7 @@ SaveTimes save_times(const Cluster& cluster) {
   SaveTimes times;
   const NodeProfile& node = cluster.profile.node;
   if (node.disk_bytes_per_s > 0.0) {
-    times.write = cluster.checkpoint_bytes /
-                  (static_cast<double>(cluster.nodes) * node.disk_bytes_per_s);
+    times.write = state_of(cluster, ranks_of_a_node(cluster)) / node.disk_bytes_per_s;
     times.read = times.write;
   }
   times.stall = times.write;
@@ -53,7 +62,8 @@ SaveTimes save_times(const Cluster& cluster) {
   const double copy =
       on_cpu(cluster) ? cluster.machine.memory / 2.0 : node.copy_bytes_per_s;
   if (cluster.config.checkpoint.async_ && copy > 0.0) {
-    times.stall = cluster.checkpoint_bytes / static_cast<double>(cluster.ranks) / copy;
+    times.stall = state_of(cluster, 1) / copy;
+    times.waits = false;
   }
   return times;
 }
@@ -79,7 +89,7 @@ std::optional<FailureOutlook> failure_outlook(const Cluster& cluster, double nod
   FailureCosts& costs = outlook.costs;
   costs.between_s = node_hours * kHour / static_cast<double>(cluster.nodes);
   costs.stall_s = *times.stall;
-  costs.write_s = cluster.config.checkpoint.async_ ? *times.write : 0.0;
+  costs.write_s = times.waits ? 0.0 : *times.write;
   costs.restart_s = restart_s + *times.read;
   outlook.goodput = expected_goodput(costs, outlook.interval_s);
   outlook.best_interval_s = best_interval(costs);

@@ -21,14 +21,15 @@ struct HostMemory {
 
 /// The seconds that a checkpoint takes. Absent: a rate of the profile is not known.
 struct SaveTimes {
-  std::optional<double> write;  ///< all nodes write beside each other
+  std::optional<double> write;  ///< nodes write beside each other; the fullest one counts
   std::optional<double> read;
   /// For how long training waits: for the copy to the memory of the node, or without
   /// checkpoint.async, and where the copy's rate is not known, for the whole save.
   std::optional<double> stall;
+  bool waits = true;  ///< for the whole save
 };
 
-/// A cluster of equal nodes, and the run on it.
+/// A cluster of equal nodes, and the run on it. The ranks fill one node after the other.
 struct Cluster {
   const RunConfig& config;
   const HardwareProfile& profile;
@@ -38,10 +39,10 @@ struct Cluster {
   double checkpoint_bytes = 0.0;
 };
 
-/// Returns what a node holds. `rank_bytes` is what each rank holds. Saves are written
-/// from the state itself where it is on a CPU and checkpoint.async is off. With
-/// resilience.peer_memory_every a node keeps two states of its own ranks, and of those of
-/// a neighbour where there are several nodes.
+/// Returns what the node holds that has most ranks. `rank_bytes` is what each rank holds.
+/// Saves are written from the state itself where it is on a CPU and checkpoint.async is
+/// off. With resilience.peer_memory_every a node keeps two states of its own ranks, and
+/// of those of a neighbour where there are several nodes.
 HostMemory host_memory(const Cluster& cluster, double rank_bytes);
 
 /// Returns the times of a checkpoint of which each rank writes and reads an equal part.

@@ -4,78 +4,13 @@
 #include <map>
 
 #include "longhaul/plan/played_pipeline.h"
+#include "longhaul/plan/unit_seconds.h"
 
 namespace longhaul::plan {
 namespace {
 
 using layout::PipelineAction;
 using layout::TrafficKind;
-
-/// Seconds of a unit's or a chunk's work for one micro batch. Each number is that of one
-/// forward.
-struct ForwardSeconds {
-  double products = 0.0;
-  double attention = 0.0;
-  double moved = 0.0;           ///< kept tensors, through memory once
-  double again_products = 0.0;  ///< what the backward computes once more
-  double again_attention = 0.0;
-  double again_moved = 0.0;
-
-  void add(const ForwardSeconds& other) {
-    products += other.products;
-    attention += other.attention;
-    moved += other.moved;
-    again_products += other.again_products;
-    again_attention += other.again_attention;
-    again_moved += other.again_moved;
-  }
-  double again() const {
-    return again_products + again_attention + kWritten * again_moved;
-  }
-  double forward() const { return products + attention + kWritten * moved; }
-  double backward() const {
-    return products + 2.0 * attention + kReadBack * moved + again();
-  }
-  double weight_gradients() const { return products; }
-
-  /// A forward writes a tensor and reads it. A backward reads the tensor, and writes and
-  /// reads its gradient.
-  static constexpr double kWritten = 2.0;
-  static constexpr double kReadBack = 3.0;
-};
-
-ForwardSeconds forward_seconds(const UnitDescription& unit, const layout::Passes& passes,
-                               const PlannedRun& run, const Machine& machine,
-                               const format::TpRank& tp) {
-  const auto parts = static_cast<double>(run.layout.shape.tp);
-  const auto tokens = static_cast<double>(passes.tokens.inside);
-  const UnitWork& work = unit.work;
-  ForwardForm plain = passes.form;
-  plain.recompute = ForwardForm::Recompute::None;
-  const double kept =
-      static_cast<double>(unit.forward.kept(plain, passes.tokens, tp, true).total());
-  ForwardSeconds seconds;
-  seconds.products = 2.0 *
-                     (work.products * tokens +
-                      work.of_sequence * static_cast<double>(passes.tokens.sequences)) /
-                     parts / machine.products;
-  seconds.attention = 2.0 * work.attention * tokens *
-                      seen_on_average(work, run.config.data.seq_len) / parts /
-                      machine.attention;
-  seconds.moved =
-      (kept + work.lookups * tokens * static_cast<double>(passes.form.compute_bytes)) /
-      machine.memory;
-  const auto recompute = passes.form_of(unit).recompute;
-  if (unit.kind != UnitKind::Block || recompute == ForwardForm::Recompute::None) {
-    return seconds;
-  }
-  seconds.again_attention = seconds.attention;
-  if (recompute == ForwardForm::Recompute::Full) {
-    seconds.again_products = seconds.products;
-    seconds.again_moved = seconds.moved;
-  }
-  return seconds;
-}
 
 /// The work of the ranks of one pipeline stage, chunk by chunk, and their exchanges.
 struct RankWork {
@@ -88,13 +23,7 @@ struct RankWork {
 
   /// Returns the seconds of a step's exchanges that hold a pass up.
   double within_passes() const {
-    double seconds = 0.0;
-    for (const TrafficKind kind :
-         {TrafficKind::Tensor, TrafficKind::Context, TrafficKind::Experts}) {
-      const auto found = exchanges.find(kind);
-      if (found != exchanges.end()) seconds += found->second;
-    }
-    return seconds;
+    return of(TrafficKind::Tensor) + of(TrafficKind::Context) + of(TrafficKind::Experts);
   }
   double of(TrafficKind kind) const {
     const auto found = exchanges.find(kind);
@@ -106,7 +35,7 @@ RankWork work_of(const PlannedRun& run, const layout::Passes& passes,
                  const Machine& machine, int pp) {
   const layout::LayoutDescription& layout = run.layout;
   const int rank = layout::rank_at(layout.shape, {.pp = pp});
-  const layout::RankCosts& costs = run.costs.of(rank);
+  const layout::RankCosts& costs = run.costs[static_cast<size_t>(pp)];
   RankWork work;
   double blocks = 0.0;
   double again = 0.0;
@@ -114,7 +43,8 @@ RankWork work_of(const PlannedRun& run, const layout::Passes& passes,
     ForwardSeconds seconds;
     for (const UnitDescription& unit : run.model.units) {
       if (!is_in_stage(unit, layout.stage(rank, chunk))) continue;
-      seconds.add(forward_seconds(unit, passes, run, machine, layout.tensor.rank(0)));
+      seconds.add(
+          forward_seconds(unit, passes, layout, run.config.data.seq_len, machine));
       if (unit.kind != UnitKind::Block) continue;
       blocks += 1.0;
       again += passes.form_of(unit).recompute == ForwardForm::Recompute::Full ? 1.0 : 0.0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct PlannedRun {
   const RunConfig& config;
   const ModelDescription& model;
   const layout::LayoutDescription& layout;
-  const layout::LayoutCosts& costs;
+  std::span<const layout::RankCosts> costs;  ///< of the first rank of each stage
 };
 
 /// Returns the bytes that an update moves for a parameter: its gradient read for the norm

@@ -41,7 +41,7 @@ StepEstimate estimate(std::vector<std::string> sets, int64_t ranks) {
           .description;
   const layout::LayoutDescription layout =
       layout::describe_layout(config, model, ranks, layout::Placement::even(8));
-  const layout::LayoutCosts costs(config, model, layout);
+  const auto costs = layout::stage_costs(config, model, layout);
   return estimate_step({config, model, layout, costs}, rates());
 }
 

@@ -13,8 +13,6 @@
 namespace longhaul::translate {
 namespace {
 
-using config::Value;
-
 /// Puts parallel.zero and parallel.shard_group by the name of FSDP's strategy.
 void put_strategy(const Job& job, const std::string& strategy, const std::string& from) {
   struct Form {

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -82,3 +83,36 @@ def test_messages_of_a_step_are_those_that_train_counts(run, binary, tmp_path):
             for key in counted}
     assert sent == counted
     assert set(counted) >= {("tp", "reduce_scatter"), ("dp", "all_gather"), ("tp", "all_reduce")}
+
+
+def test_bench_measures_the_exchanges_that_config_counts_and_plan_takes(run, tmp_path):
+    config = runs.write_config(tmp_path)
+    profile = tmp_path / "machine.toml"
+    sets = ["--set", "parallel.tp=2"]
+    shown = run("longhaul", "bench", config, "--steps", "5", "--out", profile, *sets, ranks=2, cwd=tmp_path)
+    said = run("longhaul", "config", config, "--ranks", "2", "--json", *sets)
+    counted = {(line["group"], line["operation"])
+               for line in json.loads(said.stdout)["layout"]["ranks"][0]["sent"]}
+    measured = tomllib.loads(profile.read_text())["exchange"]
+    assert {(one["group"], one["operation"]) for one in measured} == counted
+    assert ("tp", "all_gather") in counted and "tp all_gather" in shown.stdout
+    for one in measured:
+        assert (one["ranks"], one["on_node"]) == (2, 2)
+        assert one["bytes_per_s"] > 0 and one["latency_s"] >= 0
+
+    machine = profile.read_text() + """
+[inside]
+bytes_per_s = 1e12
+[node]
+ranks = 2
+host_bytes = 1e12
+price_per_hour = 1.0
+currency = "EUR"
+"""
+    profile.write_text(re.sub("latency_s = .*", "latency_s = 1.0", machine))
+    planned = run("longhaul", "plan", config, "--ranks", "2", "--hardware", profile, "--json", *sets)
+    (calls,) = [sum(line["calls"] for line in rank["sent"] if line["kind"] == "tensor")
+                for rank in json.loads(planned.stdout)["layout"]["ranks"]]
+    (exposed,) = [part["exposed_s"] for part in json.loads(planned.stdout)["step"]["parts"]
+                  if part["cause"] == "exchanges over tp"]
+    assert calls > 10 and calls < exposed < calls + 1

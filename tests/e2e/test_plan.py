@@ -78,7 +78,8 @@ def test_the_70b_recipe_on_512_cores(run, plan):
     assert (found["ranks"], found["nodes"]) == (512, 16)
     # 850 GB are printed in the source's text; `config` says the same.
     assert f"{found['storage']['checkpoint_bytes'] / 1e9:.1f}" == "846.6"
-    said = run("longhaul", "config", *words, "--ranks", "512", "--ranks-per-node", "32", "--json")
+    said = run("longhaul", "config", *words, "--ranks", "512", "--ranks-per-node", "32", "--json",
+               "--set", f"run.hardware={SOURCE / 'hardware/trn1.32xlarge.toml'}")
     assert found["layout"] == json.loads(said.stdout)["layout"]
     for one, rank in zip(found["memory"]["ranks"], found["layout"]["ranks"]):
         held = sum(rank[key] for key in (
@@ -139,6 +140,23 @@ def test_a_run_that_fails_more_often_than_it_saves_does_not_end(plan):
     assert one["goodput"] < 0.01 and "run" not in one
 
 
+def test_logits_count_as_on_the_machine_whatever_run_device_says(plan):
+    def logits(*words):
+        found = planned(plan, "run.toml", "--ranks", "8", *words)
+        told = [line for line in found["not_checked"] if line.startswith("run.device")]
+        return found["layout"]["ranks"][0]["logits_bytes"], told
+
+    # All 4,096 rows of an eighth of the vocabulary in bf16 are less than a device's 1 GiB.
+    of_device = 4096 * 128256 // 8 * 2
+    gpu, cpu = ("--hardware", "machine.toml"), ("--hardware", "m7i.48xlarge", "--ranks-per-node", "8")
+    assert logits(*gpu) == logits(*gpu, "--set", "run.device=cuda") == (of_device, [])
+    assert logits(*gpu, "--set", "run.device=cpu") == (
+        of_device, ['run.device = "cpu": the plan is that of some GPU'])
+    of_cpu, told = logits(*cpu)
+    assert of_cpu < of_device / 3 and told == []
+    assert logits(*cpu, "--set", "run.device=cuda") == (of_cpu, ['run.device = "cuda": the plan is that of cpu'])
+
+
 def test_what_is_not_here_is_not_checked(plan):
     text = plan("run.toml", "--nodes", "4", "--hardware", "machine.toml").stdout
     tail = text.split("\nnot checked\n")[1]
@@ -179,6 +197,14 @@ def test_a_profile_that_lacks_a_section_says_what_to_add(plan, place, section, w
             "[hardware] ", "lacking.toml", "add ", *words)
 
 
+def test_a_save_waits_for_the_disk_where_the_copys_rate_is_not_known(plan, place):
+    (place / "slow.toml").write_text(PROFILE.replace("copy_bytes_per_s = 5e10\n", ""))
+    words = ["run.toml", "--nodes", "2", "--hardware", "slow.toml"]
+    storage = planned(plan, *words)["storage"]
+    assert storage["stall_s"] == storage["write_s"] > 0
+    assert "as long as it takes; the machine has no node.copy_bytes_per_s" in plan(*words).stdout
+
+
 def test_a_profile_without_a_price(plan, place):
     (place / "free.toml").write_text(PROFILE.replace("price_per_hour = 30.0\n", ""))
     words = ["run.toml", "--nodes", "2", "--hardware", "free.toml"]
@@ -195,3 +221,86 @@ def test_what_train_refuses_is_refused_in_its_words(run, plan, place):
     assert here.stderr == there.stderr
     refused(plan("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--set",
                  "model.config=elsewhere", check=False), "[plan] elsewhere", "config.json")
+
+
+def searched(plan, *words):
+    return planned(plan, *words, "--search")
+
+
+def test_the_first_row_of_a_search_is_what_plan_says_of_that_layout(plan):
+    words = ("run.toml", "--nodes", "4", "--hardware", "machine.toml")
+    found = searched(plan, *words)
+    best = found["best"]
+    assert len(best) == 10
+    assert [one["seconds"] for one in best] == sorted(one["seconds"] for one in best)
+    assert all(one["left_bytes"] >= 0 for one in best)
+    first = best[0]["settings"]
+    assert first["tp"] * first["pp"] * first["cp"] * first["dp"] == 32
+    sets = [f"parallel.{key}={first[key]}" for key in (
+        "tp", "pp", "cp", "ep", "pipeline", "virtual_stages", "zero")]
+    sets += [f"batch.micro_size={first['micro_size']}", f"memory.recompute={first['recompute']}"]
+    if first["zero"]:
+        sets.append(f"parallel.shard_group={first['shard_group']}")
+    one = planned(plan, *words, *(word for text in sets for word in ("--set", text)))
+    assert one["step"]["seconds"] == best[0]["seconds"]
+    assert one["step"]["tokens_per_s"] == best[0]["tokens_per_s"]
+    assert min(rank["left_bytes"] for rank in one["memory"]["ranks"]) == best[0]["left_bytes"]
+    own = planned(plan, *words)
+    assert best[0]["seconds"] <= own["step"]["seconds"]
+    # Every layout is among the best or loses for a reason.
+    assert sum(group["layouts"] for group in found["losers"]) + 10 == found["layouts"]
+    reasons = "\n".join(group["reason"] for group in found["losers"])
+    assert re.search(r"lacks [\d.]+ GB at least, most of it \w+", reasons)
+    assert re.search(r"slower by [\d.]+ % at least: exchanges over tp between nodes", reasons)
+    assert "needs a multiple of parallel.pp" in reasons
+
+
+def test_a_search_tells_lines_for_the_run_file_and_why_layouts_lose(plan, place):
+    text = plan("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--search",
+                "--top", "2").stdout
+    assert len(re.findall(r"^ +[\d.]+ +[\d,]+ +[\d.]+ GB ", text, re.M)) == 2
+    block = text.split("the first of them in a run file\n")[1].split("\n\n")[0]
+    lines = [line.strip() for line in block.splitlines()]
+    assert lines[0] == "[batch]" and "[parallel]" in lines
+    own = [line for line in RUN.splitlines() if line != "tp = 8"]
+    for section in ("[batch]", "[parallel]"):
+        end = lines.index(section) + 1
+        more = []
+        while end < len(lines) and not lines[end].startswith("["):
+            more.append(lines[end])
+            end += 1
+        own[own.index(section) + 1:own.index(section) + 1] = more
+    own += ["[memory]", lines[lines.index("[memory]") + 1]]
+    (place / "best.toml").write_text("\n".join(own) + "\n")
+    step = planned(plan, "best.toml", "--nodes", "4", "--hardware", "machine.toml")["step"]
+    assert f"{step['seconds']:.4g}" in text
+
+
+def test_a_search_says_what_the_nearest_layout_lacks(plan, place):
+    (place / "small.toml").write_text(PROFILE.replace("device_bytes = 80e9", "device_bytes = 2e9"))
+    found = searched(plan, "run.toml", "--nodes", "1", "--hardware", "small.toml")
+    assert found["best"] == []
+    assert found["nearest"]["left_bytes"] < 0
+    text = plan("run.toml", "--nodes", "1", "--hardware", "small.toml", "--search").stdout
+    assert "no layout fits; the nearest lacks" in text
+
+
+def test_a_search_finds_the_fewest_nodes_for_a_budget_or_a_date(plan, place):
+    words = ("run.toml", "--nodes", "8", "--hardware", "machine.toml")
+    whole = searched(plan, *words, "--top", "1")
+    money = whole["run"]["money"]
+    found = searched(plan, *words, "--top", "1", "--budget", str(money * 1.001))
+    assert found["nodes"] <= 8 and found["run"]["money"] <= money * 1.001
+    fast = searched(plan, *words, "--top", "1", "--until", "2999-01-01")
+    assert fast["nodes"] <= found["nodes"]
+
+
+@pytest.mark.parametrize("words, said", [
+    (("--search", "--until", "2020-01-01"), "this date is past; give a later one"),
+    (("--search", "--until", "tomorrow"), "no date; write 2027-03-31"),
+    (("--search", "--budget", "5", "--price", "0"), "needs a price of the node; give --price"),
+    (("--search", "--budget", "0.01"), "no number of nodes up to 4 suffices: on 4 nodes"),
+])
+def test_a_search_refuses_what_it_cannot_keep(plan, words, said):
+    refused(plan("run.toml", "--nodes", "4", "--hardware", "machine.toml", *words, check=False),
+            "[plan]", said)

@@ -100,6 +100,7 @@ struct UnitWork {
   /// token is not sent to.
   double unused = 0.0;
   bool causal = true;  ///< false if a token also sees the tokens behind it
+  bool operator==(const UnitWork&) const = default;
 };
 
 /// Parameters that a forward pass uses together, gathered and released at once.

@@ -86,6 +86,7 @@ struct KeptIn {
   bool plain = true;      ///< kept without selective recomputation
 
   bool holds(const ForwardForm& form) const;
+  bool operator==(const KeptIn&) const = default;
 };
 
 /// A tensor of `width` elements for each of its rows.
@@ -106,6 +107,7 @@ struct KeptTensor {
 
   int64_t bytes(const ForwardForm& form, const TokenCounts& tokens,
                 const format::TpRank& rank) const;
+  bool operator==(const KeptTensor&) const = default;
 };
 
 /// What a unit's forward pass does beside its products: which tensors it keeps, and where
@@ -138,6 +140,7 @@ struct UnitForward {
   /// gradients.
   KeptBytes kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
                          const format::TpRank& rank) const;
+  bool operator==(const UnitForward&) const = default;
 };
 
 /// The most logits that exist at once on a CPU. Only a chunk of kFewestLogitsRows rows

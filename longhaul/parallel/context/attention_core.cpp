@@ -10,7 +10,6 @@ namespace {
 
 using ops::AutogradContext;
 using ops::tensor_list;
-using ops::Variable;
 
 /// What one rank computes of an attention: its own queries against the keys of all ranks,
 /// which `kind` brings to the rank by a ring or by a gather.

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "longhaul/config/hardware_profile.h"
+#include "longhaul/layout/rank_costs.h"
+
+namespace longhaul::plan {
+
+/// Bytes of the token and the position of one place of a micro batch on a device.
+inline constexpr int64_t kTokenBytes = 8;
+
+/// What a device holds of one rank of a stage, in bytes.
+struct DeviceMemory {
+  layout::RankCosts costs;
+  int64_t tokens = 0;    ///< tokens and positions of the micro batches in flight
+  double context = 0.0;  ///< what driver and libraries take
+  double all() const {
+    return static_cast<double>(layout::most_bytes(costs) + tokens) + context;
+  }
+};
+
+/// Returns what the first rank of each stage holds, which `costs` has. A CPU holds no
+/// tokens and no context beside it.
+std::vector<DeviceMemory> device_memory(const RunConfig& config,
+                                        const ModelDescription& model,
+                                        const layout::LayoutDescription& layout,
+                                        std::span<const layout::RankCosts> costs,
+                                        const HardwareProfile& profile);
+
+/// Returns the stage that holds most, of at least one.
+const DeviceMemory& fullest(std::span<const DeviceMemory> stages);
+
+}  // namespace longhaul::plan

@@ -1,0 +1,83 @@
+#include "longhaul/plan/layout_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace longhaul::plan {
+
+const char* pipeline_name(PipelineKind kind) {
+  constexpr std::array<const char*, 4> kNames = {"gpipe", "1f1b", "interleaved", "zb-h1"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+const char* recompute_name(RecomputeKind kind) {
+  constexpr std::array<const char*, 3> kNames = {"none", "selective", "full"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+void set_layout(RunConfig& config, const LayoutSettings& settings, int64_t ranks) {
+  ParallelSection& p = config.parallel;
+  p.tp = settings.tp;
+  p.pp = settings.pp;
+  p.cp = settings.cp;
+  p.ep = settings.ep;
+  p.pipeline = settings.pipeline;
+  p.virtual_stages = settings.virtual_stages;
+  p.partition.clear();
+  p.zero = settings.zero;
+  p.shard_group = {};
+  if (settings.zero > 0 && settings.shards != settings.data_ranks(ranks)) {
+    p.shard_group = {ShardGroup::Kind::Ranks, settings.shards};
+  }
+  config.batch.micro_size = settings.micro_size;
+  config.memory.recompute = settings.recompute;
+  config.memory.recompute_layers.reset();
+}
+
+std::string to_string(const LayoutSettings& s, int64_t ranks) {
+  std::string text =
+      fmt::format("tp {}, pp {}, cp {}, dp {}, ", s.tp, s.pp, s.cp, s.dp(ranks));
+  if (s.ep > 1) text += fmt::format("ep {}, ", s.ep);
+  text += fmt::format("micro batch {}, ", s.micro_size);
+  if (s.pp > 1) text += fmt::format("{}, ", pipeline_name(s.pipeline));
+  if (s.virtual_stages > 1) text += fmt::format("virtual stages {}, ", s.virtual_stages);
+  text += fmt::format("zero {}", s.zero);
+  if (s.shards > 1) text += fmt::format(" over {}", s.shards);
+  return text + fmt::format(", recompute {}", recompute_name(s.recompute));
+}
+
+std::vector<std::string> toml_lines(const LayoutSettings& s, int64_t ranks) {
+  std::vector<std::string> lines = {
+      "[batch]",
+      fmt::format("micro_size = {}", s.micro_size),
+      "[memory]",
+      fmt::format("recompute = \"{}\"", recompute_name(s.recompute)),
+      "[parallel]",
+      fmt::format("tp = {}", s.tp),
+      fmt::format("pp = {}", s.pp),
+      fmt::format("cp = {}", s.cp),
+      fmt::format("ep = {}", s.ep),
+      fmt::format("pipeline = \"{}\"", pipeline_name(s.pipeline)),
+      fmt::format("virtual_stages = {}", s.virtual_stages),
+      fmt::format("zero = {}", s.zero),
+  };
+  lines.push_back(s.zero == 0 || s.shards == s.data_ranks(ranks)
+                      ? "shard_group = \"world\""
+                      : fmt::format("shard_group = {}", s.shards));
+  return lines;
+}
+
+std::vector<int32_t> divisors_of(int64_t number) {
+  std::vector<int32_t> divisors;
+  for (int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    divisors.push_back(static_cast<int32_t>(i));
+    if (i * i < number) divisors.push_back(static_cast<int32_t>(number / i));
+  }
+  std::ranges::sort(divisors);
+  return divisors;
+}
+
+}  // namespace longhaul::plan
