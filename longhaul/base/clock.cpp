@@ -41,7 +41,7 @@ ClockName find_clock() {
 }
 
 /// Takes a number of `digits` digits off the front of a text; nothing if there is none.
-std::optional<int> take_number(std::string_view& text, size_t digits) {
+std::optional<int> take_digits(std::string_view& text, size_t digits) {
   if (text.size() < digits) return std::nullopt;
   int number = 0;
   for (const char digit : text.substr(0, digits)) {
@@ -61,11 +61,11 @@ bool take_mark(std::string_view& text, std::string_view marks) {
 
 /// Takes the days since 1970 of "2026-12-24" off the front of a text.
 std::optional<int64_t> take_day(std::string_view& text) {
-  const auto year = take_number(text, 4);
+  const auto year = take_digits(text, 4);
   if (!year || !take_mark(text, "-")) return std::nullopt;
-  const auto month = take_number(text, 2);
+  const auto month = take_digits(text, 2);
   if (!month || !take_mark(text, "-")) return std::nullopt;
-  const auto day = take_number(text, 2);
+  const auto day = take_digits(text, 2);
   if (!day) return std::nullopt;
   const std::chrono::year_month_day date(
       std::chrono::year(*year), std::chrono::month(static_cast<unsigned>(*month)),
@@ -76,9 +76,9 @@ std::optional<int64_t> take_day(std::string_view& text) {
 
 /// Takes the seconds of "18:00" off the front of a text, which is less than a day.
 std::optional<int64_t> take_minutes(std::string_view& text) {
-  const auto hours = take_number(text, 2);
+  const auto hours = take_digits(text, 2);
   if (!hours || *hours > 23 || !take_mark(text, ":")) return std::nullopt;
-  const auto minutes = take_number(text, 2);
+  const auto minutes = take_digits(text, 2);
   if (!minutes || *minutes > 59) return std::nullopt;
   return 3600 * int64_t{*hours} + 60 * int64_t{*minutes};
 }
@@ -128,7 +128,7 @@ std::optional<int64_t> utc_seconds(std::string_view text) {
   if (!minutes) return std::nullopt;
   int64_t seconds = midnight + *minutes;
   if (take_mark(text, ":")) {
-    const auto more = take_number(text, 2);
+    const auto more = take_digits(text, 2);
     if (!more || *more > 59) return std::nullopt;
     seconds += *more;
   }

@@ -322,7 +322,7 @@ class Trainer {
   }
 
   /// Takes the end that run.until or run.budget set, once it must be known. Returns true
-  /// if it was decided now. Collective.
+  /// if it was decided now and a save is to keep it. Collective.
   bool decide_end() {
     const auto decided = run_end_->look(session_, history_, total_steps_,
                                         checkpoints_.longest(), validation_seconds_);
@@ -330,7 +330,7 @@ class Trainer {
     schedule_ = optim::RunSchedule(*history_.schedule);
     last_step_ = find_last_step();
     run_.tell_ending(*decided, schedule_, last_step_);
-    return true;
+    return !config::saves_once(config().checkpoint);
   }
 
   /// Acts on a bad step as the settings say. Returns true where the run goes back.
