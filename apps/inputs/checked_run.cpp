@@ -6,6 +6,7 @@
 
 #include "apps/inputs/data_places.h"
 #include "apps/inputs/run_inputs.h"
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/foreign_forms.h"
@@ -47,6 +48,7 @@ void check_inputs(CheckedRun& run) {
   const RunConfig& config = run.loaded.config;
   std::vector<std::string>& warnings = run.loaded.warnings;
   checkpoint::refuse_foreign_start(config);
+  if (starts_anew(config)) refuse_past_end(config, system_time());
   for (const auto& lines : {missing_inputs(config), unlooked_addresses(config)}) {
     run.elsewhere.insert(run.elsewhere.end(), lines.begin(), lines.end());
   }

@@ -43,6 +43,11 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
   if (!config.run.steps) {
     lines.emplace_back("run.epochs: how many steps they are follows from the data");
   }
+  if (config.run.ends_by_speed()) {
+    lines.emplace_back(
+        "run.until, run.budget: the last step is that of the settings; measured speed "
+        "ends the run earlier where it must");
+  }
   if (!p.free_disk) {
     lines.push_back(
         fmt::format("run.dir: {} is not on this machine", config.run.dir.string()));

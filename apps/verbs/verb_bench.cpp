@@ -187,7 +187,8 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
   sets.insert(sets.end(), {"run.dir=" + (scratch / "run").string(),
                            fmt::format("run.steps={}", arguments.steps)});
   for (const char* const set :
-       {"run.epochs=", "run.stop_after=", "run.hardware=", "run.expect=", "run.golden=",
+       {"run.epochs=", "run.stop_after=", "run.until=", "run.budget=",
+        "run.price_per_node_hour=", "run.hardware=", "run.expect=", "run.golden=",
         "checkpoint.every=0", "checkpoint.every_minutes=0", "checkpoint.dir=",
         "checkpoint.mirror=", "checkpoint.mirror_keep=", "data.validation=[]",
         "log.tensorboard=false", "profile.steps=[]", "profile.every=2"}) {

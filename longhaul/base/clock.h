@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace longhaul {
 
@@ -42,6 +44,14 @@ class ClockWatch {
  private:
   double ahead_ = 0.0;
 };
+
+/// Reads a date or a date-time of ISO 8601 as seconds since 1970: "2026-12-24",
+/// "2026-12-24T18:00", "2026-12-24 18:00:30Z", "2026-12-24T18:00:30+01:00". A date alone
+/// is its first second, and a time without a zone is of UTC. Returns nothing for any
+/// other text.
+std::optional<int64_t> utc_seconds(std::string_view text);
+/// Returns seconds since 1970 as "2026-11-21T08:15:30Z".
+std::string utc_text(int64_t seconds);
 
 /// Returns "the wall clock has jumped ahead by 14400.0 s; ...".
 std::string describe_jump(double seconds);

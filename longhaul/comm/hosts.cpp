@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "longhaul/base/process.h"
 
@@ -14,6 +16,11 @@ std::string machine_name() {
   std::string boot_id;  // empty if the kernel has no boot id
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   return host_name() + " " + boot_id;
+}
+
+int64_t count_machines(Communicator& group) {
+  const std::vector<std::string> machines = group.gather_strings(machine_name());
+  return std::ssize(std::set<std::string>(machines.begin(), machines.end()));
 }
 
 std::unique_ptr<Communicator> split_by_host(Communicator& group, std::string name,

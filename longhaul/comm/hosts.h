@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,9 @@ namespace longhaul::comm {
 /// name. The environment variable LONGHAUL_NODE_NAME replaces both, for tests whose ranks
 /// pretend to be on several machines.
 std::string machine_name();
+
+/// Returns on how many machines the ranks of `group` are. Collective.
+int64_t count_machines(Communicator& group);
 
 /// Returns the group of those ranks of `group` that give the same `machine`, in the
 /// group's order. Waits for all ranks. Collective.

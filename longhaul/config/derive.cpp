@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -248,6 +249,14 @@ int64_t total_steps(const RunConfig& config, int64_t train_sequences,
   config::check_run_length(config, steps, "run.epochs");
   config::check_schedule_length(config, steps);
   return steps;
+}
+
+void refuse_past_end(const RunConfig& config, double now) {
+  const auto& until = config.run.until;
+  if (!until || static_cast<double>(until->seconds) > now) return;
+  fail_key(config, "run.until",
+           "run.until = {} is past, and it is {} now; set a later date, or leave it out",
+           utc_text(until->seconds), utc_text(static_cast<int64_t>(now)));
 }
 
 int64_t last_step(const RunConfig& config, int64_t total) {

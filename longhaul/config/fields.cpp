@@ -64,6 +64,19 @@ Fields fields_of(RunSection& s) {
                  "end after this step without changing the schedule")
           .within(1, kMaxSteps)
           .when_absent("the last step"),
+      make_field("until", s.until, Logged,
+                 "with wsd: the date by which the run ends, of UTC where no zone is "
+                 "given. Measured speed decides where the decay begins and the run ends")
+          .when_absent("run.steps or run.epochs end the run"),
+      make_field("budget", s.budget, Logged,
+                 "with wsd: the money that the node hours of all starts may cost; as "
+                 "until")
+          .above(0)
+          .when_absent("run.steps or run.epochs end the run"),
+      make_field("price_per_node_hour", s.price_per_node_hour, Logged,
+                 "what a node costs an hour, in the unit of budget")
+          .above(0)
+          .when_absent("not known; budget needs it"),
       make_field("seed", s.seed, Match, "seed of random weights, data order and dropout")
           .at_least(0),
       make_field("device", s.device, Logged,

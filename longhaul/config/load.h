@@ -89,6 +89,10 @@ struct DataSoFar {
 int64_t total_steps(const RunConfig& config, int64_t train_sequences,
                     const DataSoFar& past = {});
 
+/// Throws ConfigError, at the place of run.until, if that date is not behind `now`
+/// (seconds since 1970).
+void refuse_past_end(const RunConfig& config, double now);
+
 /// Returns the last step that this run executes: min(stop_after, total).
 int64_t last_step(const RunConfig& config, int64_t total);
 

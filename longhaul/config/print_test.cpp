@@ -53,6 +53,10 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
                     : fmt::format("{{ losses = [{{ step = 3, loss = {} }}] }}",
                                   1 + fraction());
   }
+  if (field.type == "date | date-time") {
+    return below(2) ? fmt::format("2026-12-{}", 10 + below(20))
+                    : fmt::format("\"2026-12-24T{}:00:30+01:00\"", 10 + below(10));
+  }
   if (field.type == "array of integer") return below(2) ? "[]" : "[1, 3]";
   if (field.type == "number")
     return fmt::format("{}", fraction() * (below(2) ? 1 : 1e-4));
@@ -117,6 +121,10 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
     const auto& [name, field] = all[random() % all.size()];
     std::vector<std::string> more = sets;
     more.push_back(name + "=" + random_text(field, random));
+    if (name == "run.until" || name == "run.budget") {
+      more.insert(more.end(), {"schedule.kind=wsd",
+                               "schedule.continue=", "run.price_per_node_hour=98.32"});
+    }
     LoadedConfig loaded;
     try {
       loaded = accepted("", more);

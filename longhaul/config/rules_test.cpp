@@ -201,6 +201,50 @@ TEST(Rules, SayWhereTheDecayOfWsdIsADefaultOrNeverBegins) {
   EXPECT_EQ(warnings({"schedule.decay_steps=101", "schedule.horizon=1100"}), Lines{});
 }
 
+TEST(Rules, ADateOrASumEndsARunByADecayThatCanBeginAnywhere) {
+  const auto with = [](const std::string& lines, std::vector<std::string> sets) {
+    std::string text(kSmallest);
+    text.insert(text.find("steps = 1000\n"), lines);
+    return parse_run_config(text, "run.toml", sets).config;
+  };
+  const auto refusal = [&](const std::string& lines, std::vector<std::string> sets) {
+    return message_of<ConfigError>([&] { with(lines, std::move(sets)); });
+  };
+  const std::string until = "until = 2026-12-24T18:00:00+01:00\n";
+  const RunConfig dated = with(until, {"schedule.kind=wsd"});
+  ASSERT_TRUE(dated.run.until.has_value());
+  EXPECT_EQ(dated.run.until->seconds, 1'798'131'600);
+  EXPECT_TRUE(dated.run.ends_by_speed());
+  EXPECT_FALSE(accepted("").config.run.ends_by_speed());
+  EXPECT_EQ(with("until = \"2026-12-24\"\n", {"schedule.kind=wsd"}).run.until->seconds,
+            1'798'070'400);
+  EXPECT_EQ(refusal(until, {}),
+            "[config] run.toml:3:9: run.until needs schedule.kind = \"wsd\", whose decay "
+            "can begin at any step; set it, or leave run.until out");
+  EXPECT_EQ(
+      refusal("budget = 9000\n", {"run.price_per_node_hour=98.32"}),
+      "[config] run.toml:3:10: run.budget needs schedule.kind = \"wsd\", whose decay "
+      "can begin at any step; set it, or leave run.budget out");
+  EXPECT_EQ(
+      refusal("budget = 9000\n", {"schedule.kind=wsd"}),
+      "[config] run.toml:3:10: run.budget = 9000 needs run.price_per_node_hour, what "
+      "a node costs an hour");
+  EXPECT_EQ(
+      refusal(until, {"schedule.kind=wsd", "schedule.continue=keep"}),
+      "[config] --set schedule.continue=keep: schedule.continue = \"keep\" says where "
+      "the decay is, so that run.until cannot decide it; leave one of them out");
+  for (const char* wrong : {"until = 5\n", "until = \"noon\"\n", "until = 18:00:00\n",
+                            "until = \"2026-02-30\"\n"}) {
+    const std::string message = refusal(wrong, {"schedule.kind=wsd"});
+    EXPECT_TRUE(message.starts_with("[config] run.toml:3:9: run.until")) << message;
+    EXPECT_NE(message.find("2026-12-24T18:00:00+01:00"), std::string::npos) << message;
+  }
+  refuse_past_end(dated, 1'798'131'599.0);
+  EXPECT_EQ(message_of<ConfigError>([&] { refuse_past_end(dated, 1'798'131'600.0); }),
+            "[config] run.toml:3:9: run.until = 2026-12-24T17:00:00Z is past, and it is "
+            "2026-12-24T17:00:00Z now; set a later date, or leave it out");
+}
+
 TEST(Rules, ChooseTheSourceFormsOfTheWarmUp) {
   const auto start = [](std::vector<std::string> sets) {
     sets.emplace_back("schedule.warmup_steps=10");

@@ -46,12 +46,23 @@ struct GoldenLosses {
   bool operator==(const GoldenLosses&) const = default;
 };
 
+/// A time that a setting names, in seconds since 1970.
+struct UtcTime {
+  int64_t seconds = 0;
+  bool operator==(const UtcTime&) const = default;
+};
+
 struct RunSection {
   fs::path dir;
   std::optional<int64_t> steps;  ///< exactly one of steps and epochs is given
   std::optional<double> epochs;
   std::optional<int64_t> stop_after;
+  std::optional<UtcTime> until;               ///< the date by which the run ends
+  std::optional<double> budget;               ///< the money that the run may cost
+  std::optional<double> price_per_node_hour;  ///< in the unit of budget
   int64_t seed = 1234;
+  /// Returns whether measured speed decides where the decay begins and the run ends.
+  bool ends_by_speed() const { return until || budget; }
   std::string device = "auto";        ///< "auto" | "cpu" | "cuda" | "plugin"
   fs::path device_plugin;             ///< a library, with "auto" or "plugin"
   fs::path hardware;                  ///< a HardwareProfile; empty: measured at start

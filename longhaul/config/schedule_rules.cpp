@@ -65,6 +65,30 @@ void check_forms(const RunConfig& c) {
   }
 }
 
+/// Checks the settings by which measured speed ends a run.
+void check_ends(const RunConfig& c) {
+  if (!c.run.ends_by_speed()) return;
+  const ScheduleSection& s = c.schedule;
+  const std::string key = c.run.until ? "run.until" : "run.budget";
+  if (s.kind != ScheduleKind::Wsd) {
+    fail_key(c, key,
+             "{} needs schedule.kind = \"wsd\", whose decay can begin at any step; set "
+             "it, or leave {} out",
+             key, key);
+  }
+  if (s.continue_ == ContinueKind::Keep || s.continue_ == ContinueKind::Decay) {
+    fail_key(c, "schedule.continue",
+             "schedule.continue = \"{}\" says where the decay is, so that {} cannot "
+             "decide it; leave one of them out",
+             s.continue_ == ContinueKind::Keep ? "keep" : "decay", key);
+  }
+  if (c.run.budget && !c.run.price_per_node_hour) {
+    fail_key(c, "run.budget",
+             "run.budget = {} needs run.price_per_node_hour, what a node costs an hour",
+             *c.run.budget);
+  }
+}
+
 void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   const ScheduleSection& s = c.schedule;
   const WarnUnused unused{c, warnings};
@@ -76,6 +100,7 @@ void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   const bool smp = s.kind == ScheduleKind::Smp;
   const bool decays = s.continue_ == ContinueKind::Decay;
   const bool flat = constant && !decays;
+  unused(!c.run.budget, "run.price_per_node_hour", "it belongs to run.budget");
   unused(flat && s.min_lr != 0.0, "schedule.min_lr", "kind = \"constant\" never decays");
   unused(flat && s.horizon && !s.warmup_fraction, "schedule.horizon",
          "kind = \"constant\" never decays");
@@ -176,6 +201,7 @@ void check_schedule_length(const RunConfig& c, int64_t steps) {
 
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings) {
   check_forms(config);
+  check_ends(config);
   if (config.run.steps) check_schedule_length(config, *config.run.steps);
   warn_forms(config, warnings);
   warn_decay(config, warnings);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/json.h"
 #include "longhaul/dictionary/words.h"
 
@@ -109,6 +110,23 @@ void Codec<DataPaths>::read(const Value& value, const std::string& name, DataPat
 Value Codec<DataPaths>::write(const DataPaths& value) {
   if (value.entries.size() == 1) return Codec<fs::path>::write(value.entries[0]);
   return Codec<std::vector<fs::path>>::write(value.entries);
+}
+
+void Codec<UtcTime>::read(const Value& value, const std::string& name, UtcTime& out) {
+  const Value::Date* const date = std::get_if<Value::Date>(&value.data);
+  const std::string* const text =
+      date != nullptr ? &date->text : std::get_if<std::string>(&value.data);
+  const auto seconds = text != nullptr ? utc_seconds(*text) : std::nullopt;
+  if (!seconds) {
+    fail_type(value, name,
+              "a date or a date-time in whole seconds, such as 2026-12-24 or "
+              "2026-12-24T18:00:00+01:00");
+  }
+  out.seconds = *seconds;
+}
+
+Value Codec<UtcTime>::write(const UtcTime& value) {
+  return {utc_text(value.seconds), ""};
 }
 
 void Codec<std::vector<ModelOverride>>::read(const Value& value, const std::string& name,

@@ -30,6 +30,14 @@ struct Codec<DataPaths> {
   static Value write(const DataPaths& value);
 };
 
+/// Reads a date or a date-time, as TOML's own or as text, and writes it as text of UTC.
+template <>
+struct Codec<UtcTime> {
+  static std::string type() { return "date | date-time"; }
+  static void read(const Value& value, const std::string& name, UtcTime& out);
+  static Value write(const UtcTime& value);
+};
+
 /// Reads and writes a table of fields of config.json.
 template <>
 struct Codec<std::vector<ModelOverride>> {

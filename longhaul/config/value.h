@@ -16,7 +16,7 @@ struct Entry;
 using Table = std::vector<Entry>;
 
 /// A TOML value with its place ("run.toml:3:9", "--set a.b=c"), which messages name.
-/// Dates are kept as text and refused by every field.
+/// Dates are kept as text.
 struct Value {
   struct Date {
     std::string text;

@@ -226,6 +226,36 @@ Ledger make_ledger(const Records& records, const std::vector<Event>& events,
   return ledger;
 }
 
+double node_seconds(const Ledger& ledger, const std::vector<Event>& events) {
+  std::vector<std::pair<int64_t, int64_t>> starts;  // when a process began, and its nodes
+  for (const Event& event : events) {
+    if (event.kind != run::StartEvent::kKind) continue;
+    const auto start = event.as<run::StartEvent>();
+    starts.emplace_back(to_micros(event.time) - to_micros(start.seconds), start.nodes);
+  }
+  const int64_t newest = starts.empty() ? 1 : std::max<int64_t>(1, starts.back().second);
+  for (auto& [begin, nodes] : starts) nodes = nodes > 0 ? nodes : newest;
+  std::ranges::stable_sort(starts);
+  int64_t nodes = starts.empty() ? newest : starts.front().second;
+  size_t next = 0;
+  double micros = 0.0;
+  for (const Span& span : ledger.spans) {
+    const bool paid =
+        span.kind != TimeClass::Waiting && span.kind != TimeClass::Suspended;
+    int64_t at = span.begin;
+    const auto count_until = [&](int64_t end) {
+      if (paid) micros += static_cast<double>(nodes * (end - at));
+      at = end;
+    };
+    for (; next < starts.size() && starts[next].first < span.end; ++next) {
+      count_until(std::max(at, starts[next].first));
+      nodes = starts[next].second;
+    }
+    count_until(span.end);
+  }
+  return micros * 1e-6;
+}
+
 std::vector<std::array<double, kTimeClasses>> ledger_parts(const Ledger& ledger,
                                                            size_t parts) {
   std::vector<std::array<double, kTimeClasses>> out(parts);

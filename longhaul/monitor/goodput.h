@@ -75,6 +75,12 @@ struct Ledger {
 Ledger make_ledger(const Records& records, const std::vector<Event>& events,
                    std::optional<double> until);
 
+/// Returns the seconds for which nodes were allocated to a run, over all nodes: the
+/// ledger's time without the time between jobs and in suspensions, times the nodes of the
+/// start that it belongs to. A restart belongs to the start that it leads to, once that
+/// start's process has begun. Nodes without ranks do not count.
+double node_seconds(const Ledger& ledger, const std::vector<Event>& events);
+
 /// Returns the shares of the classes in `parts` equal parts of the whole time. Each part
 /// adds up to 1.
 std::vector<std::array<double, kTimeClasses>> ledger_parts(const Ledger& ledger,

@@ -209,6 +209,36 @@ TEST(Goodput, APauseIsNotOtherTime) {
               1e-5);
 }
 
+TEST(Goodput, NodeSecondsCountTheNodesOfEachStartAndNothingBetweenJobs) {
+  const auto start = [](double at, int attempt, int64_t nodes, const char* job) {
+    return Event{"start",
+                 at,
+                 {{"attempt", attempt},
+                  {"step", 0},
+                  {"job", job},
+                  {"seconds", 10.0},
+                  {"nodes", nodes}}};
+  };
+  const auto end = [](double at, int attempt) {
+    return Event{"end", at, {{"attempt", attempt}, {"step", 5}}};
+  };
+  // 110 s with 4 nodes, 190 s in the queue, and 60 s with 2 nodes until now.
+  std::vector<Event> events = {start(1000.0, 1, 4, "7"), end(1100.0, 1),
+                               start(1300.0, 2, 2, "8")};
+  const Records none;
+  const auto counted = [&] {
+    return node_seconds(make_ledger(none, events, 1350.0), events);
+  };
+  EXPECT_NEAR(counted(), 4 * 110.0 + 2 * 60.0, 1e-3);
+  // In one job nobody else has the nodes in between.
+  events[2] = start(1300.0, 2, 2, "7");
+  EXPECT_NEAR(counted(), 4 * 300.0 + 2 * 60.0, 1e-3);
+  // An older release did not say how many nodes there were.
+  events[0].fields["nodes"] = 0;
+  events[2] = start(1300.0, 2, 2, "8");
+  EXPECT_NEAR(counted(), 2 * 110.0 + 2 * 60.0, 1e-3);
+}
+
 TEST(Goodput, ASuspensionIsTakenOutOfTheStepThatItStopped) {
   MadeUpRun run(1);
   run.start();

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <limits>
 #include <string_view>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
 #include "longhaul/config/load.h"
@@ -66,12 +66,9 @@ std::string check_files(const Json& json, const fs::path& dir, double& bytes) {
   return {};
 }
 
-/// Returns a time like "2026-11-21T08:15:30Z" in seconds since 1970; 0 for other text.
+/// Returns a time of the manifest in seconds since 1970; 0 for other text.
 double seconds_of(const std::string& text) {
-  std::tm parts{};
-  const char* const end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  if (end == nullptr || *end != '\0') return 0.0;
-  return std::max(0.0, static_cast<double>(::timegm(&parts)));
+  return static_cast<double>(std::max<int64_t>(0, utc_seconds(text).value_or(0)));
 }
 
 /// Returns the number of steps that results.json says.
@@ -306,6 +303,9 @@ void RunFiles::read_lock() {
 
 std::optional<int64_t> RunFiles::last_step() const {
   for (size_t i = events_.size(); i-- > 0;) {
+    if (events_[i].kind == run::EndDecidedEvent::kKind) {
+      return events_[i].as<run::EndDecidedEvent>().last_step;
+    }
     if (events_[i].kind != run::StartEvent::kKind) continue;
     const int64_t step = events_[i].as<run::StartEvent>().last_step;
     if (step > 0) return step;

@@ -72,6 +72,11 @@ TEST(RunFiles, AStartTakesBackWhatLiesAboveItsCheckpoint) {
   run.refresh();
   EXPECT_EQ(losses(run), (std::vector<double>{1, 2}));
   EXPECT_EQ(run.last_step(), 9);
+  append(dir / "events.jsonl",
+         R"({"event":"end_decided","step":4,"time":160,"last_step":7})"
+         "\n");
+  run.refresh();
+  EXPECT_EQ(run.last_step(), 7);
 }
 
 TEST(RunFiles, ReadsOnlyWholeLinesAndEachOnce) {

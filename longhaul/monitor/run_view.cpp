@@ -228,6 +228,11 @@ void guess_time_left(const RunFiles& run, RunView& view) {
   const double pace = steps > 0 ? (last.time - first.time) / steps : view.step_time;
   if (!(pace > 0.0)) return;
   view.seconds_left = pace * static_cast<double>(*view.last_step - view.step);
+  // Before rank 0 has decided where the run ends, run.until may come before the last
+  // step.
+  const auto until = run.config() ? run.config()->run.until : std::nullopt;
+  const double to_date = until ? static_cast<double>(until->seconds) - view.now : 0.0;
+  if (to_date > 0.0) view.seconds_left = std::min(*view.seconds_left, to_date);
 }
 
 void rank_speeds(const RunFiles& run, RunView& view) {

@@ -36,10 +36,25 @@ int64_t new_warmup(const ScheduleBasis& basis) {
   return std::llround(warmup_length(basis.section, std::max<int64_t>(1, left)));
 }
 
+/// Lets the decay begin and end as it was decided, in a section that counts its steps
+/// from step `before` of the run.
+void end_as_decided(const ScheduleBasis& basis, int64_t before,
+                    ScheduleSection& section) {
+  if (!basis.ending) return;
+  section.horizon = basis.ending->end - before;
+  section.decay_steps = basis.ending->end - basis.ending->begin;
+}
+
 /// Returns the schedule of the steps after the warm-up that a resumed run makes anew, or
 /// of all steps if there is no such warm-up.
 Schedule shape_of(const ScheduleBasis& basis) {
-  if (!rewarms(basis)) return {basis.section, basis.lr, basis.steps};
+  if (!rewarms(basis)) {
+    ScheduleSection section = basis.section;
+    // The length of the warm-up stays, whatever the horizon becomes.
+    if (basis.ending) section.warmup_steps = stable_steps(basis).begin;
+    end_as_decided(basis, 0, section);
+    return {section, basis.lr, basis.steps};
+  }
   const int64_t left = horizon_of(basis) - basis.from->step - new_warmup(basis);
   const double peak = peak_of(basis);
   if (left < 1) {
@@ -59,6 +74,7 @@ Schedule shape_of(const ScheduleBasis& basis) {
   section.warmup_steps.reset();
   section.warmup_fraction.reset();
   section.horizon = left;
+  end_as_decided(basis, basis.from->step + new_warmup(basis), section);
   return {section, peak, left};
 }
 
@@ -85,9 +101,30 @@ bool agree_so_far(const ScheduleBasis& a, const ScheduleBasis& b, int64_t step) 
 
 }  // namespace
 
+StableSteps stable_steps(const ScheduleBasis& basis) {
+  const int64_t horizon = horizon_of(basis);
+  if (!rewarms(basis)) {
+    const int64_t decay = wsd_decay_length(basis.section, horizon);
+    return {std::llround(warmup_length(basis.section, horizon)), horizon - decay, decay};
+  }
+  const int64_t begin = basis.from->step + new_warmup(basis);
+  const int64_t decay = wsd_decay_length(basis.section, horizon - begin);
+  return {begin, horizon - decay, decay};
+}
+
+Json Ending::to_json() const {
+  return {{"begin", begin}, {"end", end}, {"world", world}};
+}
+
+Ending Ending::from_json(const Json& json) {
+  return {json.at("begin").get<int64_t>(), json.at("end").get<int64_t>(),
+          json.at("world").get<int64_t>()};
+}
+
 Json ScheduleBasis::to_json() const {
   Json json = {{"section", schedule_to_toml(section)}, {"lr", lr}, {"steps", steps}};
   if (from) json["from"] = {{"step", from->step}, {"rate", from->rate}};
+  if (ending) json["ending"] = ending->to_json();
   return json;
 }
 
@@ -102,6 +139,7 @@ ScheduleBasis ScheduleBasis::from_json(const Json& json) {
       basis.from = {json["from"].at("step").get<int64_t>(),
                     json["from"].at("rate").get<double>()};
     }
+    if (json.contains("ending")) basis.ending = Ending::from_json(json["ending"]);
     return basis;
   } catch (const Json::exception& error) {
     fail_input("checkpoint", "state.json: schedule: {}", words_of(error));
@@ -167,14 +205,25 @@ ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
   if (changed.empty()) {
     if (asked == ContinueKind::Keep) return saved;
     ScheduleBasis same{now.schedule, now.optimizer.lr, steps, saved.from};
+    if (now.run.ends_by_speed()) same.ending = saved.ending;
     if (saved.from) same.lr = saved.lr;
     ScheduleBasis before = same;
     before.steps = saved.steps;
-    if (steps == saved.steps || agree_so_far(before, same, resumed.step)) return same;
+    before.ending = saved.ending;
+    const bool ends_alike = same.ending == saved.ending;
+    if ((steps == saved.steps && ends_alike) ||
+        agree_so_far(before, same, resumed.step)) {
+      return same;
+    }
     changed.push_back(
-        fmt::format("the run's steps were {} and are now {} ({}), and learning rates of "
-                    "past steps depend on them",
-                    saved.steps, steps, now.run.steps ? "run.steps" : "run.epochs"));
+        ends_alike
+            ? fmt::format(
+                  "the run's steps were {} and are now {} ({}), and learning rates of "
+                  "past steps depend on them",
+                  saved.steps, steps, now.run.steps ? "run.steps" : "run.epochs")
+            : fmt::format("run.until or run.budget was given, and the decay that was "
+                          "decided for it has begun after step {}",
+                          saved.ending->begin));
   }
   if (!asked) {
     if (!trains) return saved;
@@ -226,6 +275,7 @@ std::vector<RatePoint> rate_points(const RunSchedule& schedule, int64_t first,
     steps.insert(std::max<int64_t>(1, begin + (basis.steps - begin) * quarter / 4));
   }
   if (warmup > 0) steps.insert(begin + warmup + 1);
+  if (basis.ending) steps.insert(basis.ending->begin + 1);
   std::vector<RatePoint> points;
   for (const int64_t step : steps) {
     if (step >= first && step <= last) points.push_back({step, schedule.lr(step)});

@@ -17,6 +17,19 @@ struct Junction {
   bool operator==(const Junction&) const = default;
 };
 
+/// Where the decay of kind wsd begins and the run ends, as rank 0 has decided it for
+/// run.until or run.budget (train/history/run_end.h).
+struct Ending {
+  int64_t begin = 0;  ///< steps before the decay
+  int64_t end = 0;    ///< the run's last step, at which the decay ends
+  int64_t world = 0;  ///< the number of ranks that it was decided for
+  bool operator==(const Ending&) const = default;
+
+  Json to_json() const;
+  /// Throws Json::exception where a number is missing.
+  static Ending from_json(const Json& json);
+};
+
 /// Everything that decides the rate of every step of a run. A checkpoint holds it, since
 /// the junction with an earlier schedule is no part of the settings of a run.
 struct ScheduleBasis {
@@ -24,11 +37,20 @@ struct ScheduleBasis {
   double lr = 0.0;    ///< optimizer.lr
   int64_t steps = 0;  ///< the length of the run: the horizon if the section names none
   std::optional<Junction> from = {};  ///< with section.continue_ rewarm or decay
+  std::optional<Ending> ending = {};  ///< with kind wsd; replaces horizon and decay_steps
 
   Json to_json() const;
   /// Reads what to_json() has written. Throws InputError for anything else.
   static ScheduleBasis from_json(const Json& json);
 };
+
+/// The steps of kind wsd between warm-up and decay, as the settings alone say.
+struct StableSteps {
+  int64_t begin = 0;  ///< steps before them: the warm-up, and an earlier schedule
+  int64_t end = 0;    ///< steps before the decay
+  int64_t decay = 0;  ///< steps of the decay
+};
+StableSteps stable_steps(const ScheduleBasis& basis);
 
 /// The rate of every step, as ScheduleSection defines it. Immutable; may be used from any
 /// thread.
@@ -67,7 +89,8 @@ struct Resumed {
 /// steps in all. The setting schedule.continue must be set if [schedule] has changed, or
 /// if the length of the run has changed and past rates or the next rate depend on the
 /// length. Otherwise throws ConfigError, which names the changes. `trains` is false if no
-/// step is left to be made.
+/// step is left to be made. The checkpoint's ending stays, except where a new schedule
+/// continues the checkpoint's.
 ScheduleBasis resumed_schedule(const Resumed& resumed, const RunConfig& now,
                                int64_t steps, bool trains);
 

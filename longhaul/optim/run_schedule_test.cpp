@@ -151,6 +151,76 @@ TEST(RunSchedule, OfALongerRunIsRefusedWhereRatesThatWereDependOnIt) {
   EXPECT_THROW(grows(wsd, 950), ConfigError);  // after
 }
 
+TEST(RunSchedule, DecaysWhereItWasDecidedAndIsUnchangedBefore) {
+  const RunConfig config =
+      settings({"schedule.kind=wsd", "schedule.warmup_steps=", "run.until=2026-12-24",
+                "schedule.warmup_fraction=0.1", "schedule.decay_steps=200"});
+  ScheduleBasis basis = plain(config);
+  EXPECT_EQ(stable_steps(basis).begin, 100);
+  EXPECT_EQ(stable_steps(basis).end, 800);
+  const RunSchedule undecided(basis);
+  basis.ending = Ending{400, 600, 8};
+  EXPECT_EQ(stable_steps(basis).end, 800);
+  const auto read = ScheduleBasis::from_json(parse_json(basis.to_json().dump(), "state"));
+  EXPECT_EQ(read.ending, basis.ending);
+  const RunSchedule schedule(read);
+  for (const int64_t step : {1, 50, 100, 101, 400, 401}) {
+    EXPECT_EQ(schedule.lr(step), undecided.lr(step)) << step;
+  }
+  expect_value(schedule.lr(501), 1e-5 + (1e-3 - 1e-5) * 0.5);
+  expect_value(schedule.lr(600), 1e-5 + (1e-3 - 1e-5) / 200.0);
+  EXPECT_EQ(schedule.lr(601), 1e-5);
+  // With the length of the settings, the decision is the settings' own schedule.
+  basis.ending = Ending{800, 1000, 8};
+  for (const int64_t step : {1, 100, 101, 801, 802, 1000}) {
+    EXPECT_EQ(RunSchedule(basis).lr(step), undecided.lr(step)) << step;
+  }
+}
+
+TEST(RunSchedule, DecaysWhereItWasDecidedAfterANewWarmUp) {
+  const RunConfig saved = settings();
+  const RunConfig now =
+      settings({"schedule.continue=rewarm", "schedule.kind=wsd", "run.steps=3000",
+                "run.until=2026-12-24", "schedule.decay_steps=200"});
+  ScheduleBasis basis = resumed_schedule({saved, plain(saved), 700}, now, 3000, true);
+  const RunSchedule undecided(basis);
+  EXPECT_EQ(stable_steps(basis).begin, 800);
+  EXPECT_EQ(stable_steps(basis).end, 2800);
+  basis.ending = Ending{1000, 1200, 8};
+  const RunSchedule schedule(basis);
+  for (const int64_t step : {701, 800, 801, 1001}) {
+    EXPECT_EQ(schedule.lr(step), undecided.lr(step)) << step;
+  }
+  expect_value(schedule.lr(1101), 1e-5 + (1e-3 - 1e-5) * 0.5);
+}
+
+TEST(RunSchedule, KeepsWhatWasDecidedUntilAnotherScheduleBegins) {
+  const std::vector<std::string> wsd = {"schedule.kind=wsd", "schedule.decay_steps=200"};
+  const auto also = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), wsd.begin(), wsd.end());
+    return settings(std::move(more));
+  };
+  const RunConfig saved = also({"run.until=2026-12-24"});
+  ScheduleBasis basis = plain(saved);
+  basis.ending = Ending{400, 600, 8};
+  const auto resumed = [&](int64_t step, const RunConfig& now) {
+    return resumed_schedule({saved, basis, step}, now, *now.run.steps, true);
+  };
+  EXPECT_EQ(resumed(500, saved).ending, basis.ending);
+  EXPECT_EQ(resumed(500, also({"run.until=2027-12-24"})).ending, basis.ending);
+  EXPECT_EQ(resumed(500, also({"run.until=2026-12-24", "run.steps=5000"})).ending,
+            basis.ending);
+  const RunConfig anew = also({"run.until=2027-12-24", "schedule.continue=rewarm"});
+  EXPECT_EQ(resumed(500, anew).ending, std::nullopt);
+  // Without the setting the run goes on by its steps, but only before the decay began.
+  EXPECT_EQ(resumed(400, also({})).ending, std::nullopt);
+  const std::string told = message_of<ConfigError>([&] { resumed(500, also({})); });
+  EXPECT_NE(told.find("the decay that was decided for it has begun after step 400"),
+            std::string::npos)
+      << told;
+  EXPECT_EQ(resumed(500, also({"schedule.continue=keep"})).ending, basis.ending);
+}
+
 TEST(RunSchedule, GoesOnAfterAJunctionAsTheFirstStartHadIt) {
   const RunConfig saved = settings();
   const RunConfig now = settings({"schedule.continue=rewarm", "run.steps=2000"});

@@ -73,7 +73,19 @@ struct StartEvent {
   std::string job;
   int64_t requeues = 0;
   double seconds = 0.0;  ///< since the process began
-  LH_FIELDS(attempt, step, last_step, world, job, requeues, seconds);
+  int64_t nodes = 0;     ///< machines with ranks; 0: an older release did not say
+  LH_FIELDS(attempt, step, last_step, world, job, requeues, seconds, nodes);
+};
+
+/// Rank 0 has decided where the decay begins and the run ends (run.until, run.budget).
+struct EndDecidedEvent {
+  static constexpr const char* kKind = "end_decided";
+  int64_t step = 0;           ///< steps done
+  int64_t decay_after = 0;    ///< the last step before the decay
+  int64_t last_step = 0;      ///< the step at which the run is to end
+  int64_t world = 1;          ///< the number of ranks that it was decided for
+  double seconds_left = 0.0;  ///< until the date, or until the sum is spent
+  LH_FIELDS(step, decay_after, last_step, world, seconds_left);
 };
 
 /// An attempt ends without an error.

@@ -15,9 +15,12 @@ std::string line_of(const Event& event) {
 }
 
 TEST(Events, TheLineOfEachKindHasItsOneForm) {
-  EXPECT_EQ(line_of(StartEvent{2, 10, 50, 8, "17", 1, 2.5}),
-            R"({"attempt":2,"job":"17","last_step":50,"requeues":1,"seconds":2.5,)"
-            R"("step":10,"world":8})");
+  EXPECT_EQ(line_of(StartEvent{2, 10, 50, 8, "17", 1, 2.5, 2}),
+            R"({"attempt":2,"job":"17","last_step":50,"nodes":2,"requeues":1,)"
+            R"("seconds":2.5,"step":10,"world":8})");
+  EXPECT_EQ(line_of(EndDecidedEvent{40, 40, 50, 8, 12.5}),
+            R"({"decay_after":40,"last_step":50,"seconds_left":12.5,"step":40,)"
+            R"("world":8})");
   EXPECT_EQ(
       line_of(EndEvent{2, 50, 15, "SIGTERM", 9.5}),
       R"({"attempt":2,"seconds":9.5,"signal":15,"step":50,"stopped_by":"SIGTERM"})");

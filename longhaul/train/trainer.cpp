@@ -28,6 +28,7 @@
 #include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
+#include "longhaul/train/run_end.h"
 #include "longhaul/train/sample_text.h"
 #include "longhaul/train/save/mirror_restore.h"
 #include "longhaul/train/save/peer_memory.h"
@@ -105,7 +106,7 @@ class Trainer {
         session_(start_session(loaded, run, std::move(world), shards, objects)),
         history_(start_history(session_, start_, run_)),
         total_steps_(total_steps(session_, history_)),
-        last_step_(longhaul::last_step(loaded.config, total_steps_)),
+        last_step_(find_last_step()),
         saved_step_(history_.step),
         loader_(open_loader()),
         schedule_(*history_.schedule),
@@ -136,6 +137,7 @@ class Trainer {
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
     prepare_saves();
     share_loads();
+    run_end_.emplace(session_);
   }
 
   TrainResult run() {
@@ -171,9 +173,10 @@ class Trainer {
       ask();
       if (last || due(config().validation.every)) validate();
       if (last || due(config().log.prompts_every)) tell_samples();
+      const bool decided = decide_end();
       const bool is_last = last || ends();
       replica_check_.run(history_.step, /*must=*/false);
-      if (is_last || requests_.save || save_again ||
+      if (is_last || requests_.save || save_again || decided ||
           config::save_is_due(config().checkpoint, history_.step)) {
         save(is_last, save_again);
         if (!is_last) ask();
@@ -188,6 +191,12 @@ class Trainer {
   const RunConfig& config() const { return session_.config(); }
   /// Returns whether the run is to end now: a person or a rule wants no more steps.
   bool ends() const { return requests_.ends() || risen_ || missed_; }
+  /// Returns the step at which this start ends, if nobody asks it to end before.
+  int64_t find_last_step() const {
+    const int64_t last = longhaul::last_step(config(), total_steps_);
+    const auto& ending = history_.schedule->ending;
+    return ending ? std::min(last, ending->end) : last;
+  }
   bool due(int64_t every) const { return config::is_due(every, history_.step); }
 
   /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
@@ -312,6 +321,18 @@ class Trainer {
     if (stops != nullptr) missed_key_ = stops;
   }
 
+  /// Takes the end that run.until or run.budget set, once it must be known. Returns true
+  /// if it was decided now and a save is to keep it. Collective.
+  bool decide_end() {
+    const auto decided = run_end_->look(session_, history_, total_steps_,
+                                        checkpoints_.longest(), validation_seconds_);
+    if (!decided) return false;
+    schedule_ = optim::RunSchedule(*history_.schedule);
+    last_step_ = find_last_step();
+    run_.tell_ending(*decided, schedule_, last_step_);
+    return !config::saves_once(config().checkpoint);
+  }
+
   /// Acts on a bad step as the settings say. Returns true where the run goes back.
   bool rolls_back(const StepOutcome& outcome) {
     if (outcome.verdict.good) return false;
@@ -327,7 +348,7 @@ class Trainer {
     // The step to which the run went back may have another batch size than the steps
     // after it. Then run.epochs end at another step.
     total_steps_ = total_steps(session_, history_);
-    last_step_ = longhaul::last_step(config(), total_steps_);
+    last_step_ = find_last_step();
     share_loads();
     schedule_ = optim::RunSchedule(*history_.schedule);
     checkpoints_.find_newest();
@@ -449,12 +470,14 @@ class Trainer {
   void validate() {
     if (requests_.ends()) return;
     phase(run::kValidationPhase, history_.step);
+    const system::Stopwatch watch;
     try {
       evaluate_sets(session_, runner_, run_, history_, [this] {
         end_if_asked(session_.world());
         hooks_.phase("validation batch");
       });
       risen_ = has_risen(session_, run_, history_);
+      validation_seconds_ = watch.seconds();
     } catch (const EndedEarly&) {
       requests_ = control_.ask();
     }
@@ -518,9 +541,11 @@ class Trainer {
   StateCapture capture_;
   RunCheckpoints checkpoints_;
   Requests requests_;
-  bool risen_ = false;      ///< a validation loss is above its stop_above
-  bool missed_ = false;     ///< a step is not what run.expect or run.golden says
-  std::string missed_key_;  ///< on rank 0: the setting that was missed
+  std::optional<RunEnd> run_end_;    ///< made once the start's event is written
+  double validation_seconds_ = 0.0;  ///< of the last one in this start
+  bool risen_ = false;               ///< a validation loss is above its stop_above
+  bool missed_ = false;              ///< a step is not what run.expect or run.golden says
+  std::string missed_key_;           ///< on rank 0: the setting that was missed
   std::string title_;
 };
 

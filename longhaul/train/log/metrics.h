@@ -34,6 +34,8 @@ class MetricsWriter {
   /// Begins TensorBoard's file. Says that the start goes on from `step`, up to the last
   /// step.
   void begin(int64_t step, int64_t last_step);
+  /// Notes that the run is to end with another step than begin() was told.
+  void ends_at(int64_t last_step) { last_step_ = last_step; }
   /// Writes a text about the start, for people, to TensorBoard under this name.
   void text(const char* name, const std::string& lines);
   /// Says that the run has gone back to `step`.

@@ -36,8 +36,8 @@ class CollapseRule {
 /// and a warning of a collapse. Does nothing for a model without experts.
 class RouterLog {
  public:
-  /// `last_step` is the step at which the run is to end.
-  RouterLog(RunLog& run, const RunConfig& config, int64_t last_step)
+  /// `last_step` is the step at which the run is to end, which may change later.
+  RouterLog(RunLog& run, const RunConfig& config, const int64_t& last_step)
       : run_(run),
         every_(config.log.layer_norms_every),
         last_step_(last_step),
@@ -50,7 +50,7 @@ class RouterLog {
  private:
   RunLog& run_;
   int64_t every_;
-  int64_t last_step_;
+  const int64_t& last_step_;
   double warn_below_;
   CollapseRule rule_;
 };

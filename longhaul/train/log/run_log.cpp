@@ -14,6 +14,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/comm/hosts.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
@@ -239,6 +240,13 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
 }
 
 std::string RunLog::nothing_to_do() const {
+  if (ended_as_decided_) {
+    return fmt::format(
+        "nothing to do: step {} is done, and the run ends with it, as decided for "
+        "run.until or run.budget; schedule.continue = \"rewarm\" begins a new schedule, "
+        "or set another run.dir to begin a new run",
+        first_step_);
+  }
   const char* limit = last_step_ < total_steps_ ? "run.stop_after"
                       : config_.run.steps       ? "run.steps"
                                                 : "run.epochs";
@@ -254,6 +262,9 @@ void RunLog::start(const TrainingSession& session, const History& history,
   total_steps_ = total_steps;
   last_step_ = last_step;
   first_step_ = history.step;
+  const auto& ending = history.schedule->ending;
+  ended_as_decided_ = ending && history.step >= ending->end;
+  const int64_t nodes = comm::count_machines(session.world());
   const std::string mine = fmt::format("{}:{} {}", session.world().rank(), host_name(),
                                        session.mesh().coordinates());
   const std::string hosts =
@@ -284,7 +295,8 @@ void RunLog::start(const TrainingSession& session, const History& history,
                         .world = session.world().size(),
                         .job = job_id(),
                         .requeues = job_requeues(),
-                        .seconds = seconds_since_process_start()});
+                        .seconds = seconds_since_process_start(),
+                        .nodes = nodes});
 }
 
 void RunLog::prove_held() const {
@@ -313,11 +325,31 @@ void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64
   if (const std::string from = schedule.describe(); !from.empty()) {
     log_->info("schedule: " + from);
   }
+  if (const auto& ending = schedule.basis().ending) {
+    log_->info(fmt::format(
+        "schedule: the decay begins after step {} and the run ends with step {}, as "
+        "decided for {}",
+        ending->begin, ending->end, counted(ending->world, "rank")));
+  } else if (config_.run.ends_by_speed()) {
+    log_->info(fmt::format(
+        "schedule: measured speed decides where the decay begins ({}), at the latest "
+        "after step {}",
+        config_.run.until ? "run.until" : "run.budget",
+        optim::stable_steps(schedule.basis()).end));
+  }
   std::vector<std::string> rates;
   for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {
     rates.push_back(fmt::format("{:.6g} at step {}", rate, step));
   }
   if (!rates.empty()) log_->info(fmt::format("learning rate {}", fmt::join(rates, ", ")));
+}
+
+void RunLog::tell_ending(run::EndDecidedEvent decided, const optim::RunSchedule& schedule,
+                         int64_t last_step) {
+  decided.last_step = last_step;
+  if (metrics_) metrics_->ends_at(last_step);
+  event(decided);
+  tell_rates(schedule, decided.step + 1, last_step);
 }
 
 void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,

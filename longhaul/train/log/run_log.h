@@ -51,6 +51,9 @@ class RunLog {
              int64_t last_step);
   /// Logs the learning rates of the steps to come, and which rates they continue.
   void tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last);
+  /// Tells where the run ends now, which was decided for `schedule`: with `last_step`.
+  void tell_ending(run::EndDecidedEvent decided, const optim::RunSchedule& schedule,
+                   int64_t last_step);
   /// Logs how much of each source the run will read.
   void tell_plan(const std::vector<data::SourcePlan>& plan,
                  const std::vector<data::PhaseChange>& changes);
@@ -103,6 +106,7 @@ class RunLog {
   double started_ = 0.0;
   ClockWatch clock_;
   int64_t first_step_ = 0;
+  bool ended_as_decided_ = false;  ///< an earlier start has done the decided last step
 };
 
 }  // namespace longhaul::train

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -420,6 +421,18 @@ void follow_padding(const session::Session& session, const std::optional<int64_t
   }
 }
 
+/// Throws ConfigError where run.until is past and nothing has decided yet where the run
+/// ends. Collective.
+void refuse_past_end(const TrainingSession& session, const History& history) {
+  const auto& schedule = history.schedule;
+  const RunConfig& config = session.config();
+  const bool decided = schedule && (schedule->ending ||
+                                    history.step >= optim::stable_steps(*schedule).end);
+  if (decided || history.step >= last_step(config, total_steps(session, history))) return;
+  comm::on_rank_zero(session.world(),
+                     [&] { longhaul::refuse_past_end(config, system_time()); });
+}
+
 /// Puts into the history what describes this run itself, whatever the run began from.
 void identify(const TrainingSession& session, History& history) {
   history.config_toml = to_toml(session.config());
@@ -458,6 +471,7 @@ History roll_back(TrainingSession& session, RunStart& start, RunLog& run,
   history.guard.rollbacks = now.guard.rollbacks + 1;
   history.validation.take_begins(now.validation);
   identify(session, history);
+  history.schedule->ending = now.schedule->ending;
   return history;
 }
 
@@ -487,7 +501,9 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
   } else if (home == Home::Gone) {
     refuse_gone(session, start);
   } else if (paths.empty()) {
-    total_steps(session, history);  // throws before anything large is read
+    // These throw before anything large is read.
+    total_steps(session, history);
+    refuse_past_end(session, history);
     optim::refuse_unmatched(session.config(), session.groups());
     if (asked != ResumeFrom::Kind::Never) {
       refuse_unknown_past(session, start);
@@ -508,6 +524,7 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
     set_newer_aside(session, start, run, history.step, SetAside::IfAsked);
     settle_memory(session, nullptr);
   }
+  refuse_past_end(session, history);
   follow_padding(session, history.padding_row);
   note_loaded(session, start, run);
   session.replicas().share_weights();

@@ -74,6 +74,8 @@ class RunCheckpoints {
   void find_newest();
   /// Returns on rank 0 whether the newest checkpoint is of this step; elsewhere false.
   bool has_saved(int64_t step) const { return newest_ == step; }
+  /// Returns on rank 0 the seconds of this start's longest save so far; elsewhere 0.
+  double longest() const { return longest_; }
   /// Says in words whether this step is saved, or which checkpoint is the newest; never
   /// claims more than is true.
   std::string words_at(int64_t step) const;

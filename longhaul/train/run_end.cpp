@@ -1,0 +1,98 @@
+#include "longhaul/train/run_end.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/monitor/goodput.h"
+#include "longhaul/monitor/run_files.h"
+#include "longhaul/train/history/end_rule.h"
+
+namespace longhaul::train {
+namespace {
+
+/// The newest steps that count are as many as the decay has, within these bounds.
+constexpr int64_t kShortestWindow = 100;
+constexpr int64_t kLongestWindow = 10'000;
+
+}  // namespace
+
+RunEnd::RunEnd(const TrainingSession& session) : settings_(session.config().run) {
+  if (!settings_.ends_by_speed()) return;
+  comm::on_rank_zero(session.world(), [this] { read_past(); });
+}
+
+void RunEnd::read_past() {
+  monitor::RunFiles run(settings_.dir);
+  run.refresh();
+  for (const monitor::Event& event : run.events()) {
+    if (event.kind == run::StartEvent::kKind) {
+      const int64_t nodes = event.as<run::StartEvent>().nodes;
+      nodes_ = static_cast<double>(std::max<int64_t>(1, nodes));
+    }
+    if (event.kind == run::CheckpointEvent::kKind) {
+      save_seconds_ = std::max(save_seconds_, event.as<run::CheckpointEvent>().seconds);
+    }
+  }
+  if (!settings_.budget) return;
+  const monitor::Ledger ledger =
+      monitor::make_ledger(run.records(), run.events(), run.clock().now(unix_time()));
+  spent_node_seconds_ = monitor::node_seconds(ledger, run.events());
+}
+
+double RunEnd::seconds_left() const {
+  double left = std::numeric_limits<double>::infinity();
+  if (settings_.until) {
+    left = static_cast<double>(settings_.until->seconds) - system_time();
+  }
+  if (settings_.budget && settings_.price_per_node_hour) {
+    const double node_seconds =
+        3600.0 * *settings_.budget / *settings_.price_per_node_hour;
+    const double paid = (node_seconds - spent_node_seconds_) / nodes_ - since_.seconds();
+    left = std::min(left, paid);
+  }
+  return left;
+}
+
+void RunEnd::note_step(int64_t decay) {
+  // The first step of a start is longer than the others and does not count.
+  if (step_) step_seconds_.push_back(step_->seconds());
+  step_.emplace();
+  const int64_t window = std::clamp(decay, kShortestWindow, kLongestWindow);
+  if (std::ssize(step_seconds_) > 2 * window) {
+    step_seconds_.erase(step_seconds_.begin(), step_seconds_.end() - window);
+  }
+}
+
+std::optional<run::EndDecidedEvent> RunEnd::look(const TrainingSession& session,
+                                                 History& history, int64_t most,
+                                                 double save_seconds,
+                                                 double validation_seconds) {
+  const int world = session.world().size();
+  optim::ScheduleBasis& basis = *history.schedule;
+  if (!settings_.ends_by_speed()) return std::nullopt;
+  if (basis.ending && basis.ending->world == world) return std::nullopt;
+  double left = 0.0;
+  const std::string answer = comm::on_rank_zero(session.world(), [&] {
+    note_step(optim::stable_steps(basis).decay);
+    left = seconds_left();
+    // A save follows the decision, and another one the last step.
+    const double after = 2.0 * std::max(save_seconds_, save_seconds) + validation_seconds;
+    const auto decided =
+        decide_end(step_seconds_, {history.step, most, world, left, after}, basis);
+    return decided ? json_text(decided->to_json()) : std::string();
+  });
+  if (answer.empty()) return std::nullopt;
+  basis.ending = optim::Ending::from_json(parse_json(answer, "rank 0's decision"));
+  return run::EndDecidedEvent{.step = history.step,
+                              .decay_after = basis.ending->begin,
+                              .last_step = basis.ending->end,
+                              .world = world,
+                              .seconds_left = left};
+}
+
+}  // namespace longhaul::train
