@@ -109,7 +109,7 @@ StableSteps stable_steps(const ScheduleBasis& basis) {
   }
   const int64_t begin = basis.from->step + new_warmup(basis);
   const int64_t decay = wsd_decay_length(basis.section, horizon - begin);
-  return {begin, horizon - decay, decay};
+  return {begin, horizon - decay, decay, begin};
 }
 
 Json Ending::to_json() const {

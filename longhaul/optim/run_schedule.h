@@ -46,9 +46,10 @@ struct ScheduleBasis {
 
 /// The steps of kind wsd between warm-up and decay, as the settings alone say.
 struct StableSteps {
-  int64_t begin = 0;  ///< steps before them: the warm-up, and an earlier schedule
-  int64_t end = 0;    ///< steps before the decay
-  int64_t decay = 0;  ///< steps of the decay
+  int64_t begin = 0;    ///< steps before them: the warm-up, and an earlier schedule
+  int64_t end = 0;      ///< steps before the decay
+  int64_t decay = 0;    ///< steps of the decay
+  int64_t earlier = 0;  ///< those of `begin` of which a share of the run does not count
 };
 StableSteps stable_steps(const ScheduleBasis& basis);
 

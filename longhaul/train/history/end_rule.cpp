@@ -55,6 +55,16 @@ int64_t steps_that_fit(const Pace& pace, double seconds, int64_t most) {
   return fit;
 }
 
+/// Returns the steps of a decay that begins after `step`. Without decay_steps it is a
+/// tenth of the steps that the run then has made, for which a tenth of run.steps, an
+/// upper bound, would be too long.
+int64_t decay_after(int64_t step, const optim::StableSteps& stable,
+                    const ScheduleSection& section) {
+  if (section.decay_steps) return stable.decay;
+  const int64_t made = step - stable.earlier;
+  return std::min(stable.decay, wsd_decay_length(section, made + made / 9));
+}
+
 }  // namespace
 
 std::optional<optim::Ending> decide_end(std::span<const double> step_seconds,
@@ -68,7 +78,8 @@ std::optional<optim::Ending> decide_end(std::span<const double> step_seconds,
   if (!before && (step < stable.begin || step >= stable.end)) return std::nullopt;
   const Pace pace = pace_of(step_seconds, seconds_after);
   // One step more than the decay has: if that fits, the decay can begin later.
-  const int64_t asked = before ? most - step : stable.decay + 1;
+  const int64_t asked =
+      before ? most - step : decay_after(step, stable, basis.section) + 1;
   const int64_t fit = steps_that_fit(pace, seconds_left - seconds_after, asked);
   if (std::ssize(step_seconds) < kFewest && fit > kFewest) return std::nullopt;
   if (!before && fit == asked) return std::nullopt;

@@ -95,6 +95,14 @@ TEST(EndRule, SteadyStepsEndAtTheDateWithTheWholeDecay) {
   EXPECT_EQ(run.now, 9980.0);
 }
 
+TEST(EndRule, WithoutDecayStepsTheDecayIsATenthOfTheStepsThatTheRunMakes) {
+  DatedRun run(10'000.0, [](int64_t) { return 1.0; });
+  run.basis.section.decay_steps.reset();
+  run.run();
+  EXPECT_EQ(run.now, 10'000.0);
+  EXPECT_NEAR(static_cast<double>(run.decay()), 1000.0, 2.0);
+}
+
 TEST(EndRule, NoisyStepsEndWithinAPercentOfTheDate) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     for (const double share : {0.02, 0.1, 0.3}) {
