@@ -33,7 +33,7 @@ check: build ## one minute: unit tests, one parity model, one layout, one resume
 
 .PHONY: test
 test: build ## unit, distributed, parity and end-to-end tests
-	@tools/test.sh build -LE '^(soak|gpu|faults|check)$$'
+	@tools/test.sh build -LE '^(soak|gpu|faults|check|alone)$$'
 
 .PHONY: test-gpu
 test-gpu: ## tests that need a GPU, of the CUDA build

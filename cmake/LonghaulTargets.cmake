@@ -144,13 +144,14 @@ function(longhaul_places waits)
 endfunction()
 
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
-#               [TORCH] [WAITS] [LOOPS])
+#               [TORCH] [WAITS] [LOOPS] [SOAK])
+#   SOAK: the cases named DISABLED_ run as another test, more_NAME with the label soak.
 #   LABELS: unit where none is given; `long` beside it keeps a test out of `make check`.
 #   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs
 #   under mpiexec with that many ranks (its main comes from tests/dist); a wrong count fails
 #   loudly there. LOOPS: see longhaul_test_code.
 function(longhaul_test name)
-  cmake_parse_arguments(ARG "TORCH;WAITS;LOOPS" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WAITS;LOOPS;SOAK" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
   if(NOT LONGHAUL_TESTS)
     return()
   endif()
@@ -184,9 +185,16 @@ function(longhaul_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
            WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-  longhaul_places(ARG_WAITS ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
-                       TIMEOUT ${ARG_TIMEOUT}
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  set(names ${name})
+  if(ARG_SOAK)
+    add_test(NAME more_${name} COMMAND ${name} --gtest_brief=1 --gtest_also_run_disabled_tests
+             --gtest_filter=*DISABLED_* WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties(more_${name} PROPERTIES LABELS soak TIMEOUT 1800)
+    list(APPEND names more_${name})
+  endif()
+  longhaul_places(ARG_WAITS ${names})
+  set_tests_properties(${names} PROPERTIES
                        ENVIRONMENT "LONGHAUL_SOURCE=${PROJECT_SOURCE_DIR}")
 endfunction()
 

@@ -4,9 +4,13 @@ import atexit
 import os
 import pathlib
 import re
+import socket
 import subprocess
+import sys
+import tempfile
 import threading
 
+import kept
 import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
@@ -97,6 +101,78 @@ class Lines:
 LINES = {program: Lines(program) for program in ("longhaul_model_tool",)}
 
 
+class Kept:
+    """longhaul-torch after it has loaded LibTorch: a copy of that process runs each command
+    (tests/support/kept_program.cpp)."""
+
+    LIBRARY = BIN / "liblonghaul_kept_program.so"
+    VERBS = ("bench", "eval", "generate", "new", "train")
+    # Variables that libraries read while they are loaded, and the one with which the program reads
+    # its own command line (/proc/self/cmdline).
+    LOADED = re.compile(r"(LD|OMP|GOMP|KMP|MKL|GLIBC|MALLOC|ARROW|TORCH|PYTORCH|ATEN|C10)_|WORLD_SIZE$")
+
+    def __init__(self):
+        self.process = None
+        self.environment = dict(os.environ)
+
+    def loaded_with(self, environment):
+        return {name: value for name, value in environment.items() if self.LOADED.match(name)}
+
+    def serves(self, program, arguments, environment, options):
+        """Whether such a command may run so. A sanitizer's build has no such library."""
+        return (program == "longhaul" and arguments and arguments[0] in self.VERBS
+                and options.keys() <= {"cwd", "timeout"} and "LD_PRELOAD" not in environment
+                and self.loaded_with(environment) == self.loaded_with(self.environment)
+                and self.LIBRARY.exists())
+
+    def address(self):
+        """Where commands are sent to; starts the process where it is not there yet."""
+        if self.process is None:
+            self.folder = tempfile.TemporaryDirectory(prefix="kept-")
+            self.place = f"{self.folder.name}/commands"
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as commands:
+                commands.bind(self.place)
+                commands.listen(64)
+                self.process = subprocess.Popen(
+                    [BIN / "longhaul-torch"], pass_fds=[commands.fileno()],
+                    env={**self.environment, "LD_PRELOAD": str(self.LIBRARY),
+                         "LONGHAUL_COMMANDS": str(commands.fileno())})
+            atexit.register(self.end)
+        return self.place
+
+    def of_rank(self, word):
+        """The words that mpirun starts for a rank in place of the program."""
+        if word != str(BIN / "longhaul"):
+            return [word]
+        return [sys.executable, "-I", "-S", str(SOURCE / "tests/kept.py"), self.address(), word]
+
+    def run(self, command, environment, timeout, cwd=None):
+        with (kept.connect(self.address()) as connection, tempfile.TemporaryFile() as said,
+              tempfile.TemporaryFile() as errors):
+            connection.settimeout(timeout)
+            streams = [0, said.fileno(), errors.fileno()]
+            kept.send(connection, command, environment, os.path.abspath(cwd or "."), streams)
+            try:
+                code = kept.exit_code(connection)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(command, timeout, *map(read_all, (said, errors))) from None
+            return subprocess.CompletedProcess(
+                command, code, *(read_all(file).decode() for file in (said, errors)))
+
+    def end(self):
+        self.process.kill()  # and with it what it runs
+        self.process.wait()
+        self.folder.cleanup()
+
+
+def read_all(file):
+    file.seek(0)
+    return file.read()
+
+
+KEPT = Kept()
+
+
 def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
     """Returns the completed process; with `check`, raises AssertionError unless it ended with 0. A
     program that does not end is killed before ctest ends the suite, so that the test tells which
@@ -108,6 +184,10 @@ def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
     environment.update(options.pop("env", {}))
     options = {"timeout": 200, **options}
     try:
+        if KEPT.serves(program, arguments, environment, options):
+            if ranks == 1:
+                return checked(KEPT.run(command, environment, **options), program, check)
+            command = [word for words in map(KEPT.of_rank, command) for word in words]
         result = subprocess.run(command, capture_output=True, text=True, env=environment, **options)
     except subprocess.TimeoutExpired as late:
         said = "\n".join((text or b"").decode(errors="replace") for text in (late.stdout, late.stderr))

@@ -28,7 +28,8 @@ Written by `tools/testing_page.py` from the tree; a test compares it.
 
 A program of C++ tests is built by `cmake --build build --target NAME`. Python suites need the programs (`make`).
 A test NAME_2 runs the program NAME with two ranks. A test more_NAME has the cases of suite NAME that take long (`make soak`),
-and check_NAME has the cases that `make check` runs.
+and check_NAME has the cases that `make check` runs. `make test` runs several Python suites in one process (`longhaul_together`);
+each has its own name too, for `ctest -R`.
 """
 
 

@@ -3,7 +3,7 @@ with dropout as well, whose draws do not depend on the layout."""
 
 import h5py
 import pytest
-from bert_models import make_examples
+from bert_rows import make_examples
 from layouts import (FP32, IN_FP32, LAYOUTS, assert_bf16_is_one_rank, curve, go_on_with, relative,
                      run_layout, train, violations, write_run)
 from programs import later, split

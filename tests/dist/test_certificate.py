@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from layouts import DECODERS, FP32, LAYOUTS, curve, parallel, step_dir, train, write_run
+from layouts import DECODERS, FP32, LAYOUTS, curve, step_dir, train, write_run
 from programs import later, split
 
 ONE = (1, [])
@@ -25,7 +25,7 @@ SOUND = {
     "no_masters_bf16": (LAYOUTS["zero1"], ['precision.master="bf16_sr"',
                                            'precision.moments="bf16"']),
 }
-SOUND_NOW = ["one", "tp2_pp2_bf16", "lamb"]
+SOUND_NOW = ["one", "tp2_pp2_bf16", "lamb_bf16"]
 # For each fault: the layout in which it is planted, and a pattern of the message.
 FAULTS = {
     "swapped_layers": (LAYOUTS["pp2"], r"layer 1 \(.*\), layer 2 give another result"),
@@ -124,19 +124,18 @@ def test_it_can_be_left_out_and_leaves_no_trace(run, store, source, tmp_path):
     assert curve(tmp_path / "with" / "run") == curve(tmp_path / "without" / "run")
 
 
-@pytest.mark.parametrize("family,changes", [
-    ("gpt_neox", {}), ("gemma3_text", {}),
-    *later(("mistral", {}), *((name, {}) for name in DECODERS if name != "gemma3_text")),
-    pytest.param("gpt_neox", dict(use_parallel_residual=False, hidden_act="gelu_new",
-                                  tie_word_embeddings=True), marks=pytest.mark.soak)])
-def test_other_families_have_a_second_evaluation(run, store, tmp_path, family, changes):
+@pytest.mark.parametrize("family,name,changes", [
+    ("gpt_neox", "tp2_sequence", {}), ("gemma3_text", "pp2", {}),
+    *later(*((family, "tp2_pp2", {}) for family in ("gpt_neox", "mistral", *DECODERS)),
+           ("gpt_neox", "tp2_pp2", dict(use_parallel_residual=False, hidden_act="gelu_new",
+                                        tie_word_embeddings=True)))])
+def test_other_families_have_a_second_evaluation(run, store, tmp_path, family, name, changes):
     """The certificate of other families holds over several ranks, from a Hugging Face directory."""
     model = dict(model_type=family, **changes)
     first = write_run(tmp_path, store, "first", **model)
     train(run, first, *FP32, "run.stop_after=1")
     run("longhaul", "export", tmp_path / "first", "--out", tmp_path / "hf")
-    log = from_source(run, tmp_path, store, tmp_path / "hf", parallel(4, tp=2, pp=2), *FP32,
-                      **model).stdout
+    log = from_source(run, tmp_path, store, tmp_path / "hf", LAYOUTS[name], *FP32, **model).stdout
     assert float(AGREES.search(log)[1]) < 3e-6
 
 
@@ -154,19 +153,24 @@ def test_another_mathematics_of_another_family_is_named(run, store, tmp_path, fa
     assert next(iter(change)) in result.stderr and "given the same input, layer 0" in result.stderr
 
 
-@pytest.mark.parametrize("scaling", [
-    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-     "original_max_position_embeddings": 32},
-    {"rope_type": "yarn", "factor": 8.0, "beta_fast": 4.0, "beta_slow": 0.5, "truncate": False,
-     "mscale": 2.0, "mscale_all_dim": 0.5, "original_max_position_embeddings": 32},
-], ids=["llama3", "yarn"])
-def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path, scaling):
+SCALINGS = {
+    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 32},
+    "yarn": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 4.0, "beta_slow": 0.5,
+             "truncate": False, "mscale": 2.0, "mscale_all_dim": 0.5,
+             "original_max_position_embeddings": 32},
+}
+
+
+@pytest.mark.parametrize("kind,name", [("llama3", "pp2"), ("yarn", "tp2_sequence"),
+                                       *later(("llama3", "tp2_pp2"), ("yarn", "tp2_pp2"))])
+def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path, kind, name):
     """The certificate knows a scaled rotation, over several ranks, of a model whose head is its
     embedding."""
+    scaling = SCALINGS[kind]
     model = dict(rope_scaling=scaling, tie_word_embeddings=True)
     first = write_run(tmp_path, store, "first", **model)
     train(run, first, *FP32, "run.stop_after=1")
-    log = from_source(run, tmp_path, store, tmp_path / "first", parallel(4, tp=2, pp=2), *FP32,
-                      **model).stdout
+    log = from_source(run, tmp_path, store, tmp_path / "first", LAYOUTS[name], *FP32, **model).stdout
     assert float(AGREES.search(log)[1]) < 3e-6
     assert json.loads((tmp_path / "model" / "config.json").read_text())["rope_scaling"] == scaling

@@ -16,6 +16,7 @@ LAMB = ['optimizer.kind="lamb"']
 ONE = (1, [])
 SAME = Tolerance(1e-6, 1e-6, 1e-6)
 TEN = 10
+SHORT = f"run.steps={TEN}"
 NOW = ["pp2_interleaved"]  # zero3 has a padding row below
 
 
@@ -111,18 +112,18 @@ def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
 @pytest.mark.parametrize("name", ["tp2_sequence", *later("dp2", "cp2_ring", "zero3", *NOW)])
 def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained, name, tmp_path,
                                                                         monkeypatch):
-    own = trained(LAYOUTS[name], *FP32, *DEVICE)
+    own = trained(LAYOUTS[name], *FP32, *DEVICE, SHORT)
     monkeypatch.setenv("SOFTDEV_NO_COLLECTIVES", "1")
     monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
-    staged = trained(LAYOUTS[name], *FP32, *DEVICE)
+    staged = trained(LAYOUTS[name], *FP32, *DEVICE, SHORT)
     counters = [json.loads(line) for line in (tmp_path / "counters").open()]
     assert [c["collectives"] for c in counters] == [0, 0]
     assert curve(staged) == curve(own)
-    assert tensors(step_dir(staged, STEPS)) == tensors(step_dir(own, STEPS))
+    assert tensors(step_dir(staged, TEN)) == tensors(step_dir(own, TEN))
 
 
 def test_memory_by_phase_is_what_tensors_have_on_the_device(trained):
-    run = trained(LAYOUTS["tp2_sequence"], *FP32, *DEVICE)
+    run = trained(LAYOUTS["tp2_sequence"], *FP32, *DEVICE, SHORT)
     first = json.loads((run / "metrics.jsonl").open().readline())
     used = first["phase_memory_bytes"]
     # Inputs are kept between forward and backward, and nothing of a pass after it.
@@ -192,12 +193,12 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
     ranks, keys = LAYOUTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
-    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, *optimizer, ranks=ranks)
+    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, *optimizer, SHORT, ranks=ranks)
     for waits in waits_of(path):
         # The waits of the certificate come before the steps, and those of the last save come after
         # them.
-        places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(STEPS - 2):]
-        assert places == list(range(places[0], places[0] + STEPS - 2))
+        places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(TEN - 2):]
+        assert places == list(range(places[0], places[0] + TEN - 2))
         steps = [waits[i] for i in places]
         assert len({w["device_allocations"] for w in steps}) == 1
         assert len({w["used_bytes"] for w in steps}) == 1
@@ -224,12 +225,12 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
     train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *keys, *FP32, *DEVICE,
-          *settings, "batch.micro_size=1", ranks=ranks)
+          *settings, "batch.micro_size=1", SHORT, ranks=ranks)
     for waits in waits_of(path):
         in_step = 1 + of_layers * 8 // ranks
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
-        places = places[-in_step * (STEPS - 2):]
-        assert len(places) == in_step * (STEPS - 2)
+        places = places[-in_step * (TEN - 2):]
+        assert len(places) == in_step * (TEN - 2)
         # The host waits for nothing else in between.
         assert places == list(range(places[0], places[0] + len(places)))
         if of_layers == 0:

@@ -12,7 +12,7 @@ from programs import later, split
 ONE = (1, [])
 MASKED = ["data.document_mask=true"]
 # The layouts that `make test` tries; the others, and most in bf16, run under the label soak.
-NOW = ["shard_group_2_of_4", "cp2_ring", "pp2_interleaved", "tp2_pp2_dp2"]
+NOW = ["shard_group_2_of_4", "cp2_ring", "pp2_interleaved", "tp2_zero3"]
 IN_BF16 = ["tp2_sequence", *later("zero3", "tp2_pp2_dp2")]
 
 

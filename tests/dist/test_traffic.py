@@ -91,7 +91,7 @@ def sent(run, tmp_path_factory):
 TARGETS = 2 * 8  # of the global batch: two numbers are summed over dp
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
+@pytest.mark.parametrize("ranks", [2, *later(4)])
 def test_plain_data_parallelism_all_reduces_the_gradients(sent, ranks):
     got = sent(ranks, "parallel.zero=0", "batch.micro_size=1" if ranks == 4 else "run.seed=1")
     assert got["dp"] == {"all_reduce": all_reduce(ranks, whole(ranks) * WIRE)

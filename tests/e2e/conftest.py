@@ -4,7 +4,7 @@ import pytest
 from small_model import TRAINING, make_model, write_corpus
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(run, tmp_path_factory):
     """A sound model, corpus and store, made once."""
     root = tmp_path_factory.mktemp("made")

@@ -1,13 +1,14 @@
-"""A small Hugging Face model directory and real text, as a user would have downloaded them."""
+"""A small Hugging Face model directory and real text, as a user would have downloaded them.
+
+The import of torch and transformers takes a core some seconds, so only what makes or reads a model
+imports them."""
 
 import gzip
 import json
 import pydoc_data.topics
 
 import numpy
-import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 600
 LLAMA3_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -31,6 +32,7 @@ def documents():
 
 def make_tokenizer(directory, texts, vocabulary=VOCABULARY):
     """A byte-level BPE with Llama 3's split pattern and its rule of one BOS in front."""
+    from transformers import PreTrainedTokenizerFast
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(LLAMA3_SPLIT), behavior="isolated"),
@@ -46,16 +48,18 @@ def make_tokenizer(directory, texts, vocabulary=VOCABULARY):
                             eos_token="<|end_of_text|>").save_pretrained(directory)
 
 
-def make_model(directory, dtype=torch.float32, tokenizer_texts=None, **changes):
+def make_model(directory, dtype="float32", tokenizer_texts=None, **changes):
     """Makes a model directory: random weights in several shards, config, generation config and
     tokenizer."""
+    import torch
+    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
     torch.manual_seed(1)
     config = dict(
         vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
         rms_norm_eps=1e-5, initializer_range=0.05, bos_token_id=0, eos_token_id=1,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0})
-    model = LlamaForCausalLM(LlamaConfig(**{**config, **changes})).to(dtype)
+    model = LlamaForCausalLM(LlamaConfig(**{**config, **changes})).to(getattr(torch, dtype))
     model.generation_config = GenerationConfig(bos_token_id=0, eos_token_id=1, do_sample=True,
                                                temperature=0.6, top_p=0.9)
     model.save_pretrained(directory, max_shard_size="150KB")
@@ -89,6 +93,7 @@ def stored_ids(path, width):
 
 def sequences(store, seq_len):
     """The sequences of a token store as tokens and targets."""
+    import torch
     info = json.loads((store / "store.json").read_text())
     tokens = numpy.concatenate([stored_ids(path, info["token_bytes"])
                                 for path in sorted(store.glob("tokens_*.bin"))])
@@ -100,6 +105,8 @@ def sequences(store, seq_len):
 
 def transformers_loss(directory, store, seq_len, count):
     """The mean loss of transformers' model over the first `count` sequences."""
+    import torch
+    from transformers import LlamaForCausalLM
     model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
     tokens, targets = (part[:count] for part in sequences(store, seq_len))
     with torch.no_grad():

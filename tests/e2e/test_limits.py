@@ -127,11 +127,11 @@ def test_a_file_that_may_not_grow_is_told_before_the_first_step_with_the_limit(r
 def test_processor_time_that_is_used_up_saves_and_the_same_command_goes_on(run, root):
     many = ["longhaul", *VERBS["train"], "--set", "run.steps=1000000"]
     for _ in range(2):
-        result = run(*many, check=False, cwd=root, preexec_fn=limited(resource.RLIMIT_CPU, 4))
+        result = run(*many, check=False, cwd=root, preexec_fn=limited(resource.RLIMIT_CPU, 2))
         assert result.returncode == TEMPORARY, result.stderr
         last = result.stdout.splitlines()[-1]
         assert last.startswith("stopped by SIGXCPU after step ") and "; saved; " in last
-        assert "warning: ulimit -t (seconds) is 4: " in result.stdout
+        assert "warning: ulimit -t (seconds) is 2: " in result.stdout
 
 
 def test_a_working_directory_that_was_removed_is_told(binary, root):

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bert_examples import small_shards
-from bert_models import call  # noqa: F401  (tests/parity is on the path)
 from datasets import Dataset
 from models import make_model
 from programs import split

@@ -111,7 +111,7 @@ def test_validation_at_step_0_is_the_evaluation_of_the_source(place):
 
 def test_a_bf16_model_also_starts_where_its_evaluation_says(run, place, tmp_path):
     root, _ = place
-    make_model(tmp_path / "half", dtype=torch.bfloat16)
+    make_model(tmp_path / "half", dtype="bfloat16")
     text = TRAINING.replace("models/small", str(tmp_path / "half")).replace('"fp32"', '"bf16"')
     (tmp_path / "half.toml").write_text(text.replace("runs/mine", str(tmp_path / "run")))
     run("longhaul", "train", tmp_path / "half.toml", "--set", "run.stop_after=1", cwd=root)

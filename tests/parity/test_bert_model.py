@@ -6,7 +6,8 @@ import json
 import h5py
 import pytest
 import torch
-from bert_models import (MODELS, as_bert, call, fields_of, joined, make_bert, make_examples)
+from bert_models import MODELS, as_bert, call, fields_of, joined, make_bert
+from bert_rows import make_examples
 from models import distance
 from safetensors.torch import load_file, save_file
 from test_training import torch_curve_of, worst

@@ -231,7 +231,7 @@ def form_texts(points):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_and_decoded_text_equal_on_real_text(kind, trained, corpus, tmp_path):
-    compare_texts(dressed(kind, trained(kind)), corpus[::6], tmp_path)
+    compare_texts(dressed(kind, trained(kind)), corpus[::12], tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -31,7 +31,8 @@ def test_ids_and_text_equal_in_every_style(style, texts, tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     sample = texts[1::2] + odd_texts(2000, 3) + ["", " ", "  x ", "\n"]
     compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path))
-    compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path, special=False), False)
+    some = sample[::4]
+    compare(tokenizer, some, our_results(tmp_path, some, tmp_path, special=False), False)
 
 
 def characters(normalizer=None, pre_tokenizer=None):

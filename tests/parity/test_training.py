@@ -1,5 +1,6 @@
 """Twenty optimizer steps against torch on the same batches, and the export's tensors."""
 
+import functools
 import json
 
 import pytest
@@ -119,16 +120,34 @@ NOW = ["llama3_gqa", "gemma3", "gpt2", "pythia", "mixtral"]
 SOME = split(CONFIGS, NOW)
 
 
+@functools.cache
+def followed(name):
+    """Returns torch's curve of a small model, and the model that it has trained. Several tests
+    compare with them."""
+    model = make_model(name)
+    return torch_curve(model, make_rows()), model
+
+
+@pytest.fixture(scope="module")
+def trained(run, tmp_path_factory):
+    """Returns the run directory of a small model and its curve. A model is trained once."""
+    @functools.cache
+    def call(name):
+        path = tmp_path_factory.mktemp(name)
+        return path / "run", longhaul_curve(run, path, make_model(name), make_rows(), **balanced(name))
+
+    return call
+
+
 def worst(ours, theirs):
     assert len(ours) == len(theirs) > 0
     return max(abs(a - b) / abs(b) for x, y in zip(ours, theirs) for a, b in zip(x, y))
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_twenty_steps_follow_torch(run, tmp_path, name):
-    rows = make_rows()
-    ours = longhaul_curve(run, tmp_path, make_model(name), rows, **balanced(name))
-    theirs = torch_curve(make_model(name), rows)
+def test_twenty_steps_follow_torch(trained, name):
+    _, ours = trained(name)
+    theirs, _ = followed(name)
     assert worst(ours, theirs) <= TOLERANCE
     assert len(ours) == STEPS
     # The loss must fall: a comparison of flat curves would prove little.
@@ -142,8 +161,7 @@ def test_twenty_steps_follow_torch(run, tmp_path, name):
 def test_a_wrong_setting_is_seen(run, tmp_path, fault):
     rows = make_rows()
     ours = longhaul_curve(run, tmp_path, make_model("llama3_gqa"), rows, sets=[fault])
-    theirs = torch_curve(make_model("llama3_gqa"), rows)
-    assert worst(ours, theirs) > TOLERANCE
+    assert worst(ours, followed("llama3_gqa")[0]) > TOLERANCE
 
 
 @pytest.mark.parametrize("name,change", [
@@ -152,7 +170,7 @@ def test_a_wrong_setting_is_seen(run, tmp_path, fault):
 def test_another_balance_of_experts_is_seen(run, tmp_path, name, change):
     rows = make_rows()
     ours = longhaul_curve(run, tmp_path, make_model(name), rows, **{**balanced(name), **change})
-    assert worst(ours, torch_curve(make_model(name), rows)) > TOLERANCE
+    assert worst(ours, followed(name)[0]) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["mixtral", *later("qwen3_moe")])
@@ -182,11 +200,10 @@ def test_padding_counts_as_with_the_attention_mask_of_torch(run, tmp_path, name)
 @pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
 def test_a_padding_row_that_is_trained_is_seen(run, tmp_path, name):
     rows = make_rows()
-    model = make_model(name)
-    model.save_pretrained(tmp_path / "model")
+    make_model(name).save_pretrained(tmp_path / "model")
     file = tmp_path / "model/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token_id": None}))
-    assert worst(curve_on(run, tmp_path, rows), torch_curve(model, rows)) > TOLERANCE
+    assert worst(curve_on(run, tmp_path, rows), followed(name)[0]) > TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
@@ -218,13 +235,11 @@ def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, 
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_export_of_a_run_is_what_transformers_reads(run, tmp_path, name):
-    rows = make_rows()
-    longhaul_curve(run, tmp_path, make_model(name), rows, **balanced(name))
-    run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "export")
+def test_export_of_a_run_is_what_transformers_reads(run, tmp_path, trained, name):
+    directory, _ = trained(name)
+    run("longhaul", "export", directory, "--out", tmp_path / "export")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32)
-    start = make_model(name)
-    torch_curve(start, rows)
-    for key, value in start.named_parameters():
+    _, theirs = followed(name)
+    for key, value in theirs.named_parameters():
         ours = dict(model.named_parameters())[key]
         assert ((ours - value).norm() / value.norm()).item() <= 1e-3, key

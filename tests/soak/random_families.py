@@ -6,7 +6,8 @@ import json
 import test_bert_model
 import torch
 import transformers
-from bert_models import VOCABULARY, fields_of, make_examples
+from bert_models import fields_of
+from bert_rows import VOCABULARY, make_examples
 from models import model_of
 from random_models import POSITIONS, check_export, draw_rope, draw_sizes, draw_tokens
 from test_model import GRADIENT_TOLERANCE, LOGITS_TOLERANCE, differences_on
