@@ -277,6 +277,11 @@ const std::vector<StageSpec>& LayoutBounds::stages() {
   return found->second;
 }
 
+const StageSpec& LayoutBounds::stage_of(int32_t chunk, int32_t stage) {
+  const int64_t number = int64_t{chunk} * at_.pp + stage;
+  return stages()[static_cast<size_t>(number)];
+}
+
 void LayoutBounds::fill_memory(StagePasses& stage, const std::vector<UnitNumbers>& chunks,
                                int32_t number) const {
   const auto micro_batches = static_cast<int64_t>(micro_batches_);
@@ -307,7 +312,6 @@ void LayoutBounds::fill_memory(StagePasses& stage, const std::vector<UnitNumbers
 }
 
 void LayoutBounds::fill_stages() {
-  const std::vector<StageSpec>& cut = stages();
   const auto& units = run_.model.units;
   const double share = 1.0 / (2.0 + again_share_);
   of_stage_.assign(static_cast<size_t>(at_.pp), {});
@@ -318,7 +322,7 @@ void LayoutBounds::fill_stages() {
     chunks.assign(static_cast<size_t>(at_.virtual_stages), {});
     double block_work = 0.0, head_work = 0.0, head_kept = 0.0;
     for (int32_t chunk = 0; chunk < at_.virtual_stages; ++chunk) {
-      const StageSpec& spec = cut[static_cast<size_t>(chunk * at_.pp + number)];
+      const StageSpec& spec = stage_of(chunk, number);
       for (size_t i = 0; i < units.size(); ++i) {
         if (!is_in_stage(units[i], spec)) continue;
         const UnitNumbers& unit = numbers_[class_of_[i]];

@@ -134,6 +134,7 @@ class LayoutBounds {
   void count_units(const layout::Passes& passes);
   Elements elements_of(const UnitDescription& unit, bool frozen) const;
   const std::vector<StageSpec>& stages();
+  const StageSpec& stage_of(int32_t chunk, int32_t stage);
   const std::vector<StageElements>& elements();
   StageElements elements_of_stage(int32_t stage);
   void fill_stages();
