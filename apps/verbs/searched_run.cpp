@@ -41,7 +41,9 @@ double seconds_until(const std::string& date) {
                 date);
   }
   const auto moment = sys_days(on) + hours(hour) + minutes(minute);
-  const double left = duration<double>(moment - system_clock::now()).count();
+  // Nanoseconds of a date that is far away do not fit 64 bits.
+  const auto now = floor<seconds>(system_clock::now());
+  const double left = duration<double>(moment - now).count();
   if (left <= 0.0) {
     fail_config(kSearchArea, "--until {}: this date is past; give a later one", date);
   }

@@ -207,7 +207,9 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   const double forward = stage.all.forward;
   const double backward = stage.all.backward + stage.all.weight_gradients;
   const double beside_gradients = times * backward;
-  const double hidden = std::min(reduced * (1.0 - 1.0 / times), beside_gradients);
+  // Each micro batch has an exchange, unless all matrices are frozen.
+  const double calls = t.matrices > 0.0 ? times : 1.0;
+  const double hidden = std::min(reduced * (1.0 - 1.0 / calls), beside_gradients);
   const double beside_weights =
       variant.zero >= 3 ? m * (forward + backward) - hidden : forward;
   const auto at = [&](TimeCause cause) -> double& {

@@ -258,7 +258,7 @@ def test_the_first_row_of_a_search_is_what_plan_says_of_that_layout(plan):
 def test_a_search_tells_lines_for_the_run_file_and_why_layouts_lose(plan, place):
     text = plan("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--search",
                 "--top", "2").stdout
-    assert len(re.findall(r"^ +[\d.]+ +[\d,]+ +[\d.]+ GB ", text, re.M)) == 2
+    assert len(re.findall(r"^ +[\d.]+ +[\d,]+ +[\d.]+ [MG]B ", text, re.M)) == 2
     block = text.split("the first of them in a run file\n")[1].split("\n\n")[0]
     lines = [line.strip() for line in block.splitlines()]
     assert lines[0] == "[batch]" and "[parallel]" in lines
