@@ -136,7 +136,8 @@ class Kept:
                 self.process = subprocess.Popen(
                     [BIN / "longhaul-torch"], pass_fds=[commands.fileno()],
                     env={**self.environment, "LD_PRELOAD": str(self.LIBRARY),
-                         "LONGHAUL_COMMANDS": str(commands.fileno())})
+                         "LONGHAUL_COMMANDS": str(commands.fileno()),
+                         "LONGHAUL_SENDER": str(os.getpid())})
             atexit.register(self.end)
         return self.place
 

@@ -199,6 +199,10 @@ TEST(Rules, SayWhereTheDecayOfWsdIsADefaultOrNeverBegins) {
             "with step 1000: the learning rate never decays; lower schedule.horizon, or "
             "let the rate decay later with continue = \"decay\""});
   EXPECT_EQ(warnings({"schedule.decay_steps=101", "schedule.horizon=1100"}), Lines{});
+  // Nobody knows yet which steps of a run with a date are its last tenth.
+  EXPECT_EQ(warnings({"run.until=2026-12-24"}),
+            Lines{"--set schedule.kind=wsd: kind = \"wsd\" without schedule.decay_steps "
+                  "decays over a tenth of the schedule"});
 }
 
 TEST(Rules, ADateOrASumEndsARunByADecayThatCanBeginAnywhere) {
@@ -233,6 +237,12 @@ TEST(Rules, ADateOrASumEndsARunByADecayThatCanBeginAnywhere) {
       refusal(until, {"schedule.kind=wsd", "schedule.continue=keep"}),
       "[config] --set schedule.continue=keep: schedule.continue = \"keep\" says where "
       "the decay is, so that run.until cannot decide it; leave one of them out");
+  EXPECT_EQ(
+      refusal(until, {"schedule.kind=wsd", "schedule.horizon=900"}),
+      "[config] --set schedule.horizon=900: schedule.horizon = 900 is before the run's "
+      "last step 1000, and run.until cannot end a run whose decay is over; leave "
+      "schedule.horizon out, or end the run there");
+  with(until, {"schedule.kind=wsd", "schedule.horizon=1000"});
   for (const char* wrong : {"until = 5\n", "until = \"noon\"\n", "until = 18:00:00\n",
                             "until = \"2026-02-30\"\n"}) {
     const std::string message = refusal(wrong, {"schedule.kind=wsd"});

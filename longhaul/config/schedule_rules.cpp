@@ -132,7 +132,7 @@ void warn_decay(const RunConfig& c, std::vector<std::string>& warnings) {
   if (s.kind != ScheduleKind::Wsd) return;
   const auto horizon = s.horizon ? s.horizon : c.run.steps;
   if (!s.decay_steps) {
-    const std::string length = horizon
+    const std::string length = horizon && !c.run.ends_by_speed()
                                    ? fmt::format(", which is the last {} of {} steps",
                                                  wsd_decay_length(s, *horizon), *horizon)
                                    : "";
@@ -170,6 +170,13 @@ void resolve(RunConfig& config) {
 void check_schedule_length(const RunConfig& c, int64_t steps) {
   const ScheduleSection& s = c.schedule;
   const int64_t horizon = s.horizon.value_or(steps);
+  if (c.run.ends_by_speed() && horizon < steps) {
+    fail_key(
+        c, "schedule.horizon",
+        "schedule.horizon = {} is before the run's last step {}, and {} cannot end "
+        "a run whose decay is over; leave schedule.horizon out, or end the run there",
+        horizon, steps, c.run.until ? "run.until" : "run.budget");
+  }
   const std::string warmup_key =
       s.warmup_fraction ? "schedule.warmup_fraction" : "schedule.warmup_steps";
   const double warmup = warmup_length(s, horizon);

@@ -244,7 +244,7 @@ double node_seconds(const Ledger& ledger, const std::vector<Event>& events) {
         span.kind != TimeClass::Waiting && span.kind != TimeClass::Suspended;
     int64_t at = span.begin;
     const auto count_until = [&](int64_t end) {
-      if (paid) micros += static_cast<double>(nodes * (end - at));
+      if (paid) micros += static_cast<double>(nodes) * static_cast<double>(end - at);
       at = end;
     };
     for (; next < starts.size() && starts[next].first < span.end; ++next) {

@@ -303,11 +303,10 @@ void RunFiles::read_lock() {
 
 std::optional<int64_t> RunFiles::last_step() const {
   for (size_t i = events_.size(); i-- > 0;) {
-    if (events_[i].kind == run::EndDecidedEvent::kKind) {
-      return events_[i].as<run::EndDecidedEvent>().last_step;
-    }
-    if (events_[i].kind != run::StartEvent::kKind) continue;
-    const int64_t step = events_[i].as<run::StartEvent>().last_step;
+    const bool decided = events_[i].kind == run::EndDecidedEvent::kKind;
+    if (!decided && events_[i].kind != run::StartEvent::kKind) continue;
+    const int64_t step = decided ? events_[i].as<run::EndDecidedEvent>().last_step
+                                 : events_[i].as<run::StartEvent>().last_step;
     if (step > 0) return step;
     break;
   }

@@ -58,8 +58,11 @@ int run(char* command, const char* end, const Streams& streams) {
   return main_of_program(count, arguments.data(), environ);
 }
 
-/// Makes this process end with the one that has started it.
-void end_with_parent() { ::prctl(PR_SET_PDEATHSIG, SIGKILL); }
+/// Makes this process end with `parent`, which has started it and may be gone already.
+void end_with(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(EXIT_FAILURE);
+}
 
 /// Takes a command from a connection, waits for its process, and sends its wait status. A
 /// byte that comes meanwhile is the number of a signal for the process. If the connection
@@ -69,17 +72,19 @@ void attend(int connection) {
   Streams streams{};
   const ssize_t size = receive(connection, command, streams);
   if (size == 0) return;
+  const pid_t self = ::getpid();
   const pid_t child = ::fork();
   if (child == 0) {
-    end_with_parent();
+    end_with(self);
     ::close(connection);
     std::exit(run(command.data(), command.data() + size, streams));
   }
   for (const int stream : streams) ::close(stream);
   const auto ended = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
   std::array<pollfd, 2> waits{{{ended, POLLIN, 0}, {connection, POLLIN, 0}}};
-  while (ended >= 0 &&
-         (::poll(waits.data(), waits.size(), -1) < 0 || waits[0].revents == 0)) {
+  while (ended >= 0) {
+    if (::poll(waits.data(), waits.size(), -1) < 0) continue;
+    if (waits[0].revents != 0) break;
     if (waits[1].revents == 0) continue;
     unsigned char number = SIGKILL;
     if (::recv(connection, &number, 1, 0) <= 0) waits[1].fd = -1;
@@ -91,14 +96,22 @@ void attend(int connection) {
 }
 
 /// Stands in for the program's main(). Each command comes by a connection of its own.
+/// Ends when the process that sends commands is gone, even if that was killed. A signal
+/// at a parent's death would not do: it comes when the thread ends that has started this
+/// one.
 int serve(int /*argc*/, char** /*argv*/, char** /*environment*/) {
+  constexpr int kBetweenLooks = 1000;  // milliseconds
   const int commands = std::atoi(std::getenv("LONGHAUL_COMMANDS"));
+  const pid_t sender = std::atoi(std::getenv("LONGHAUL_SENDER"));
+  const pid_t self = ::getpid();
   ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the processes that attend
-  for (;;) {
+  pollfd wait{commands, POLLIN, 0};
+  while (::getppid() == sender) {
+    if (::poll(&wait, 1, kBetweenLooks) <= 0) continue;
     const int connection = ::accept4(commands, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) continue;
     if (::fork() == 0) {
-      end_with_parent();
+      end_with(self);
       ::signal(SIGCHLD, SIG_DFL);
       ::close(commands);
       attend(connection);
@@ -106,6 +119,7 @@ int serve(int /*argc*/, char** /*argv*/, char** /*environment*/) {
     }
     ::close(connection);
   }
+  ::_exit(0);
 }
 
 }  // namespace

@@ -331,11 +331,19 @@ void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64
         "decided for {}",
         ending->begin, ending->end, counted(ending->world, "rank")));
   } else if (config_.run.ends_by_speed()) {
-    log_->info(fmt::format(
-        "schedule: measured speed decides where the decay begins ({}), at the latest "
-        "after step {}",
-        config_.run.until ? "run.until" : "run.budget",
-        optim::stable_steps(schedule.basis()).end));
+    const char* const key = config_.run.until ? "run.until" : "run.budget";
+    const int64_t latest = optim::stable_steps(schedule.basis()).end;
+    if (first < latest) {
+      log_->info(fmt::format(
+          "schedule: measured speed decides where the decay begins ({}), at the latest "
+          "after step {}",
+          key, latest));
+    } else if (first <= last) {
+      log_->warning(fmt::format(
+          "{} decides nothing any more: the decay that the run's steps set begins after "
+          "step {}, and the run goes on to step {}",
+          key, latest, last));
+    }
   }
   std::vector<std::string> rates;
   for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {

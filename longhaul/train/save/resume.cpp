@@ -426,6 +426,7 @@ void follow_padding(const session::Session& session, const std::optional<int64_t
 void refuse_past_end(const TrainingSession& session, const History& history) {
   const auto& schedule = history.schedule;
   const RunConfig& config = session.config();
+  if (!config.run.until) return;
   const bool decided = schedule && (schedule->ending ||
                                     history.step >= optim::stable_steps(*schedule).end);
   if (decided || history.step >= last_step(config, total_steps(session, history))) return;
