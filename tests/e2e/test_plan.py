@@ -2,10 +2,14 @@
 
 import json
 import re
+import sys
 
 import pytest
 from programs import SOURCE
 from refusals import refused
+
+sys.path.insert(0, str(SOURCE / "tools"))
+import predicted_rows  # noqa: E402
 
 MODEL = SOURCE / "tests/fixtures/configs/llama3-70b.json"
 RECIPE = SOURCE / "recipes/llama3-70b.toml"
@@ -96,6 +100,24 @@ def test_the_70b_recipe_on_512_cores(run, plan):
     text = plan(*words, "--nodes", "16", "--hardware", "trn1.32xlarge").stdout
     assert "comparison only: train has no device of its own for Trainium" in text
     assert "a checkpoint: 846.6 GB" in text
+
+
+def test_the_page_says_of_published_rows_what_plan_predicts(plan):
+    page = predicted_rows.PAGE.read_text()
+    rows = {row["name"]: row for row in predicted_rows.read_rows()}
+    first = rows["Llama-3-70B, 512 cores"]
+    found = planned(plan, RECIPE, "--set", f"model.config={MODEL}", "--ranks", "512", "--hardware", "trn1.32xlarge")
+    seconds = found["step"]["seconds"]
+    assert f"| {predicted_rows.told(first)} | {seconds:.1f} | {seconds / 285.1:.2f} |  |" in page
+    # A run with other settings than its recipe's, and another model.
+    for name in ("LLMQ, Qwen2.5-7B, one H100", "Llama-3.1-8B, 1,024 cores"):
+        predicted = predicted_rows.plan(rows[name])
+        value, ratio = predicted_rows.speed(rows[name], predicted)
+        assert value * ratio == pytest.approx(rows[name]["published"])
+        assert predicted_rows.line(rows[name], predicted) in page
+    tokens = predicted_rows.plan(rows["LLMQ, Qwen2.5-7B, one H100"])["step"]
+    assert tokens["tokens"] == 512 * 1024
+    assert value == pytest.approx(1024 / predicted["step"]["seconds"])
 
 
 def test_every_number_follows_from_the_others(plan):

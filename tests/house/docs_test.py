@@ -11,6 +11,7 @@ import house
 
 sys.path.insert(0, str(house.ROOT / "tools"))
 import docs_site  # noqa: E402
+import predicted_rows  # noqa: E402
 
 AREAS = (
     re.compile(r'\b(?:Input|Config|Temporary)Error\s*[({]\s*"([^"]+)"'),
@@ -82,6 +83,23 @@ class Site(unittest.TestCase):
         boosts = docs_site.boosts()
         self.assertGreater(boosts["running.md"], boosts["reliability.md"])
         self.assertGreater(boosts["adding.md"], docs_site.ELSEWHERE)
+
+
+class PredictedRows(unittest.TestCase):
+    def test_the_table_of_planning_has_the_rows_of_the_file_with_their_published_figures(self):
+        page = house.text("docs/planning.md")
+        table = page.split(predicted_rows.BEGIN)[1].split(predicted_rows.END)[0]
+        found = [line for line in table.splitlines() if "][" in line]
+        rows = predicted_rows.read_rows()
+        self.assertEqual(len(rows), len(found), "run tools/predicted_rows.py")
+        for row, line in zip(rows, found):
+            self.assertTrue(line.startswith(f"| {predicted_rows.told(row)} | "), line)
+            self.assertEqual(row.get("comparison_only", False), line.endswith("| yes |"), line)
+            self.assertEqual("not_counted" in row, "not counted: " in line, line)
+            self.assertNotIn("refused: ", line)
+            self.assertIn(f"\n[{predicted_rows.SOURCES.index(row['source'])}]: {row['source']}\n", table)
+            self.assertTrue((house.ROOT / f"hardware/{row['hardware']}.toml").exists(), line)
+            self.assertTrue((house.ROOT / f"recipes/{row['recipe']}.toml").exists(), line)
 
 
 class Release(unittest.TestCase):
