@@ -11,6 +11,10 @@
 
 namespace longhaul::train {
 
+/// Throws ConfigError if run.until is past, or if earlier starts have spent run.budget.
+/// Reads the run's directory.
+void refuse_past_end(const RunConfig& config);
+
 /// Ends a run by run.until or run.budget: rank 0 measures the steps of this start and
 /// asks decide_end() (history/end_rule.h) after each. Does nothing where neither is set.
 class RunEnd {
@@ -37,7 +41,7 @@ class RunEnd {
   RunSection settings_;
   double spent_node_seconds_ = 0.0;  ///< when this object was made
   double nodes_ = 1.0;
-  double save_seconds_ = 0.0;  ///< the longest save of earlier starts
+  double save_seconds_ = 0.0;  ///< the longest of the newest saves of earlier starts
   system::Stopwatch since_;
   std::optional<system::Stopwatch> step_;
   std::vector<double> step_seconds_;

@@ -122,3 +122,13 @@ def test_a_date_that_is_past_is_refused_before_training_and_by_plan(run, tmp_pat
         assert refused.returncode == 78, refused.stdout
         assert "run.until = 2026-01-01T00:00:00Z is past" in refused.stderr
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_budget_that_earlier_starts_have_spent_is_refused_before_training(run, tmp_path):
+    path, run_dir = write_config(tmp_path), tmp_path / "run"
+    run("longhaul", "train", path, *words(*WSD, "run.stop_after=3"))
+    sets = [*WSD, "run.budget=0.001", "run.price_per_node_hour=3600"]
+    refused = run("longhaul", "train", path, *words(*sets), check=False)
+    assert refused.returncode == 78, refused.stdout
+    assert "run.budget = 0.001 is spent" in refused.stderr
+    assert max(steps_of(run_dir)) == 3

@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -24,6 +23,7 @@
 #include "longhaul/session/fingerprint.h"
 #include "longhaul/train/log/metrics.h"
 #include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/run_end.h"
 #include "longhaul/train/save/checkpoint_choice.h"
 #include "longhaul/train/save/checkpoint_home.h"
 #include "longhaul/train/save/mirror_restore.h"
@@ -421,17 +421,16 @@ void follow_padding(const session::Session& session, const std::optional<int64_t
   }
 }
 
-/// Throws ConfigError where run.until is past and nothing has decided yet where the run
-/// ends. Collective.
+/// Throws ConfigError where run.until is past or run.budget is spent, and nothing has
+/// decided yet where the run ends. Collective.
 void refuse_past_end(const TrainingSession& session, const History& history) {
   const auto& schedule = history.schedule;
   const RunConfig& config = session.config();
-  if (!config.run.until) return;
+  if (!config.run.ends_by_speed()) return;
   const bool decided = schedule && (schedule->ending ||
                                     history.step >= optim::stable_steps(*schedule).end);
   if (decided || history.step >= last_step(config, total_steps(session, history))) return;
-  comm::on_rank_zero(session.world(),
-                     [&] { longhaul::refuse_past_end(config, system_time()); });
+  comm::on_rank_zero(session.world(), [&] { train::refuse_past_end(config); });
 }
 
 /// Puts into the history what describes this run itself, whatever the run began from.
