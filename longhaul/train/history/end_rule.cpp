@@ -83,6 +83,8 @@ std::optional<optim::Ending> decide_end(std::span<const double> step_seconds,
   const int64_t fit = steps_that_fit(pace, seconds_left - seconds_after, asked);
   if (std::ssize(step_seconds) < kFewest && fit > kFewest) return std::nullopt;
   if (!before && fit == asked) return std::nullopt;
+  // After the date the decay is finished, as a run with the same ranks finishes it.
+  if (before && fit == 0) return optim::Ending{before->begin, before->end, world};
   const int64_t steps = std::clamp<int64_t>(fit, 1, most - step);
   if (!before) return optim::Ending{step, step + steps, world};
   // The share of the decay that is left stays, so that the rate does not jump.

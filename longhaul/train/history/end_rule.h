@@ -31,7 +31,8 @@ struct EndQuestion {
 /// run.steps has begun.
 ///
 /// If the basis has the decision of another number of ranks, decides anew at once. Then
-/// the run ends with the last step that fits, and the decay goes on from its rate.
+/// the run ends with the last step that fits, and the decay goes on from its rate. If no
+/// step fits, the earlier decision stays.
 std::optional<optim::Ending> decide_end(std::span<const double> step_seconds,
                                         const EndQuestion& question,
                                         const optim::ScheduleBasis& basis);

@@ -198,6 +198,14 @@ TEST(EndRule, AnotherNumberOfRanksDecidesAnewAndTheRateGoesOn) {
   EXPECT_LT(optim::RunSchedule(run.basis).lr(run.step), 1e-3 / 100.0);
 }
 
+TEST(EndRule, AnotherNumberOfRanksAfterTheDateFinishesTheDecay) {
+  optim::ScheduleBasis basis = wsd_basis();
+  basis.ending = {1000, 1500, 8};
+  const std::vector<double> second(30, 1.0);
+  EXPECT_EQ(decide_end(second, {1200, kMost, 4, -60.0, 5.0}, basis),
+            (optim::Ending{1000, 1500, 4}));
+}
+
 TEST(EndRule, DecidesNothingInTheWarmUpNorInTheDecayThatRunStepsBegan) {
   const std::vector<double> second(30, 1.0);
   const auto decided = [&](int64_t step, double left) {
