@@ -155,7 +155,7 @@ TEST(Machine, ComesAlongWithRatesLinksAndANode) {
     EXPECT_EQ(again.comparison_only, profile.comparison_only) << name;
     ++found;
   }
-  EXPECT_EQ(found, 9);
+  EXPECT_EQ(found, 11);
 }
 
 }  // namespace

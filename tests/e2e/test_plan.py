@@ -272,7 +272,7 @@ def test_the_first_row_of_a_search_is_what_plan_says_of_that_layout(plan):
     # Every layout is among the best or loses for a reason.
     assert sum(group["layouts"] for group in found["losers"]) + 10 == found["layouts"]
     reasons = "\n".join(group["reason"] for group in found["losers"])
-    assert re.search(r"lacks [\d.]+ GB at least, most of it \w+", reasons)
+    assert re.search(r"lacks [\d.]+ [GM]B at least, most of it \w+", reasons)
     assert re.search(r"slower by [\d.]+ % at least: exchanges over tp between nodes", reasons)
     assert "needs a multiple of parallel.pp" in reasons
 

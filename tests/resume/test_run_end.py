@@ -121,7 +121,7 @@ def test_a_date_that_is_past_is_refused_before_training_and_by_plan(run, tmp_pat
         refused = run("longhaul", *verb, *words(*past), check=False)
         assert refused.returncode == 78, refused.stdout
         assert "run.until = 2026-01-01T00:00:00Z is past" in refused.stderr
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    assert not steps_of(tmp_path / "run")
 
 
 def test_a_budget_that_earlier_starts_have_spent_is_refused_before_training(run, tmp_path):
