@@ -195,17 +195,20 @@ void LayoutBounds::schedule(const Visit& visit, const Refuse& refuse) {
   at_.shards = 1;
 }
 
-GroupSpread LayoutBounds::spread(GroupKind kind, int32_t shards) const {
+bool LayoutBounds::stages_lie_alike() const {
   const layout::MeshShape& shape = layout_.shape;
   const int64_t of_stage = int64_t{shape.dp} * shape.cp * shape.tp;
   const int64_t node = run_.machine.node_ranks;
+  return shape.pp == 1 || of_stage % node == 0 || node % of_stage == 0;
+}
+
+GroupSpread LayoutBounds::spread(GroupKind kind, int32_t shards) const {
   // The groups of other stages may lie in other ways than the first one, and exchange
   // less.
-  const bool alike = shape.pp == 1 || of_stage % node == 0 || node % of_stage == 0;
-  if (!alike) return {};
-  const layout::Groups groups(shape, shards, layout_.tied, layout_.shared_key_heads,
-                              layout_.ep);
-  return spread_of(groups, kind, 0, node);
+  if (!stages_lie_alike()) return {};
+  const layout::Groups groups(layout_.shape, shards, layout_.tied,
+                              layout_.shared_key_heads, layout_.ep);
+  return spread_of(groups, kind, 0, run_.machine.node_ranks);
 }
 
 std::vector<LayoutBounds::Variant> LayoutBounds::variants() const {

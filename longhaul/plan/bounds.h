@@ -130,6 +130,8 @@ class LayoutBounds {
   void schedule(const Visit& visit, const Refuse& refuse);
   std::vector<Variant> variants() const;
   std::optional<config::BrokenRule> broken();
+  /// Returns whether the ranks of every stage lie on nodes as those of the first do.
+  bool stages_lie_alike() const;
   GroupSpread spread(layout::GroupKind kind, int32_t shards) const;
   void count_units(const layout::Passes& passes);
   Elements elements_of(const UnitDescription& unit, bool frozen) const;

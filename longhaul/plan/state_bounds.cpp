@@ -207,7 +207,9 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   const double forward = stage.all.forward;
   const double backward = stage.all.backward + stage.all.weight_gradients;
   const double beside_gradients = times * backward;
-  const double hidden = std::min(reduced * (1.0 - 1.0 / times), beside_gradients);
+  // Only gradients of matrices are reduced after each micro batch.
+  const double hidden =
+      t.matrices > 0.0 ? std::min(reduced * (1.0 - 1.0 / times), beside_gradients) : 0.0;
   const double beside_weights =
       variant.zero >= 3 ? m * (forward + backward) - hidden : forward;
   const auto at = [&](TimeCause cause) -> double& {
@@ -224,6 +226,7 @@ LayoutBound LayoutBounds::bound_of(const Variant& variant) {
   const std::vector<StageElements>& of_stage = elements();
   LayoutBound bound;
   bound.between = between_;
+  const bool alike = stages_lie_alike();
   double most = -1.0, least = -1.0;
   for (size_t i = 0; i < of_stage_.size(); ++i) {
     const StagePasses& stage = of_stage_[i];
@@ -233,8 +236,9 @@ LayoutBound LayoutBounds::bound_of(const Variant& variant) {
       most = all;
       bound.bytes = bytes;
     }
-    // The step counts the stage that computes longest.
-    if (stage.busy < busiest_ * (1.0 - kRounding)) continue;
+    // The step counts the stage that computes longest. Where exchanges are left out, that
+    // may be any stage.
+    if (alike && stage.busy < busiest_ * (1.0 - kRounding)) continue;
     CauseSeconds seconds{};
     const UnitNumbers& work = stage.all;
     const auto at = [&](TimeCause cause) -> double& {
