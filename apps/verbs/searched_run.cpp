@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <set>
 #include <vector>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -20,28 +19,15 @@ namespace {
 
 constexpr const char* kSearchArea = "plan";
 
-/// Returns the seconds from now to a moment, which is given as 2027-03-31 (its first
-/// second) or as 2027-03-31T18:00, in UTC.
+/// Returns the seconds from now to a moment, which is given as in run.until.
 double seconds_until(const std::string& date) {
-  using namespace std::chrono;  // literals of calendars
-  int year = 0, month = 0, day = 0, hour = 0, minute = 0, end = -1;
-  std::sscanf(date.c_str(), "%4d-%2d-%2d%n", &year, &month, &day, &end);
-  size_t read = end < 0 ? 0 : static_cast<size_t>(end);
-  if (read == 10 && date.size() > read) {
-    end = -1;
-    std::sscanf(date.c_str() + read, "T%2d:%2d%n", &hour, &minute, &end);
-    read = end < 0 ? 0 : read + static_cast<size_t>(end);
-    if (read == 16 && date.substr(read) == "Z") ++read;
-  }
-  const year_month_day on{std::chrono::year(year), std::chrono::month(month),
-                          std::chrono::day(day)};
-  if (read != date.size() || !on.ok() || hour > 23 || minute > 59) {
+  const auto moment = utc_seconds(date);
+  if (!moment) {
     fail_config(kSearchArea,
                 "--until {}: no date; write 2027-03-31 or 2027-03-31T18:00, in UTC",
                 date);
   }
-  const auto moment = sys_days(on) + hours(hour) + minutes(minute);
-  const double left = duration<double>(moment - system_clock::now()).count();
+  const double left = static_cast<double>(*moment) - system_time();
   if (left <= 0.0) {
     fail_config(kSearchArea, "--until {}: this date is past; give a later one", date);
   }
