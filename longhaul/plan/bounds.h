@@ -89,7 +89,7 @@ class LayoutBounds {
     double put_off = 0.0;               ///< bytes until weight gradients are done
     double work = 0.0;                  ///< bytes while the unit computes
 
-    void add(const UnitNumbers& other);
+    void add(const UnitNumbers& other, double times);
   };
   /// Elements of parameters on the first rank of a stage.
   struct Elements {
@@ -118,6 +118,14 @@ class LayoutBounds {
     double activations = 0;  ///< bytes
     double rest = 0.0;       ///< bytes of tokens and of what driver and libraries take
   };
+  struct SameUnits {  ///< the units of a class in a stage
+    size_t of_class = 0;
+    double number = 0.0;
+  };
+  struct Cut {  ///< how layers lie in stages, by the stage's global number
+    std::vector<StageSpec> stages;
+    std::vector<std::vector<SameUnits>> units;
+  };
   struct Variant {  ///< how the state is cut
     int32_t zero = 0;
     int32_t shards = 1;
@@ -135,8 +143,9 @@ class LayoutBounds {
   GroupSpread spread(layout::GroupKind kind, int32_t shards) const;
   void count_units(const layout::Passes& passes);
   Elements elements_of(const UnitDescription& unit, bool frozen) const;
-  const std::vector<StageSpec>& stages();
-  const StageSpec& stage_of(int32_t chunk, int32_t stage);
+  const Cut& cut();
+  /// Returns the global number of a stage.
+  size_t stage_of(int32_t chunk, int32_t stage) const;
   const std::vector<StageElements>& elements();
   StageElements elements_of_stage(int32_t stage);
   void fill_stages();
@@ -153,9 +162,9 @@ class LayoutBounds {
   const SearchedRun& run_;
   RunConfig config_;  ///< of the layout that is looked at
   layout::ModelLimits limits_;
-  std::vector<size_t> class_of_;                    ///< by unit
-  std::vector<size_t> examples_;                    ///< the first unit of each class
-  std::map<int64_t, std::vector<StageSpec>> cuts_;  ///< by the number of stages
+  std::vector<size_t> class_of_;  ///< by unit
+  std::vector<size_t> examples_;  ///< the first unit of each class
+  std::map<int64_t, Cut> cuts_;   ///< by the number of stages
   /// By ep, pp and virtual stages, for one tp.
   std::map<std::array<int32_t, 3>, std::vector<StageElements>> elements_;
   std::map<int32_t, std::vector<std::array<Elements, 2>>> unit_elements_;  ///< by ep

@@ -76,7 +76,7 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
     stage.whole_experts = times * unit.experts;
   };
   for (int32_t chunk = 0; chunk < at_.virtual_stages; ++chunk) {
-    const StageSpec& spec = stage_of(chunk, number);
+    const StageSpec& spec = cut().stages[stage_of(chunk, number)];
     double blocks = 0.0;
     for (size_t i = 0; i < units.size(); ++i) {
       if (!is_in_stage(units[i], spec)) continue;
