@@ -97,6 +97,13 @@ class LayoutBounds {
     double experts = 0.0;
     double vectors = 0.0;  ///< every rank keeps them whole
     double count = 0.0;    ///< parameters, of which each is in one bucket
+    /// Units with such matrices: no bucket has those of two units.
+    double matrix_units = 0.0;
+    double expert_units = 0.0;
+
+    void add(const Elements& more);
+    /// Returns these elements so many times.
+    Elements times(double number) const;
   };
   struct StageElements {
     Elements trained;
@@ -104,9 +111,10 @@ class LayoutBounds {
     /// Elements that are gathered at the same time.
     double whole_matrices = 0.0;
     double whole_experts = 0.0;
-    /// Elements of the blocks that a pass has to gather, summed over the chunks.
-    double again_matrices = 0.0;
-    double again_experts = 0.0;
+    /// The blocks that a pass has to gather, summed over the chunks.
+    Elements again;
+    /// The blocks that passes through all chunks have to gather.
+    Elements again_of_round;
   };
   /// The passes of a step on one stage.
   struct StagePasses {

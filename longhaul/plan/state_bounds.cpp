@@ -32,6 +32,20 @@ double LayoutBound::all_seconds() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0) * (1.0 - kRounding);
 }
 
+void LayoutBounds::Elements::add(const Elements& more) {
+  matrices += more.matrices;
+  experts += more.experts;
+  vectors += more.vectors;
+  count += more.count;
+  matrix_units += more.matrix_units;
+  expert_units += more.expert_units;
+}
+
+LayoutBounds::Elements LayoutBounds::Elements::times(double number) const {
+  return {number * matrices, number * experts,      number * vectors,
+          number * count,    number * matrix_units, number * expert_units};
+}
+
 LayoutBounds::Elements LayoutBounds::elements_of(const UnitDescription& unit,
                                                  bool frozen) const {
   Elements elements;
@@ -48,6 +62,8 @@ LayoutBounds::Elements LayoutBounds::elements_of(const UnitDescription& unit,
       (p.expert ? elements.experts : elements.matrices) += size;
     }
   }
+  elements.matrix_units = elements.matrices > 0.0 ? 1.0 : 0.0;
+  elements.expert_units = elements.experts > 0.0 ? 1.0 : 0.0;
   return elements;
 }
 
@@ -59,17 +75,11 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
       of_unit.push_back({elements_of(unit, false), elements_of(unit, true)});
     }
   }
-  const auto add = [](Elements& all, const Elements& more) {
-    all.matrices += more.matrices;
-    all.experts += more.experts;
-    all.vectors += more.vectors;
-    all.count += more.count;
-  };
   const auto size = [](const Elements& one) { return one.matrices + one.experts; };
   StageElements stage;
   const Elements* block = nullptr;
   bool alike = true;
-  double not_held = 0.0;
+  double not_held = 0.0, all_blocks = 0.0;
   const auto hold = [&](const Elements& unit, double times) {
     if (times * size(unit) <= stage.whole_matrices + stage.whole_experts) return;
     stage.whole_matrices = times * unit.matrices;
@@ -81,8 +91,8 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
     for (size_t i = 0; i < units.size(); ++i) {
       if (!is_in_stage(units[i], spec)) continue;
       const Elements& unit = of_unit[i][0];
-      add(stage.trained, unit);
-      add(stage.frozen, of_unit[i][1]);
+      stage.trained.add(unit);
+      stage.frozen.add(of_unit[i][1]);
       hold(unit, 1.0);
       if (units[i].kind != UnitKind::Block) continue;
       const bool same = block == nullptr || (block->matrices == unit.matrices &&
@@ -94,19 +104,20 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
     }
     // Two buffers hold the blocks that the pass before has left.
     not_held += std::max(0.0, blocks - 2.0);
+    all_blocks += blocks;
     // The last stage holds a tied table once more.
     if (spec.head && !spec.embedding && layout_.tied) {
       UnitDescription copy;
       for (const ParameterDescription& p : units.front().parameters) {
         if (p.name == run_.model.tied->embedding) copy.parameters.push_back(p);
       }
-      add(stage.trained, elements_of(copy, false));
-      add(stage.frozen, elements_of(copy, true));
+      stage.trained.add(elements_of(copy, false));
+      stage.frozen.add(elements_of(copy, true));
     }
   }
   if (block != nullptr && alike && config_.memory.gathered_gb == 0.0) {
-    stage.again_matrices = not_held * block->matrices;
-    stage.again_experts = not_held * block->experts;
+    stage.again = block->times(not_held);
+    stage.again_of_round = block->times(std::max(0.0, all_blocks - 2.0));
   }
   return stage;
 }
@@ -177,30 +188,47 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   const double data = at_.data_ranks(run_.ranks);
   const double m = micro_batches_;
   const double times = variant.zero >= 2 ? m : 1.0;
+  // An interleaved pipeline goes through all chunks with as many micro batches as it has
+  // stages, before it begins again.
+  const double rounds = at_.pipeline == PipelineKind::Interleaved ? m / at_.pp : 0.0;
   double reduced = 0.0, gathered = 0.0, owned = 0.0;
-  const auto count = [&](double matrices, double vectors, double frozen, double again,
-                         double shards, double of, const GroupSpread& shard,
-                         const GroupSpread& replicas) {
-    const double mine = (matrices + vectors) / shards;
+  struct Part {
+    double matrices, vectors, frozen;  ///< elements
+    double units, frozen_units;        ///< that have such matrices
+    double again, again_units;         ///< gathered by a pass through each chunk
+    double of_round, of_round_units;   ///< gathered by passes through all chunks
+  };
+  const auto count = [&](const Part& part, double shards, double of,
+                         const GroupSpread& shard, const GroupSpread& replicas) {
+    const double mine = (part.matrices + part.vectors) / shards;
     const double replica_count = of / shards;
     const double summed = 2.0 * (replica_count - 1.0) / replica_count * mine * wire;
+    const double of_vectors = part.vectors > 0.0 ? 1.0 : 0.0;
     owned += mine;
-    reduced += exchange(replicas, Verb::AllReduce, summed, mine > 0.0 ? 1.0 : 0.0);
+    reduced += exchange(replicas, Verb::AllReduce, summed, part.units + of_vectors);
     if (shards <= 1.0) return;
-    const double others = shards - 1.0;
+    const double share = (shards - 1.0) / shards;
     reduced += exchange(shard, Verb::ReduceScatter,
-                        others / shards * (times * matrices + vectors) * wire,
-                        mine > 0.0 ? 1.0 : 0.0);
-    const double once = matrices + vectors + frozen;
-    const double all = variant.zero >= 3 ? std::max(once, 2.0 * m * again) : once;
-    gathered += exchange(shard, Verb::AllGather, others / shards * all * compute, 1.0);
+                        share * (times * part.matrices + part.vectors) * wire,
+                        times * part.units + of_vectors);
+    double all = part.matrices + part.vectors + part.frozen;
+    double calls = part.units + part.frozen_units + of_vectors;
+    if (variant.zero >= 3) {
+      all = std::max({all, 2.0 * m * part.again, rounds * part.of_round});
+      calls = std::max({calls, 2.0 * m * part.again_units, rounds * part.of_round_units});
+    }
+    gathered += exchange(shard, Verb::AllGather, share * all * compute, calls);
   };
   const Elements& t = elements.trained;
   const Elements& f = elements.frozen;
-  count(t.matrices, t.vectors, f.matrices + f.vectors, elements.again_matrices,
+  const Elements& again = elements.again;
+  const Elements& of_round = elements.again_of_round;
+  count({t.matrices, t.vectors, f.matrices + f.vectors, t.matrix_units, f.matrix_units,
+         again.matrices, again.matrix_units, of_round.matrices, of_round.matrix_units},
         variant.shards, data, variant.shard, variant.replicas);
   if (t.experts > 0.0) {
-    count(t.experts, 0.0, f.experts, elements.again_experts,
+    count({t.experts, 0.0, f.experts, t.expert_units, f.expert_units, again.experts,
+           again.expert_units, of_round.experts, of_round.expert_units},
           std::max(1, variant.shards / at_.ep), data / at_.ep, variant.expert_shard,
           variant.expert_replicas);
   }
