@@ -1,5 +1,6 @@
 // The part of the bounds that follows from parameters and from how their state is cut.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "longhaul/plan/bounds.h"
@@ -77,7 +78,12 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
   }
   const auto size = [](const Elements& one) { return one.matrices + one.experts; };
   StageElements stage;
-  const Elements* block = nullptr;
+  const std::array<Elements, 2>* block = nullptr;
+  const auto is_like = [&](const std::array<Elements, 2>& one) {
+    return std::ranges::equal(one, *block, [](const Elements& a, const Elements& b) {
+      return a.matrices == b.matrices && a.experts == b.experts;
+    });
+  };
   bool alike = true;
   double not_held = 0.0, all_blocks = 0.0;
   const auto hold = [&](const Elements& unit, double times) {
@@ -95,11 +101,10 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
       stage.frozen.add(of_unit[i][1]);
       hold(unit, 1.0);
       if (units[i].kind != UnitKind::Block) continue;
-      const bool same = block == nullptr || (block->matrices == unit.matrices &&
-                                             block->experts == unit.experts);
+      const bool same = block == nullptr || is_like(of_unit[i]);
       alike = alike && same;
       if (blocks > 0.0 && same) hold(unit, 2.0);
-      block = &unit;
+      block = &of_unit[i];
       blocks += 1.0;
     }
     // Two buffers hold the blocks that the pass before has left.
@@ -116,8 +121,10 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
     }
   }
   if (block != nullptr && alike && config_.memory.gathered_gb == 0.0) {
-    stage.again = block->times(not_held);
-    stage.again_of_round = block->times(std::max(0.0, all_blocks - 2.0));
+    Elements both = (*block)[0];
+    both.add((*block)[1]);
+    stage.again = both.times(not_held);
+    stage.again_of_round = both.times(std::max(0.0, all_blocks - 2.0));
   }
   return stage;
 }
