@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <optional>
 #include <set>
 #include <vector>
 
@@ -20,9 +19,9 @@ namespace {
 
 constexpr const char* kSearchArea = "plan";
 
-/// Returns the seconds from now to a date, as run.until has it.
+/// Returns the seconds from now to a moment, which is given as in run.until.
 double seconds_until(const std::string& date) {
-  const std::optional<int64_t> moment = utc_seconds(date);
+  const auto moment = utc_seconds(date);
   if (!moment) {
     fail_config(kSearchArea,
                 "--until {}: no date; write 2027-03-31 or 2027-03-31T18:00, in UTC",
@@ -46,7 +45,9 @@ SearchedLayouts search_on(const CheckedRun& run, const PlannedOn& on, size_t top
   const auto bytes =
       static_cast<double>(layout::checkpoint_bytes(model, config.precision, frozen));
   const plan::Cluster cluster = {config, on.profile, machine, on.ranks, on.nodes, bytes};
-  SearchedLayouts searched{run, on, {}, plan::room_of_rank(cluster)};
+  const double host_left =
+      on.profile.node.host_bytes - plan::host_memory(cluster, 0.0).all();
+  SearchedLayouts searched{run, on, {}, plan::room_of_rank(cluster), host_left};
   searched.found = plan::search_layouts(
       {config, model, machine, on.profile, on.ranks, frozen, searched.room}, top);
   if (config.run.steps) searched.steps = last_step(config, *config.run.steps);
@@ -95,16 +96,16 @@ void print_table(const SearchedLayouts& s) {
   }
 }
 
-/// Prints the run's length and price with the best layout.
-void print_run(const SearchedLayouts& s) {
-  if (s.steps == 0) return;
+/// Returns the run's length and price with the best layout: "3.2 days, 77 node hours,
+/// 2,310 USD".
+std::string total_text(const SearchedLayouts& s) {
   const NodeProfile& node = s.on.profile.node;
-  fmt::print("\n{} steps without failures: {:.4g} days, {:.5g} node hours", s.steps,
-             s.total.seconds / 86400.0, s.total.node_hours);
+  std::string text = fmt::format("{:.4g} days, {:.5g} node hours",
+                                 s.total.seconds / 86400.0, s.total.node_hours);
   if (node.price_per_hour > 0.0) {
-    fmt::print(", {} {}", grouped(std::llround(s.total.money)), node.currency);
+    text += fmt::format(", {} {}", grouped(std::llround(s.total.money)), node.currency);
   }
-  fmt::print("\n");
+  return text;
 }
 
 OrderedJson settings_json(const SearchedLayouts& s, const plan::LayoutSettings& l) {
@@ -151,7 +152,7 @@ SearchedLayouts search_run(const CheckedRun& run, const PlannedOn& on,
     part.nodes = nodes;
     part.ranks = std::min(nodes * on.node_ranks, on.ranks);
     SearchedLayouts searched = search_on(run, part, call.top);
-    if (searched.found.best.empty()) continue;
+    if (searched.found.best.empty() || searched.host_left < 0.0) continue;
     const bool in_time = call.until.empty() || searched.total.seconds <= left;
     const bool in_budget = !call.budget || searched.total.money <= *call.budget;
     if (in_time && in_budget) return searched;
@@ -164,10 +165,9 @@ SearchedLayouts search_run(const CheckedRun& run, const PlannedOn& on,
                 counted(on.nodes, "node"));
   }
   fail_config(kSearchArea,
-              "no number of nodes up to {} suffices: on {} the run takes {:.4g} days and "
-              "{} {}; give more nodes, a later date or a larger budget",
-              on.nodes, counted(last->on.nodes, "node"), last->total.seconds / 86400.0,
-              grouped(std::llround(last->total.money)), on.profile.node.currency);
+              "no number of nodes up to {} suffices: on {} the run takes {}; give more "
+              "nodes, a later date or a larger budget",
+              on.nodes, counted(last->on.nodes, "node"), total_text(*last));
 }
 
 void print_search(const SearchedLayouts& s) {
@@ -178,6 +178,10 @@ void print_search(const SearchedLayouts& s) {
   if (!s.on.profile.comparison_only.empty()) {
     fmt::print("comparison only: {}\n", s.on.profile.comparison_only);
   }
+  if (s.host_left < 0.0) {
+    fmt::print("\na node's memory lacks {} for saves and peer memory, in every layout\n",
+               human_bytes(-s.host_left));
+  }
   if (s.found.nearest) {
     fmt::print("\nno layout fits; the nearest lacks {}: {}\n",
                human_bytes(s.found.nearest->fullest.all() - s.room),
@@ -187,7 +191,9 @@ void print_search(const SearchedLayouts& s) {
   } else {
     fmt::print("\nthe best, by the seconds of a step\n");
     print_table(s);
-    print_run(s);
+    if (s.steps > 0) {
+      fmt::print("\n{} steps without failures: {}\n", s.steps, total_text(s));
+    }
     fmt::print("\nthe first of them in a run file");
     const RunConfig& config = s.run.loaded.config;
     if (!config.parallel.partition.empty()) fmt::print(", without parallel.partition");
@@ -212,6 +218,7 @@ OrderedJson search_json(const SearchedLayouts& s) {
   out["ranks"] = s.on.ranks;
   out["nodes"] = s.on.nodes;
   out["ranks_per_node"] = s.on.node_ranks;
+  out["host_left_bytes"] = s.host_left;
   out["layouts"] = s.found.layouts;
   out["best"] = OrderedJson::array();
   for (const plan::CountedLayout& one : s.found.best) {

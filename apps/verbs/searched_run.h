@@ -23,7 +23,9 @@ struct SearchedLayouts {
   const CheckedRun& run;
   PlannedOn on;
   plan::SearchResult found;
-  double room = 0.0;           ///< bytes of one rank
+  double room = 0.0;  ///< bytes of one rank
+  /// Bytes of a node's memory that saves and peer memory leave, whatever the layout is.
+  double host_left = 0.0;
   int64_t steps = 0;           ///< 0: run.epochs, which depends on the data
   plan::RunTotals total = {};  ///< of the best layout, without failures
 };

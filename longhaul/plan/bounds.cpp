@@ -63,14 +63,16 @@ const char* cause_name(MemoryCause cause) {
   return kNames.at(static_cast<size_t>(cause));
 }
 
-void LayoutBounds::UnitNumbers::add(const UnitNumbers& other) {
-  forward += other.forward;
-  backward += other.backward;
-  weight_gradients += other.weight_gradients;
-  again += other.again;
-  for (size_t i = 0; i < exchanges.size(); ++i) exchanges[i] += other.exchanges[i];
-  kept += other.kept;
-  put_off += other.put_off;
+void LayoutBounds::UnitNumbers::add(const UnitNumbers& other, double times) {
+  forward += times * other.forward;
+  backward += times * other.backward;
+  weight_gradients += times * other.weight_gradients;
+  again += times * other.again;
+  for (size_t i = 0; i < exchanges.size(); ++i) {
+    exchanges[i] += times * other.exchanges[i];
+  }
+  kept += times * other.kept;
+  put_off += times * other.put_off;
 }
 
 LayoutBounds::LayoutBounds(const SearchedRun& run)
@@ -195,17 +197,20 @@ void LayoutBounds::schedule(const Visit& visit, const Refuse& refuse) {
   at_.shards = 1;
 }
 
-GroupSpread LayoutBounds::spread(GroupKind kind, int32_t shards) const {
+bool LayoutBounds::stages_lie_alike() const {
   const layout::MeshShape& shape = layout_.shape;
   const int64_t of_stage = int64_t{shape.dp} * shape.cp * shape.tp;
   const int64_t node = run_.machine.node_ranks;
+  return shape.pp == 1 || of_stage % node == 0 || node % of_stage == 0;
+}
+
+GroupSpread LayoutBounds::spread(GroupKind kind, int32_t shards) const {
   // The groups of other stages may lie in other ways than the first one, and exchange
   // less.
-  const bool alike = shape.pp == 1 || of_stage % node == 0 || node % of_stage == 0;
-  if (!alike) return {};
-  const layout::Groups groups(shape, shards, layout_.tied, layout_.shared_key_heads,
-                              layout_.ep);
-  return spread_of(groups, kind, 0, node);
+  if (!stages_lie_alike()) return {};
+  const layout::Groups groups(layout_.shape, shards, layout_.tied,
+                              layout_.shared_key_heads, layout_.ep);
+  return spread_of(groups, kind, 0, run_.machine.node_ranks);
 }
 
 std::vector<LayoutBounds::Variant> LayoutBounds::variants() const {
@@ -268,18 +273,28 @@ void LayoutBounds::count_units(const layout::Passes& passes) {
   }
 }
 
-const std::vector<StageSpec>& LayoutBounds::stages() {
-  const int64_t number = int64_t{at_.pp} * at_.virtual_stages;
-  const auto [found, fresh] = cuts_.try_emplace(number);
-  if (fresh) {
-    found->second = layout::place_layout(config_, limits_, run_.ranks, {}).stages;
+const LayoutBounds::Cut& LayoutBounds::cut() {
+  const auto [found, fresh] = cuts_.try_emplace(int64_t{at_.pp} * at_.virtual_stages);
+  Cut& cut = found->second;
+  if (!fresh) return cut;
+  cut.stages = layout::place_layout(config_, limits_, run_.ranks, {}).stages;
+  for (const StageSpec& spec : cut.stages) {
+    std::vector<SameUnits>& here = cut.units.emplace_back();
+    for (size_t i = 0; i < class_of_.size(); ++i) {
+      if (!is_in_stage(run_.model.units[i], spec)) continue;
+      const auto same = std::ranges::find(here, class_of_[i], &SameUnits::of_class);
+      if (same == here.end()) {
+        here.push_back({class_of_[i], 1.0});
+      } else {
+        same->number += 1.0;
+      }
+    }
   }
-  return found->second;
+  return cut;
 }
 
-const StageSpec& LayoutBounds::stage_of(int32_t chunk, int32_t stage) {
-  const int64_t number = int64_t{chunk} * at_.pp + stage;
-  return stages()[static_cast<size_t>(number)];
+size_t LayoutBounds::stage_of(int32_t chunk, int32_t stage) const {
+  return static_cast<size_t>(int64_t{chunk} * at_.pp + stage);
 }
 
 void LayoutBounds::fill_memory(StagePasses& stage, const std::vector<UnitNumbers>& chunks,
@@ -312,7 +327,7 @@ void LayoutBounds::fill_memory(StagePasses& stage, const std::vector<UnitNumbers
 }
 
 void LayoutBounds::fill_stages() {
-  const auto& units = run_.model.units;
+  const Cut& of_run = cut();
   const double share = 1.0 / (2.0 + again_share_);
   of_stage_.assign(static_cast<size_t>(at_.pp), {});
   std::vector<UnitNumbers> chunks;
@@ -322,18 +337,16 @@ void LayoutBounds::fill_stages() {
     chunks.assign(static_cast<size_t>(at_.virtual_stages), {});
     double block_work = 0.0, head_work = 0.0, head_kept = 0.0;
     for (int32_t chunk = 0; chunk < at_.virtual_stages; ++chunk) {
-      const StageSpec& spec = stage_of(chunk, number);
-      for (size_t i = 0; i < units.size(); ++i) {
-        if (!is_in_stage(units[i], spec)) continue;
-        const UnitNumbers& unit = numbers_[class_of_[i]];
-        chunks[static_cast<size_t>(chunk)].add(unit);
-        if (units[i].kind == UnitKind::Block)
-          block_work = std::max(block_work, unit.work);
-        if (units[i].kind != UnitKind::Head) continue;
+      for (const SameUnits& same : of_run.units[stage_of(chunk, number)]) {
+        const UnitNumbers& unit = numbers_[same.of_class];
+        const UnitKind kind = run_.model.units[examples_[same.of_class]].kind;
+        chunks[static_cast<size_t>(chunk)].add(unit, same.number);
+        if (kind == UnitKind::Block) block_work = std::max(block_work, unit.work);
+        if (kind != UnitKind::Head) continue;
         head_work = unit.work;
         head_kept = unit.kept;
       }
-      stage.all.add(chunks[static_cast<size_t>(chunk)]);
+      stage.all.add(chunks[static_cast<size_t>(chunk)], 1.0);
     }
     const UnitNumbers& all = stage.all;
     const double exchanges =

@@ -89,7 +89,7 @@ class LayoutBounds {
     double put_off = 0.0;               ///< bytes until weight gradients are done
     double work = 0.0;                  ///< bytes while the unit computes
 
-    void add(const UnitNumbers& other);
+    void add(const UnitNumbers& other, double times);
   };
   /// Elements of parameters on the first rank of a stage.
   struct Elements {
@@ -97,6 +97,13 @@ class LayoutBounds {
     double experts = 0.0;
     double vectors = 0.0;  ///< every rank keeps them whole
     double count = 0.0;    ///< parameters, of which each is in one bucket
+    /// Units with such matrices: no bucket has those of two units.
+    double matrix_units = 0.0;
+    double expert_units = 0.0;
+
+    void add(const Elements& more);
+    /// Returns these elements so many times.
+    Elements times(double number) const;
   };
   struct StageElements {
     Elements trained;
@@ -104,9 +111,10 @@ class LayoutBounds {
     /// Elements that are gathered at the same time.
     double whole_matrices = 0.0;
     double whole_experts = 0.0;
-    /// Elements of the blocks that a pass has to gather, summed over the chunks.
-    double again_matrices = 0.0;
-    double again_experts = 0.0;
+    /// The blocks that a pass has to gather, summed over the chunks.
+    Elements again;
+    /// The blocks that passes through all chunks have to gather.
+    Elements again_of_round;
   };
   /// The passes of a step on one stage.
   struct StagePasses {
@@ -117,6 +125,14 @@ class LayoutBounds {
     double last_own = 0.0;   ///< of chunk 0's weight gradients
     double activations = 0;  ///< bytes
     double rest = 0.0;       ///< bytes of tokens and of what driver and libraries take
+  };
+  struct SameUnits {  ///< the units of a class in a stage
+    size_t of_class = 0;
+    double number = 0.0;
+  };
+  struct Cut {  ///< how layers lie in stages, by the stage's global number
+    std::vector<StageSpec> stages;
+    std::vector<std::vector<SameUnits>> units;
   };
   struct Variant {  ///< how the state is cut
     int32_t zero = 0;
@@ -130,11 +146,14 @@ class LayoutBounds {
   void schedule(const Visit& visit, const Refuse& refuse);
   std::vector<Variant> variants() const;
   std::optional<config::BrokenRule> broken();
+  /// Returns whether the ranks of every stage lie on nodes as those of the first do.
+  bool stages_lie_alike() const;
   GroupSpread spread(layout::GroupKind kind, int32_t shards) const;
   void count_units(const layout::Passes& passes);
   Elements elements_of(const UnitDescription& unit, bool frozen) const;
-  const std::vector<StageSpec>& stages();
-  const StageSpec& stage_of(int32_t chunk, int32_t stage);
+  const Cut& cut();
+  /// Returns the global number of a stage.
+  size_t stage_of(int32_t chunk, int32_t stage) const;
   const std::vector<StageElements>& elements();
   StageElements elements_of_stage(int32_t stage);
   void fill_stages();
@@ -151,9 +170,9 @@ class LayoutBounds {
   const SearchedRun& run_;
   RunConfig config_;  ///< of the layout that is looked at
   layout::ModelLimits limits_;
-  std::vector<size_t> class_of_;                    ///< by unit
-  std::vector<size_t> examples_;                    ///< the first unit of each class
-  std::map<int64_t, std::vector<StageSpec>> cuts_;  ///< by the number of stages
+  std::vector<size_t> class_of_;  ///< by unit
+  std::vector<size_t> examples_;  ///< the first unit of each class
+  std::map<int64_t, Cut> cuts_;   ///< by the number of stages
   /// By ep, pp and virtual stages, for one tp.
   std::map<std::array<int32_t, 3>, std::vector<StageElements>> elements_;
   std::map<int32_t, std::vector<std::array<Elements, 2>>> unit_elements_;  ///< by ep

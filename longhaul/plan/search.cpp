@@ -117,7 +117,11 @@ class Search {
     for (const BoundedLayout& one : find_best(std::move(layouts), top_, seconds)) {
       result_.best.push_back(counted_.at(one.settings));
     }
-    if (result_.best.empty()) find_nearest();
+    if (result_.best.empty()) {
+      find_nearest();
+    } else {
+      best_seconds_ = causes_of(result_.best.front().step);
+    }
     tell_losers();
     return std::move(result_);
   }
@@ -154,8 +158,8 @@ class Search {
 
   Losers slower(const LayoutSettings& settings, const CauseSeconds& seconds,
                 const LayoutBound& bound, double all) const {
-    const StepEstimate& best = result_.best.front().step;
-    Losers one = too_slow(settings, seconds, causes_of(best), all / best.seconds - 1.0);
+    const double best = result_.best.front().step.seconds;
+    Losers one = too_slow(settings, seconds, best_seconds_, all / best - 1.0);
     const size_t exchange = index_of(one.seconds_of) - index_of(TimeCause::Tensor);
     one.between = exchange < bound.between.size() && bound.between[exchange];
     return one;
@@ -209,6 +213,7 @@ class Search {
   std::map<LayoutSettings, CountedLayout> counted_;
   std::map<LayoutSettings, BrokenRule> broken_;
   SearchResult result_;
+  CauseSeconds best_seconds_{};  ///< of the best layout
 };
 
 }  // namespace

@@ -31,12 +31,16 @@ struct Problem {
   Machine machine;
   HardwareProfile profile;
   int64_t ranks = 1;
+  std::string frozen = {};  ///< parameters with this text in their names; empty: none
   std::vector<BoundedLayout> times = {};  ///< bounds, by layout
   std::vector<BoundedLayout> sizes = {};
   std::map<LayoutSettings, Exact> counted = {};
   layout::ModelLimits limits() const { return layout::ModelLimits(model); }
   SearchedRun run(double room) const {
-    return {config, model, machine, profile, ranks, {}, room};
+    const auto is_frozen = [text = frozen](const std::string& name) {
+      return !text.empty() && name.find(text) != std::string::npos;
+    };
+    return {config, model, machine, profile, ranks, is_frozen, room};
   }
 };
 
@@ -101,6 +105,14 @@ Problem drawn(uint64_t seed) {
   p.machine.between = {chance.of<double>({1e8, 1e10}), chance.of<double>({0.0, 1e-4})};
   p.profile.device = chance.of<std::string>({"cpu", "some GPU"});
   p.profile.node.context_bytes = 1e6;
+  // With "proj" and "weight" few matrices, or no parameters, are trained.
+  p.frozen = chance.of<std::string>({"", "", "layers.0.", "mlp", "proj", "weight"});
+  if (chance.of<int>({0, 1, 2}) == 0) {
+    const LinkProfile link = {chance.of<double>({1e7, 1e12}), 1e-5};
+    for (const char* operation : {"all_reduce", "reduce_scatter", "expert rows"}) {
+      p.machine.exchanges.push_back({"measured", operation, 2, 2, link});
+    }
+  }
   return p;
 }
 

@@ -1,5 +1,6 @@
 // The part of the bounds that follows from parameters and from how their state is cut.
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "longhaul/plan/bounds.h"
@@ -32,6 +33,20 @@ double LayoutBound::all_seconds() const {
   return std::accumulate(seconds.begin(), seconds.end(), 0.0) * (1.0 - kRounding);
 }
 
+void LayoutBounds::Elements::add(const Elements& more) {
+  matrices += more.matrices;
+  experts += more.experts;
+  vectors += more.vectors;
+  count += more.count;
+  matrix_units += more.matrix_units;
+  expert_units += more.expert_units;
+}
+
+LayoutBounds::Elements LayoutBounds::Elements::times(double number) const {
+  return {number * matrices, number * experts,      number * vectors,
+          number * count,    number * matrix_units, number * expert_units};
+}
+
 LayoutBounds::Elements LayoutBounds::elements_of(const UnitDescription& unit,
                                                  bool frozen) const {
   Elements elements;
@@ -48,6 +63,8 @@ LayoutBounds::Elements LayoutBounds::elements_of(const UnitDescription& unit,
       (p.expert ? elements.experts : elements.matrices) += size;
     }
   }
+  elements.matrix_units = elements.matrices > 0.0 ? 1.0 : 0.0;
+  elements.expert_units = elements.experts > 0.0 ? 1.0 : 0.0;
   return elements;
 }
 
@@ -59,54 +76,55 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
       of_unit.push_back({elements_of(unit, false), elements_of(unit, true)});
     }
   }
-  const auto add = [](Elements& all, const Elements& more) {
-    all.matrices += more.matrices;
-    all.experts += more.experts;
-    all.vectors += more.vectors;
-    all.count += more.count;
-  };
   const auto size = [](const Elements& one) { return one.matrices + one.experts; };
   StageElements stage;
-  const Elements* block = nullptr;
+  const std::array<Elements, 2>* block = nullptr;
+  const auto is_like = [&](const std::array<Elements, 2>& one) {
+    return std::ranges::equal(one, *block, [](const Elements& a, const Elements& b) {
+      return a.matrices == b.matrices && a.experts == b.experts;
+    });
+  };
   bool alike = true;
-  double not_held = 0.0;
+  double not_held = 0.0, all_blocks = 0.0;
   const auto hold = [&](const Elements& unit, double times) {
     if (times * size(unit) <= stage.whole_matrices + stage.whole_experts) return;
     stage.whole_matrices = times * unit.matrices;
     stage.whole_experts = times * unit.experts;
   };
   for (int32_t chunk = 0; chunk < at_.virtual_stages; ++chunk) {
-    const StageSpec& spec = stage_of(chunk, number);
+    const StageSpec& spec = cut().stages[stage_of(chunk, number)];
     double blocks = 0.0;
     for (size_t i = 0; i < units.size(); ++i) {
       if (!is_in_stage(units[i], spec)) continue;
       const Elements& unit = of_unit[i][0];
-      add(stage.trained, unit);
-      add(stage.frozen, of_unit[i][1]);
+      stage.trained.add(unit);
+      stage.frozen.add(of_unit[i][1]);
       hold(unit, 1.0);
       if (units[i].kind != UnitKind::Block) continue;
-      const bool same = block == nullptr || (block->matrices == unit.matrices &&
-                                             block->experts == unit.experts);
+      const bool same = block == nullptr || is_like(of_unit[i]);
       alike = alike && same;
       if (blocks > 0.0 && same) hold(unit, 2.0);
-      block = &unit;
+      block = &of_unit[i];
       blocks += 1.0;
     }
     // Two buffers hold the blocks that the pass before has left.
     not_held += std::max(0.0, blocks - 2.0);
+    all_blocks += blocks;
     // The last stage holds a tied table once more.
     if (spec.head && !spec.embedding && layout_.tied) {
       UnitDescription copy;
       for (const ParameterDescription& p : units.front().parameters) {
         if (p.name == run_.model.tied->embedding) copy.parameters.push_back(p);
       }
-      add(stage.trained, elements_of(copy, false));
-      add(stage.frozen, elements_of(copy, true));
+      stage.trained.add(elements_of(copy, false));
+      stage.frozen.add(elements_of(copy, true));
     }
   }
   if (block != nullptr && alike && config_.memory.gathered_gb == 0.0) {
-    stage.again_matrices = not_held * block->matrices;
-    stage.again_experts = not_held * block->experts;
+    Elements both = (*block)[0];
+    both.add((*block)[1]);
+    stage.again = both.times(not_held);
+    stage.again_of_round = both.times(std::max(0.0, all_blocks - 2.0));
   }
   return stage;
 }
@@ -177,39 +195,56 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   const double data = at_.data_ranks(run_.ranks);
   const double m = micro_batches_;
   const double times = variant.zero >= 2 ? m : 1.0;
+  // An interleaved pipeline goes through all chunks with as many micro batches as it has
+  // stages, before it begins again.
+  const double rounds = at_.pipeline == PipelineKind::Interleaved ? m / at_.pp : 0.0;
   double reduced = 0.0, gathered = 0.0, owned = 0.0;
-  const auto count = [&](double matrices, double vectors, double frozen, double again,
-                         double shards, double of, const GroupSpread& shard,
-                         const GroupSpread& replicas) {
-    const double mine = (matrices + vectors) / shards;
+  struct Part {
+    double matrices, vectors, frozen;  ///< elements
+    double units, frozen_units;        ///< that have such matrices
+    double again, again_units;         ///< gathered by a pass through each chunk
+    double of_round, of_round_units;   ///< gathered by passes through all chunks
+  };
+  const auto count = [&](const Part& part, double shards, double of,
+                         const GroupSpread& shard, const GroupSpread& replicas) {
+    const double mine = (part.matrices + part.vectors) / shards;
     const double replica_count = of / shards;
     const double summed = 2.0 * (replica_count - 1.0) / replica_count * mine * wire;
+    const double of_vectors = part.vectors > 0.0 ? 1.0 : 0.0;
     owned += mine;
-    reduced += exchange(replicas, Verb::AllReduce, summed, mine > 0.0 ? 1.0 : 0.0);
+    reduced += exchange(replicas, Verb::AllReduce, summed, part.units + of_vectors);
     if (shards <= 1.0) return;
-    const double others = shards - 1.0;
+    const double share = (shards - 1.0) / shards;
     reduced += exchange(shard, Verb::ReduceScatter,
-                        others / shards * (times * matrices + vectors) * wire,
-                        mine > 0.0 ? 1.0 : 0.0);
-    const double once = matrices + vectors + frozen;
-    const double all = variant.zero >= 3 ? std::max(once, 2.0 * m * again) : once;
-    gathered += exchange(shard, Verb::AllGather, others / shards * all * compute, 1.0);
+                        share * (times * part.matrices + part.vectors) * wire,
+                        times * part.units + of_vectors);
+    double all = part.matrices + part.vectors + part.frozen;
+    double calls = part.units + part.frozen_units + of_vectors;
+    if (variant.zero >= 3) {
+      all = std::max({all, 2.0 * m * part.again, rounds * part.of_round});
+      calls = std::max({calls, 2.0 * m * part.again_units, rounds * part.of_round_units});
+    }
+    gathered += exchange(shard, Verb::AllGather, share * all * compute, calls);
   };
   const Elements& t = elements.trained;
   const Elements& f = elements.frozen;
-  count(t.matrices, t.vectors, f.matrices + f.vectors, elements.again_matrices,
+  const Elements& again = elements.again;
+  const Elements& of_round = elements.again_of_round;
+  count({t.matrices, t.vectors, f.matrices + f.vectors, t.matrix_units, f.matrix_units,
+         again.matrices, again.matrix_units, of_round.matrices, of_round.matrix_units},
         variant.shards, data, variant.shard, variant.replicas);
   if (t.experts > 0.0) {
-    count(t.experts, 0.0, f.experts, elements.again_experts,
+    count({t.experts, 0.0, f.experts, t.expert_units, f.expert_units, again.experts,
+           again.expert_units, of_round.experts, of_round.expert_units},
           std::max(1, variant.shards / at_.ep), data / at_.ep, variant.expert_shard,
           variant.expert_replicas);
   }
   const double forward = stage.all.forward;
   const double backward = stage.all.backward + stage.all.weight_gradients;
   const double beside_gradients = times * backward;
-  // Each micro batch has an exchange, unless all matrices are frozen.
-  const double calls = t.matrices > 0.0 ? times : 1.0;
-  const double hidden = std::min(reduced * (1.0 - 1.0 / calls), beside_gradients);
+  // Only gradients of matrices are reduced after each micro batch.
+  const double hidden =
+      t.matrices > 0.0 ? std::min(reduced * (1.0 - 1.0 / times), beside_gradients) : 0.0;
   const double beside_weights =
       variant.zero >= 3 ? m * (forward + backward) - hidden : forward;
   const auto at = [&](TimeCause cause) -> double& {
@@ -226,6 +261,7 @@ LayoutBound LayoutBounds::bound_of(const Variant& variant) {
   const std::vector<StageElements>& of_stage = elements();
   LayoutBound bound;
   bound.between = between_;
+  const bool alike = stages_lie_alike();
   double most = -1.0, least = -1.0;
   for (size_t i = 0; i < of_stage_.size(); ++i) {
     const StagePasses& stage = of_stage_[i];
@@ -235,8 +271,9 @@ LayoutBound LayoutBounds::bound_of(const Variant& variant) {
       most = all;
       bound.bytes = bytes;
     }
-    // The step counts the stage that computes longest.
-    if (stage.busy < busiest_ * (1.0 - kRounding)) continue;
+    // The step counts the stage that computes longest. Where exchanges are left out, that
+    // may be any stage.
+    if (alike && stage.busy < busiest_ * (1.0 - kRounding)) continue;
     CauseSeconds seconds{};
     const UnitNumbers& work = stage.all;
     const auto at = [&](TimeCause cause) -> double& {

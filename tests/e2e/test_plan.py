@@ -317,9 +317,18 @@ def test_a_search_finds_the_fewest_nodes_for_a_budget_or_a_date(plan, place):
     assert fast["nodes"] <= found["nodes"]
 
 
+def test_a_search_tells_that_a_nodes_memory_lacks_room_for_saves(plan, place):
+    (place / "narrow.toml").write_text(PROFILE.replace("host_bytes = 2e12", "host_bytes = 2e11"))
+    words = ("run.toml", "--hardware", "narrow.toml", "--search", "--top", "1")
+    # A quarter of a checkpoint of 846.6 GB is on each of four nodes.
+    assert "a node's memory lacks 11.7 GB for saves" in plan(*words, "--nodes", "4").stdout
+    assert planned(plan, *words, "--nodes", "8", "--until", "2999-01-01")["nodes"] == 8
+
+
 @pytest.mark.parametrize("words, said", [
     (("--search", "--until", "2020-01-01"), "this date is past; give a later one"),
     (("--search", "--until", "tomorrow"), "no date; write 2027-03-31"),
+    (("--search", "--until", "2027-03-31T-1:30"), "no date; write 2027-03-31"),
     (("--search", "--budget", "5", "--price", "0"), "needs a price of the node; give --price"),
     (("--search", "--budget", "0.01"), "no number of nodes up to 4 suffices: on 4 nodes"),
 ])
