@@ -6,12 +6,10 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/process.h"
 #include "longhaul/comm/agree.h"
-#include "longhaul/config/rules.h"
-#include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/train/history/end_rule.h"
+#include "longhaul/train/history/run_costs.h"
 
 namespace longhaul::train {
 namespace {
@@ -19,36 +17,10 @@ namespace {
 /// The newest steps that count are as many as the decay has, within these bounds.
 constexpr int64_t kShortestWindow = 100;
 constexpr int64_t kLongestWindow = 10'000;
-/// Of earlier starts the newest saves count, so that a stall of storage is forgotten.
+/// The number of saves of earlier starts that count. An older stall of storage does not.
 constexpr size_t kNewestSaves = 3;
 
-/// Returns the seconds of nodes that a run has paid for so far.
-double spent_so_far(const monitor::RunFiles& run) {
-  const monitor::Ledger ledger =
-      monitor::make_ledger(run.records(), run.events(), run.clock().now(unix_time()));
-  return monitor::node_seconds(ledger, run.events());
-}
-
-/// Returns the seconds of nodes that run.budget pays for.
-double budget_seconds(const RunSection& settings) {
-  return 3600.0 * *settings.budget / *settings.price_per_node_hour;
-}
-
 }  // namespace
-
-void refuse_past_end(const RunConfig& config) {
-  longhaul::refuse_past_end(config, system_time());
-  if (!config.run.budget) return;
-  monitor::RunFiles run(config.run.dir);
-  run.refresh();
-  const double spent = spent_so_far(run) / budget_seconds(config.run);
-  if (spent < 1.0) return;
-  config::fail_key(
-      config, "run.budget",
-      "run.budget = {} is spent: earlier starts of this run have cost {:.6g}; "
-      "set a larger sum, or leave it out",
-      *config.run.budget, spent * *config.run.budget);
-}
 
 RunEnd::RunEnd(const TrainingSession& session) : settings_(session.config().run) {
   if (!settings_.ends_by_speed()) return;
@@ -72,7 +44,7 @@ void RunEnd::read_past() {
   for (size_t i = older; i < saves.size(); ++i) {
     save_seconds_ = std::max(save_seconds_, saves[i]);
   }
-  if (settings_.budget) spent_node_seconds_ = spent_so_far(run);
+  if (settings_.budget) spent_node_seconds_ = spent_node_seconds(run);
 }
 
 double RunEnd::seconds_left() const {
@@ -81,8 +53,8 @@ double RunEnd::seconds_left() const {
     left = static_cast<double>(settings_.until->seconds) - system_time();
   }
   if (settings_.budget && settings_.price_per_node_hour) {
-    const double paid =
-        (budget_seconds(settings_) - spent_node_seconds_) / nodes_ - since_.seconds();
+    const double paid = (budget_node_seconds(settings_) - spent_node_seconds_) / nodes_ -
+                        since_.seconds();
     left = std::min(left, paid);
   }
   return left;

@@ -11,10 +11,6 @@
 
 namespace longhaul::train {
 
-/// Throws ConfigError if run.until is past, or if earlier starts have spent run.budget.
-/// Reads the run's directory.
-void refuse_past_end(const RunConfig& config);
-
 /// Ends a run by run.until or run.budget: rank 0 measures the steps of this start and
 /// asks decide_end() (history/end_rule.h) after each. Does nothing where neither is set.
 class RunEnd {
