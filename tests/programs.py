@@ -188,7 +188,8 @@ def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
         if KEPT.serves(program, arguments, environment, options):
             if ranks == 1:
                 return checked(KEPT.run(command, environment, **options), program, check)
-            command = [word for words in map(KEPT.of_rank, command) for word in words]
+            if check:  # mpirun ends the others where a rank fails, and they ask who sent the signal
+                command = [word for words in map(KEPT.of_rank, command) for word in words]
         result = subprocess.run(command, capture_output=True, text=True, env=environment, **options)
     except subprocess.TimeoutExpired as late:
         said = "\n".join((text or b"").decode(errors="replace") for text in (late.stdout, late.stderr))
