@@ -108,24 +108,24 @@ function(longhaul_header target kind)
   target_precompile_headers(${target} REUSE_FROM longhaul_${kind}_pch)
 endfunction()
 
-# longhaul_unoptimised(target): options of tests. Compiling them is most of a first build, and
-# they spend their time in the libraries, which are optimised. libc's checks need optimising.
+# longhaul_unoptimised(target): options of tests with LibTorch. Compiling them is most of a first
+# build, and they spend their time in libraries. Other tests would take several times as long,
+# for the linker prefers their copies of templates to a library's. libc's checks need optimising.
 function(longhaul_unoptimised target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>
                          $<$<CONFIG:Release>:-U_FORTIFY_SOURCE>)
 endfunction()
 
-# longhaul_test_code(target [TORCH] [LOOPS]): how the code of a test is compiled. With LOOPS the
-# test's own loops take long, or it has options of its own: it is optimised, and takes no
-# precompiled header.
+# longhaul_test_code(target [TORCH] [OWN_FLAGS]): how the code of a test is compiled. OWN_FLAGS is
+# that of longhaul_library.
 function(longhaul_test_code target)
-  cmake_parse_arguments(ARG "TORCH;LOOPS" "" "" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;OWN_FLAGS" "" "" ${ARGN})
   target_compile_options(${target} PRIVATE ${LONGHAUL_WARNINGS})
-  if(ARG_LOOPS)
+  if(ARG_OWN_FLAGS)
     return()
   endif()
-  longhaul_unoptimised(${target})
   if(ARG_TORCH)
+    longhaul_unoptimised(${target})
     longhaul_header(${target} torch_test)
   else()
     longhaul_header(${target} test)
@@ -144,14 +144,14 @@ function(longhaul_places waits)
 endfunction()
 
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
-#               [TORCH] [WAITS] [LOOPS] [SOAK])
+#               [TORCH] [WAITS] [OWN_FLAGS] [SOAK])
 #   SOAK: the cases named DISABLED_ run as another test, more_NAME with the label soak.
 #   LABELS: unit where none is given; `long` beside it keeps a test out of `make check`.
 #   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs
 #   under mpiexec with that many ranks (its main comes from tests/dist); a wrong count fails
-#   loudly there. LOOPS: see longhaul_test_code.
+#   loudly there. OWN_FLAGS: see longhaul_test_code.
 function(longhaul_test name)
-  cmake_parse_arguments(ARG "TORCH;WAITS;LOOPS;SOAK" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WAITS;OWN_FLAGS;SOAK" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
   if(NOT LONGHAUL_TESTS)
     return()
   endif()
@@ -167,7 +167,7 @@ function(longhaul_test name)
   add_executable(${name} ${ARG_SOURCES})
   longhaul_join(${name})
   set(kind)
-  foreach(one IN ITEMS TORCH LOOPS)
+  foreach(one IN ITEMS TORCH OWN_FLAGS)
     if(ARG_${one})
       list(APPEND kind ${one})
     endif()
