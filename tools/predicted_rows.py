@@ -91,8 +91,8 @@ def summary(rows, plans):
     for row, ratio in counted:
         ratios.setdefault(row["hardware"], []).append(ratio)
     ranges = "; ".join(f"{name} {min(of):.2f} to {max(of):.2f}" for name, of in ratios.items())
-    return (f"Of the {len(counted)} rows that count, the median is off by {100 * middle:.0f} %, and the largest miss "
-            f"is {100 * abs(most - 1):.0f} %\n({worst['name']}). Ratios by machine:\n{ranges}.")
+    return (f"{len(counted)} rows count. Their predicted times are off by {100 * middle:.0f} % in the median, and by "
+            f"{100 * abs(most - 1):.0f} % in the worst row\n({worst['name']}). Ratios by machine:\n{ranges}.")
 
 
 def print_causes(row, planned):

@@ -3,18 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <string_view>
+#include <variant>
+
+#include "longhaul/config/fields.h"
 
 namespace longhaul::plan {
+namespace {
 
-const char* pipeline_name(PipelineKind kind) {
-  constexpr std::array<const char*, 4> kNames = {"gpipe", "1f1b", "interleaved", "zb-h1"};
-  return kNames.at(static_cast<size_t>(kind));
+/// Returns the word that a key of a section has in a run file.
+std::string word_of(const config::Fields& fields, std::string_view key) {
+  const config::Table table = config::get_fields(fields);
+  return std::get<std::string>(config::find(table, key)->value.data);
 }
 
-const char* recompute_name(RecomputeKind kind) {
-  constexpr std::array<const char*, 3> kNames = {"none", "selective", "full"};
-  return kNames.at(static_cast<size_t>(kind));
+}  // namespace
+
+std::string pipeline_name(PipelineKind kind) {
+  ParallelSection section;
+  section.pipeline = kind;
+  return word_of(fields_of(section), "pipeline");
+}
+
+std::string recompute_name(RecomputeKind kind) {
+  MemorySection section;
+  section.recompute = kind;
+  return word_of(fields_of(section), "recompute");
 }
 
 void set_layout(RunConfig& config, const LayoutSettings& settings, int64_t ranks) {

@@ -41,8 +41,8 @@ std::string to_string(const LayoutSettings& settings, int64_t ranks);
 std::vector<std::string> toml_lines(const LayoutSettings& settings, int64_t ranks);
 
 /// Returns the name of a schedule or of a recomputation in a run file.
-const char* pipeline_name(PipelineKind kind);
-const char* recompute_name(RecomputeKind kind);
+std::string pipeline_name(PipelineKind kind);
+std::string recompute_name(RecomputeKind kind);
 
 /// Returns the divisors of a number of at least 1, ascending.
 std::vector<int32_t> divisors_of(int64_t number);
