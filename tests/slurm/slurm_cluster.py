@@ -290,7 +290,16 @@ class Cluster:
         for name in self.cloud:
             self.nodes[name].power_off()
             self.scontrol("update", f"NodeName={name}", "State=POWER_DOWN_FORCE", check=False)
-        self.wait_for_state("idle~", *self.cloud)
+        wait_until(self.cloud_is_off, 60, lambda: f"{self.cloud} idle~: {self.node_states()}")
+
+    def cloud_is_off(self):
+        """Whether Slurm holds all nodes of the cloud for off and usable. Slurm may have given a
+        node up before the node was switched off; this takes such a node back."""
+        states = self.node_states()
+        for name in self.cloud:
+            if states.get(name, "").startswith("down"):
+                self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
+        return all(states.get(name) == "idle~" for name in self.cloud)
 
     def mend(self, name):
         """Mends a node: it is on and connected, no process of it is stopped, and its daemon
