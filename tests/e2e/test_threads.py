@@ -45,22 +45,21 @@ def test_who_sets_how_they_wait_has_decided(binary, variable, value, spins):
 
 
 @contextlib.contextmanager
-def waiting_program(binary, tmp_path, program="longhaul", **variables):
-    """A program that waits for the other end of a pipe: its arguments and its folder in /proc."""
-    pipe = tmp_path / "run.toml"
-    os.mkfifo(pipe)
-    words = [binary(program), "train", str(pipe)]
-    process = subprocess.Popen(words, env=environment(**variables), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+def running_program(binary, tmp_path, program="longhaul", **variables):
+    """A training that has printed its first line: its arguments and its folder in /proc."""
+    words = [binary(program), "train", str(write_config(tmp_path)), "--set", "run.steps=1000000"]
+    process = subprocess.Popen(words, env=environment(**variables), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True)
     try:
-        with open(pipe, "w"):  # opened by both: it is in the middle of its work
-            yield words, pathlib.Path(f"/proc/{process.pid}")
+        assert "error" not in process.stdout.readline()
+        yield words, pathlib.Path(f"/proc/{process.pid}")
     finally:
+        process.kill()
         process.wait(timeout=60)
 
 
 def test_starting_again_changes_neither_name_nor_arguments_nor_the_environment(binary, tmp_path):
-    with waiting_program(binary, tmp_path, KEPT="yes") as (words, proc):
+    with running_program(binary, tmp_path, KEPT="yes") as (words, proc):
         assert proc.joinpath("comm").read_text() == "longhaul-torch\n"
         assert proc.joinpath("cmdline").read_bytes() == "\0".join(words).encode() + b"\0"
         variables = proc.joinpath("environ").read_bytes().split(b"\0")
@@ -70,7 +69,7 @@ def test_starting_again_changes_neither_name_nor_arguments_nor_the_environment(b
 
 
 def started_environment(binary, tmp_path, program, **variables):
-    with waiting_program(binary, tmp_path, program, **variables) as (_, proc):
+    with running_program(binary, tmp_path, program, **variables) as (_, proc):
         lines = proc.joinpath("environ").read_text().split("\0")
         return dict(line.split("=", 1) for line in lines if line)
 
