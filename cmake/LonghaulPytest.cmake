@@ -14,7 +14,7 @@ function(longhaul_pytest name file)
     set_property(DIRECTORY APPEND PROPERTY LONGHAUL_${ARG_IN} ${CMAKE_CURRENT_SOURCE_DIR}/${file})
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 900)
   endif()
   set(command ${LONGHAUL_PYTHON} -m pytest -q -p no:cacheprovider
       --confcutdir=${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR}/${file})

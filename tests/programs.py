@@ -71,7 +71,7 @@ class Lines:
         self.program, self.process = program, None
         atexit.register(self.end)
 
-    def run(self, arguments, timeout=200):
+    def run(self, arguments, timeout=600):
         if self.process is None:
             self.process = subprocess.Popen(
                 [BIN / self.program, "--lines"], text=True, errors="replace", stdin=subprocess.PIPE,

@@ -37,7 +37,7 @@ class Run:
         self.sets = [*EVERY, f'checkpoint.mirror="s3://corpus/{name}"']
         store.remove_all(f"{name}/")
 
-    def train(self, *more, check=True, ranks=1, nodes=1, timeout=150):
+    def train(self, *more, check=True, ranks=1, nodes=1, timeout=600):
         return self.run("longhaul", "train", self.config, *sets(*self.sets, *more), env=self.env,
                         check=check, ranks=ranks, nodes=nodes, timeout=timeout)
 
@@ -83,7 +83,7 @@ class Run:
         assert state(last) == state(whole / "checkpoints" / last.name)
 
 
-def wait_for(happened, process=None, seconds=90):
+def wait_for(happened, process=None, seconds=600):
     limit = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < limit
