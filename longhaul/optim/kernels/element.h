@@ -42,7 +42,7 @@ namespace {
 }
 
 /// Returns the same keys as rounding_keys. Kernels on a GPU call this function, since
-/// they cannot call that one.
+/// they cannot call the latter.
 constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   RoundingKeys keys = {};
   for (int of = 0; of < kRoundings; ++of) {
