@@ -69,7 +69,7 @@ struct Piece {
   uint64_t bytes = 0;
 };
 
-/// The threads and the memory that all parts of a build share.
+/// The threads and the memory that the parts of a build's input share.
 struct Workshop {
   system::WorkerPool& pool;
   MemoryBudget& memory;
