@@ -31,8 +31,8 @@ bool was_asked(int exit_code) {
   return exit_code == kExitTemporary || exit_code == kExitStopped;
 }
 
-/// Returns the place of a failure: a smaller number is closer to the cause, and 5 stands
-/// for no failure.
+/// Returns how close a failure is to the cause: 0 is closest, and 5 stands for no
+/// failure.
 int order_of(const ObservedRank& rank) {
   if (rank.exit_code == kExitSettings) return 0;
   if (!rank.failure.empty() && !is_consequence(rank)) return 1;
