@@ -41,7 +41,7 @@ struct ExchangeProfile {
   LinkProfile link;     ///< of the bytes that a rank sends, and of one operation
 };
 
-/// A node as it is bought, rented and filled; numbers that are not known are 0.
+/// What a node has and what it costs; numbers that are not known are 0.
 struct NodeProfile {
   int64_t ranks = 0;            ///< devices, of one rank each
   double device_bytes = 0.0;    ///< memory of one device

@@ -125,7 +125,7 @@ std::optional<Fault> find_fault(const RankList& ranks,
     const int order_b = order_of(b);
     if (order_a != order_b) return order_a < order_b;
     // If rank 0 fails in work that it does for all ranks, all ranks end with the same
-    // words.
+    // message.
     const bool same = !a.failure.empty() && a.failure == b.failure;
     return same ? a.rank < b.rank : a.gone_age > b.gone_age;
   };

@@ -163,8 +163,8 @@ FlashCall call_of(const AttentionPart& part, const FlashRun& run) {
           run.left};
 }
 
-/// Throws an internal Error unless the run has all queries of the part. The first part of
-/// a result must have such a run.
+/// Throws an internal Error unless the run has all queries of the part, as the first part
+/// of a result must.
 void check_first(const AttentionPart& part, const FlashRun& run) {
   LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
             run.queries, part.q.size(1));

@@ -8,7 +8,7 @@
 namespace longhaul::optim {
 
 // Stochastic rounding has no state here. The run's seed, the number of the update, the
-// tensor's name, the kind of value and the element's number in the whole tensor decide
+// tensor's name, the kind of value and the element's index in the whole tensor decide
 // whether an element is rounded up. So the rounding is the same in every layout and on a
 // resume.
 
