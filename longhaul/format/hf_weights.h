@@ -22,7 +22,7 @@ struct HfIndex {
   /// Reads an index. Throws InputError for a name that leaves the directory, a wrong
   /// type, or an empty map.
   static HfIndex read(const fs::path& path);
-  /// Parses the text of such a file.
+  /// Parses the text of an index file.
   static HfIndex parse(std::string_view text, const fs::path& path);
 };
 

@@ -247,7 +247,7 @@ class Trainer {
     const double lr = schedule_.lr(step);
     if (verdict.good) update(lr, norm);
 
-    // 8. Afterwards.
+    // 8. Advance and record.
     advance(totals.content);
     if (verdict.good) history_.expert_loads = loads.counts;
     share_loads();

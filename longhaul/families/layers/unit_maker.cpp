@@ -312,7 +312,7 @@ Feature UnitMaker::rows_of(const Feature& x, KeptRows rows) {
 }
 
 Feature UnitMaker::masked_rows(const Feature& x) {
-  // Each masked row keeps its int64 number, which takes the memory of two fp32 elements.
+  // Each masked row keeps its int64 index, which takes the memory of two fp32 elements.
   make({.kind = KeptKind::Batch,
         .width = 2,
         .fp32 = true,
