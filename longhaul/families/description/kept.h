@@ -94,7 +94,7 @@ struct KeptTensor {
   KeptKind kind = KeptKind::Input;
   int64_t width = 0;
   std::optional<format::ShardSplit> split = {};  ///< how the width is split over tp ranks
-  bool outside = false;           ///< has rows for the tokens outside of split regions
+  bool outside = false;           ///< has the rows of tokens outside of tp-split layers
   bool fp32 = false;              ///< fp32, not the compute dtype
   std::vector<KeptIn> when = {};  ///< kept in any of these forms; empty: never
   /// For a deferred weight gradient: another entry of the list is the same tensor, unless
@@ -118,9 +118,9 @@ struct UnitForward {
   /// Tensors that deferred weight gradients keep: for every linear layer its input and
   /// the gradient of its result.
   std::vector<KeptTensor> put_off;
-  int enters = 0;  ///< times that the pass enters a region with split features
-  int leaves = 0;  ///< times that the pass leaves such a region
-  /// The number of activations that enter regions with split features. Sequence
+  int enters = 0;  ///< times that the pass enters tp-split layers (nn::SplitRegion)
+  int leaves = 0;  ///< times that the pass leaves such layers
+  /// The number of activations that enter tp-split layers. Sequence
   /// parallelism does not keep them but gathers them again.
   int taken = 0;
   /// Indices in `tensors` of the keys and values of attention, which are kept for the

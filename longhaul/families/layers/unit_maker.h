@@ -103,8 +103,8 @@ class UnitMaker {
   /// which `routed` has kept.
   Feature gated_product(const Feature& gate, const Feature& up, bool weighed = false);
 
-  /// Says which positions the unit's attention sees: at most so many, and whether none
-  /// behind the token's own.
+  /// Says how many positions a token sees at most in the unit's attention, and whether it
+  /// sees none behind its own (causal).
   void sees(int64_t positions, bool causal) {
     unit_.work.window = positions;
     unit_.work.causal = causal;

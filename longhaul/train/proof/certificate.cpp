@@ -106,8 +106,8 @@ class Observer : public session::ForwardObserver {
 
 /// The results of this rank's part of the loaded model.
 struct Answers {
-  std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
-  std::vector<int32_t> own_rows;    ///< rows that this rank's regions have
+  std::vector<int32_t> layer_rows;  ///< fixture rows of this rank's layer outputs
+  std::vector<int32_t> own_rows;    ///< fixture rows inside tp-split layers
   std::vector<int64_t>
       logit_order;  ///< indices into Fixture::compared of this rank's logits
   Observer observed;
