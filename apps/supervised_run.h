@@ -27,7 +27,7 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
                    cluster::Fleet& fleet, system::OwnerLock lease);
 
-/// Appends to a launcher's words those of a worker: `program` (this program if it is
+/// Appends a worker's command line to a launcher's: `program` (this program if it is
 /// empty), `train`, its file and its settings.
 std::vector<std::string> train_words(std::vector<std::string> words,
                                      const std::string& file,

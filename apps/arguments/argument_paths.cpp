@@ -17,8 +17,8 @@ namespace longhaul::apps {
 namespace {
 
 /// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
-/// checked when the settings are read. `submit` checks only outputs and secrets among
-/// the words of the verb that its job is to run; the job's process checks all of them.
+/// checked when the settings are read. `submit` checks only outputs and secrets in the
+/// command line that its job is to run; the job's process checks all of them.
 constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
                                   "--slurm",          "--name",   "--flags"};

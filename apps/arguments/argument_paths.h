@@ -12,9 +12,9 @@ namespace longhaul::apps {
 /// that is also another output or an input of the verb.
 void refuse_wrong_paths(CLI::App& program);
 
-/// Returns what is wrong with an output that the words of a verb name, if another process
-/// will run that verb ("submit -- data split ..."). Returns an empty text if nothing is
-/// wrong. The words begin with the verb.
+/// Returns what is wrong with an output that the command line of a verb names, if another
+/// process will run that verb ("submit -- data split ..."). Returns an empty text if
+/// nothing is wrong. The words begin with the verb.
 std::string problem_of_outputs(std::span<const std::string> words);
 
 /// Returns the message about the first word that contains an address with a secret,

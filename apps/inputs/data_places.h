@@ -13,10 +13,10 @@ namespace longhaul::apps {
 /// spelling, too.
 fs::path place_of(const fs::path& path);
 
-/// Returns a warning for each place that a run trains on twice, and for each validation
-/// set that contains a file which the run also trains on. Patterns, spellings and
-/// directories that lead to the same place count as one place. A pattern that matches
-/// nothing on this machine is ignored.
+/// Returns a warning for each file or directory that a run trains on twice, and for each
+/// validation set that contains a file which the run also trains on. Patterns, spellings
+/// and directories that lead to the same one count as one. A pattern that matches nothing
+/// on this machine is ignored.
 std::vector<std::string> places_met_twice(const RunConfig& config);
 
 /// Adds the warnings of places_met_twice to those of the configuration.

@@ -17,7 +17,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// An argument with the paths that it names and their places.
+/// An argument, the paths that it names, and place_of() of each path.
 struct Named {
   std::string argument;
   std::vector<fs::path> paths;
@@ -35,8 +35,8 @@ std::vector<Named> expanded(const std::vector<std::string>& arguments) {
   return all;
 }
 
-/// Returns the place of each store that was held out of a store in `all`, and the path of
-/// the store that it was held out of.
+/// Returns, for each store that was held out of a store in `all`, its place_of() and the
+/// path of the store that it was held out of.
 std::map<fs::path, fs::path> held_out_places(const std::vector<Named>& all) {
   std::map<fs::path, fs::path> held_out;
   for (const Named& named : all) {

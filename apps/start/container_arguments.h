@@ -20,9 +20,9 @@ void add_container_options(CLI::App& verb, cluster::SuperviseCommand& command);
 cluster::Container container_of_run(const cluster::SuperviseCommand& command,
                                     const RunConfig& config);
 
-/// Returns the container of a verb, with all that its words name. If a run file is among
-/// them, the container also has all that the run file names. Throws as container_of_run()
-/// does.
+/// Returns the container of a verb, with all that its command line names. If a run file
+/// is among them, the container also has all that the run file names. Throws as
+/// container_of_run() does.
 cluster::Container container_of_verb(const cluster::SuperviseCommand& command,
                                      const std::vector<std::string>& words);
 

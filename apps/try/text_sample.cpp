@@ -33,7 +33,7 @@ constexpr size_t kPromptCharacters = 24;
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-/// Returns the largest place up to `end` at which no character is cut.
+/// Returns the largest offset up to `end` at which no character is cut.
 size_t character_start(std::string_view text, size_t end) {
   while (end > 0 && end < text.size() && is_continuation(text[end])) --end;
   return end;

@@ -15,7 +15,7 @@ namespace longhaul::apps {
 namespace {
 
 constexpr double kDaySeconds = 86400.0;
-/// A run with less goodput is told as one that does not end.
+/// A run with less goodput is reported as one that does not end.
 constexpr double kLeastGoodput = 0.01;
 
 bool has_devices(const PlannedFigures& p) { return p.on.profile.device != "cpu"; }
@@ -65,7 +65,7 @@ std::string left_of(double room, double used) {
   return room >= used ? human_bytes(room - used) : "lacks " + human_bytes(used - room);
 }
 
-/// Returns "5.29 s"; of what is not known the figure that the machine lacks.
+/// Returns "5.29 s", or, if the time is not known, which rate the machine lacks.
 std::string seconds_text(const std::optional<double>& seconds, const char* missing) {
   if (!seconds) return fmt::format("not known, the machine has no {}", missing);
   return fmt::format("{:.3g} s", *seconds);

@@ -124,7 +124,7 @@ void print_text(const EvalFigures& figures, const session::Session& session) {
   }
 }
 
-/// Evaluates the model and prints its figures on rank 0. Collective.
+/// Evaluates the model and prints its losses on rank 0. Collective.
 void evaluate(const EvalOptions& options, const objects::Access& objects,
               const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, *world);

@@ -16,7 +16,7 @@ struct OddNumber {
 };
 
 /// A JSON text that a strict parser takes: each odd number is 0, followed by spaces, so
-/// that every byte keeps its place. The given text must outlive it.
+/// that every byte keeps its offset. The given text must outlive it.
 class PlainJson {
  public:
   explicit PlainJson(std::string_view given);

@@ -20,8 +20,8 @@ std::string limits_reached(int error, const fs::path& root = "/");
 std::string warning_of_limits();
 
 /// Returns an error for `what` ("a thread", "a pipe", "2.1 GB for a buffer") that the
-/// system has refused with this errno: its words, the limits that explain it, and what to
-/// do.
+/// system has refused with this errno: the system's message, the limits that explain it,
+/// and what to do.
 TemporaryError refused(std::string area, std::string_view what, int error,
                        std::string_view advice = {});
 

@@ -28,7 +28,7 @@ uint64_t parse_byte_size(std::string_view text);
 std::string human_duration(double seconds);
 /// Returns "1,359,146".
 std::string grouped(int64_t number);
-/// Returns the place of the first * ? or [ of a text, which makes it a pattern; npos if
+/// Returns the index of the first * ? or [ of a text, which makes it a pattern; npos if
 /// it has none.
 size_t find_wildcard(std::string_view text);
 /// Returns whether a text has * ? or [.

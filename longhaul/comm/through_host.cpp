@@ -82,9 +82,9 @@ class ThroughHost final : public OverHost {
   }
 
  private:
-  /// Copies bytes of the device into a new stand. The result of the operation is copied
-  /// from the stand to `result` on the device; null: it is not copied. The bytes of a
-  /// stand stay in place when more stands are added.
+  /// Copies bytes of the device into a new Stand. After the operation the Stand is copied
+  /// to `result` on the device, unless that is null. The bytes of a Stand do not move
+  /// when others are added.
   Buffer read(Stands& stands, const ConstBuffer& from, void* result) const {
     const Buffer here = room(stands, {result, from.count, from.dtype});
     if (from.count > 0) copies_->to_host(here.data, from.data, from.bytes());

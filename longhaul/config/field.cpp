@@ -69,7 +69,7 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
   std::vector<std::string> keys;
   for (const Field& field : fields) keys.push_back(field.key);
   std::string message = fmt::format("unknown key {}.{}", prefix, print_key(entry.key));
-  // Keys of other places are not offered inside of an inline table.
+  // Inside of an inline table, keys of sections are not offered.
   const bool is_section = !other_names.empty();
   const auto meaning =
       is_section

@@ -41,7 +41,7 @@ struct ExchangeProfile {
   LinkProfile link;     ///< of the bytes that a rank sends, and of one operation
 };
 
-/// A node as it is bought, rented and filled; figures that are not known are 0.
+/// What a node has and what it costs; numbers that are not known are 0.
 struct NodeProfile {
   int64_t ranks = 0;            ///< devices, of one rank each
   double device_bytes = 0.0;    ///< memory of one device
@@ -55,7 +55,7 @@ struct NodeProfile {
 };
 
 /// The rates of a machine. `longhaul bench` writes the profile, and run.hardware names
-/// its file. Profiles of known machines come with the program; those have figures of
+/// its file. Profiles of known machines come with the program; those have numbers of
 /// makers and of published runs, and a node.
 struct HardwareProfile {
   // The machine that was measured.

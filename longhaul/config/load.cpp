@@ -81,7 +81,7 @@ void unset(Table& root, const std::vector<std::string>& path, const std::string&
   }
 }
 
-/// Returns the place of the comma in "10,optimizer.lr=3", behind which another setting
+/// Returns the index of the comma in "10,optimizer.lr=3", behind which another setting
 /// stands, or 0.
 size_t next_setting(const std::string& argument, size_t begin,
                     const std::vector<std::string>& names) {

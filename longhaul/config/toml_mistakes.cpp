@@ -36,7 +36,7 @@ bool is_key(std::string_view text) {
   });
 }
 
-/// Returns the place of the colon of YAML's "key: value", or npos.
+/// Returns the index of the colon of YAML's "key: value", or npos.
 size_t yaml_colon(std::string_view line) {
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || !is_key(trimmed(line.substr(0, colon)))) {

@@ -14,7 +14,7 @@
 namespace longhaul::config {
 namespace {
 
-/// Gives the place of a node: a place in a file, or one fixed text for --set.
+/// Gives the place of a node: file, line and column, or a fixed text for --set.
 class Places {
  public:
   /// `text` is what was parsed, and outlives the object.

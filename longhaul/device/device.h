@@ -16,10 +16,10 @@ namespace longhaul::device {
 // their guards. CUDA and the device of a plug-in are alike here.
 
 /// Returns the device that `wanted` (run.device: "auto", "cpu", "cuda" or "plugin") means
-/// on this rank, and makes it current. If a machine has several devices, a rank takes
-/// the device whose number is the rank's place in `node`, the ranks of this machine.
-/// "auto" is an accelerator if there is one. Throws ConfigError if the device is
-/// absent, or if ranks would share one. Collective over `node`.
+/// on this rank, and makes it current. If a machine has several devices, a rank takes the
+/// device whose number is the rank's index in `node`, the ranks of this machine. "auto"
+/// is an accelerator if there is one. Throws ConfigError if the device is absent, or if
+/// ranks would share one. Collective over `node`.
 at::Device choose(const std::string& wanted, comm::Communicator& node);
 
 /// Returns which of the `devices` that this rank sees is its own. A rank sees the devices

@@ -267,12 +267,12 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 
 namespace {
 
-/// Returns the smallest part of a layer's experts that is in use.
+/// Returns the share of a layer's experts that each token is sent to.
 double least_part(const families::Experts& experts) {
   return static_cast<double>(experts.top_k) / static_cast<double>(experts.router.out);
 }
 
-/// Warns if no layer can use less than the part experts.warn_below of its experts. A
+/// Warns if no layer can use less than the share experts.warn_below of its experts. A
 /// token goes to k different experts, so that no expert has a larger share of the choices
 /// than 1/k. The exponential of the entropy of such shares is at least k.
 void warn_of_bound(const RunConfig& config, const families::Network& network,
@@ -280,7 +280,7 @@ void warn_of_bound(const RunConfig& config, const families::Network& network,
   const std::string key = "experts.warn_below";
   const double limit = config.experts.warn_below;
   if (!config::given(config, key)) return;
-  // The layer in which the smallest part of the experts must be in use.
+  // The layer with the smallest share of experts for each token.
   const families::Experts* found = nullptr;
   for (const families::Block& block : network.blocks) {
     const families::Experts* experts = families::experts_of(block);

@@ -14,7 +14,7 @@ namespace longhaul::format {
 /// falls back to an older checkpoint if one is damaged does not do so for these errors.
 inline constexpr const char* kValuesArea = "values";
 
-/// Returns the place of the first element that is NaN or infinite, or nothing if there is
+/// Returns the index of the first element that is NaN or infinite, or nothing if there is
 /// none or the dtype is no float type. `bytes` need no alignment.
 std::optional<size_t> first_not_finite(std::span<const std::byte> bytes, DType dtype);
 

@@ -22,7 +22,7 @@ struct HfIndex {
   /// Reads an index. Throws InputError for a name that leaves the directory, a wrong
   /// type, or an empty map.
   static HfIndex read(const fs::path& path);
-  /// Parses the text of such a file.
+  /// Parses the text of an index file.
   static HfIndex parse(std::string_view text, const fs::path& path);
 };
 
@@ -60,13 +60,13 @@ class HfWeights {
   /// or its dtype is no float type.
   void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const;
 
-  /// The place of a tensor.
+  /// Where a tensor is stored.
   struct Location {
     TensorSlice whole;
     size_t file = 0;      ///< index into files()
     uint64_t offset = 0;  ///< offset of the first byte in the file's data
   };
-  /// Returns the place of a tensor, or nothing if there is none of that name.
+  /// Returns where a tensor is stored, or nothing if there is none of that name.
   std::optional<Location> locate(const std::string& name) const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
 

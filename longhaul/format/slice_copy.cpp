@@ -85,7 +85,7 @@ void copy_part(const TensorSlice& part, const TensorSlice& src_box, const std::b
   const size_t rank = part.extent.size();
   const std::vector<int64_t> src_strides = strides_of(src_box.extent);
   const std::vector<int64_t> dst_strides = strides_of(dst_box.extent);
-  // Inner dims that are whole in both buffers are copied as one run.
+  // Inner dims that are whole in both buffers are copied as one range.
   size_t inner = rank;
   int64_t run = 1;
   while (inner > 0) {

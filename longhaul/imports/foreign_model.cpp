@@ -22,8 +22,8 @@
 namespace longhaul::imports {
 namespace {
 
-/// Returns whether several matrices share the stored tensor, each in one piece. A rank's
-/// part of such a tensor is a part of each matrix, and so in several pieces.
+/// Returns whether several matrices share the stored tensor, each as one range of rows. A
+/// tp rank's part of such a tensor has rows of each matrix, and so is several ranges.
 bool in_pieces(const ParameterDescription& p) {
   return p.stored && p.split && p.stored->block == p.shape[0] &&
          p.stored->rows > p.shape[0];
@@ -35,7 +35,7 @@ bool in_pieces(const ParameterDescription& p) {
 /// parallel layers hold them. Whole tensors are copies, which are compared with the
 /// first. Tables of older versions and a tied head are skipped. Throws InputError that
 /// names what is missing, unknown or of another shape, and fused matrices of which a
-/// rank's part is in several pieces. The caller checks that all tensors are there.
+/// rank's part is several ranges. The caller checks that all tensors are there.
 class ShapeMerger {
  public:
   ShapeMerger(const ForeignFiles& files, const ModelDescription& model,

@@ -22,7 +22,7 @@ class ForeignState {
  public:
   using Ref = PickleTree::Ref;
   static ForeignState open(ForeignFiles& files, const fs::path& path);
-  /// Takes the tree of a part that was read already.
+  /// Takes the tree of a torch file that was read already.
   ForeignState(PickleTree tree, size_t file) : tree_(std::move(tree)), file_(file) {}
 
   const PickleTree& tree() const { return tree_; }

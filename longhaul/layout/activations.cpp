@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t kTargetBytes = 8;
 /// Bytes of the number of a token's sequence, which dropout needs.
 constexpr int64_t kNumberBytes = 8;
-/// Bytes of two numbers of a row that went to an expert's rank: its place on arrival, and
-/// its place among the rows of experts.
+/// The bytes of two indices that are kept for each row sent to an expert: its index on
+/// arrival at the expert's rank, and its index after the sort by expert.
 constexpr int64_t kPlacesBytes = 2 * 8;
 
 const StageSpec& stage_at(const LayoutDescription& layout, const MeshIndex& at,
@@ -33,8 +33,8 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
             static_cast<int>(kind));
 }
 
-/// Returns the bytes of the places of rows that a unit keeps, so that rows find the way
-/// back from the ranks of their experts (parallel/expert/).
+/// Returns the bytes of the row indices that a unit keeps, with which rows return from
+/// the ranks of their experts (parallel/expert/).
 int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
                   const UnitDescription& unit, int64_t ep) {
   if (ep == 1 || form.recompute == ForwardForm::Recompute::Full) return 0;
@@ -112,8 +112,8 @@ int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
   return bytes;
 }
 
-/// Sets the bytes in flight of `result` to those of the moment, in a rank's actions, at
-/// which most bytes are kept.
+/// Sets `result.in_flight` to the bytes that the rank keeps at the moment of its actions
+/// at which it keeps most.
 void walk(const std::vector<PipelineAction>& actions,
           const std::vector<ChunkBytes>& chunks, ActivationBytes& result) {
   using Kind = PipelineAction::Kind;

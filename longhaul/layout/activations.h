@@ -20,21 +20,21 @@ struct Passes {
   /// on a CPU.
   int64_t logits_elements = kLogitsElements;
 
-  /// Returns the form of the unit's passes, which is `form` without recomputation for a
-  /// block that keeps everything.
+  /// Returns `form` for this unit. Units that are not recomputed, such as late blocks,
+  /// get it without full recomputation.
   ForwardForm form_of(const UnitDescription& unit) const;
   /// Returns the bytes of the hidden states between two units, or of their gradient.
   int64_t hidden_bytes() const { return tokens.outside * features * form.compute_bytes; }
   /// Returns the bytes that pass between two stages for a micro batch.
   int64_t boundary_bytes() const { return tokens.outside * passed * form.compute_bytes; }
 };
-/// Returns the numbers of passes on a device, which is named as in run.device.
+/// Returns the Passes of a run on this device, named as in run.device.
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout, std::string_view device);
 
-/// The bytes of tensors that one rank holds during the passes of a step, beside its
-/// state, if no parameter is frozen. A device other than a CPU also holds tokens and
-/// positions of every micro batch in flight, 8 bytes a token, which are not counted here.
+/// The bytes of activations and other temporary tensors that one rank holds in a step, if
+/// no parameter is frozen. On a device other than a CPU, tokens and positions of every
+/// micro batch in flight, 8 bytes a token, are there too and not counted here.
 struct ActivationBytes {
   /// Bytes that forwards keep for their backwards, and backwards for deferred weight
   /// gradients, at the moment of the plan at which most is kept.
@@ -55,7 +55,7 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
 int64_t unit_work_bytes(const Passes& passes, const UnitDescription& unit,
                         const LayoutDescription& layout, const MeshIndex& at);
 
-/// Bytes that a micro batch keeps on one chunk of a rank.
+/// The bytes that a rank keeps for one micro batch in one chunk (stage) of the rank.
 struct ChunkBytes {
   KeptBytes forward;   ///< kept from the forward to the backward
   KeptBytes backward;  ///< kept from the backward until the weight gradients are done

@@ -10,9 +10,9 @@
 namespace longhaul::layout {
 
 /// Every tensor in a bucket begins at a multiple of this many elements and is padded with
-/// zeros to the next multiple. Shards are cut at multiples too, so that a cut never
-/// splits a block of a norm's partial sum, and equal shards exist for every number of
-/// ranks.
+/// zeros to the next multiple. Shards are cut at multiples too, so that a norm's partial
+/// sums (one per block of elements) are never cut, and equal shards exist for every
+/// number of ranks.
 inline constexpr int64_t kFlatAlign = 1024;
 /// The most elements of a bucket. Tensors that have to be in one bucket and have more
 /// elements together get a bucket of their own.
@@ -72,8 +72,8 @@ struct PlacedParameter {
   /// Parameters of one unit are used, gathered and released together.
   int unit = 0;
   int sum_group = kNoSum;
-  /// False if another rank of the model's group holds the same values, and counts them in
-  /// norms and saves them instead of this rank.
+  /// False if another rank holds a copy of the values in the same model replica, and that
+  /// copy is the one that norms count and checkpoints save.
   bool counted = true;
   bool frozen = false;
   bool expert = false;  ///< belongs to an expert: other ranks hold the same values

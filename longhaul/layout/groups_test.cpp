@@ -51,7 +51,7 @@ TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
 }
 
 /// Returns the ranks for which `same` returns true, in world order. `same` gets the mesh
-/// index of such a rank and that of `rank`.
+/// indices of a rank and of `rank`.
 template <typename Same>
 std::vector<int> those(const MeshShape& shape, int rank, const Same& same) {
   std::vector<int> found;

@@ -35,7 +35,7 @@ class RankCounter {
     RankCosts costs;
     for (const PlacedParameter& p : placed) costs.parameters += p.slice.num_elements();
     costs.state = state_bytes(buckets, config_.precision);
-    // Without a bucket that comes and goes, no use of a unit has an effect on the costs.
+    // If every bucket stays allocated, gathering and releasing units changes no cost.
     const bool stay = std::ranges::all_of(buckets, [](const BucketPlan& bucket) {
       return bucket.weights_stay && bucket.grads_stay;
     });

@@ -51,8 +51,8 @@ struct BufferParts {
 /// Returns the bytes that a rank sends in an all-gather in which each rank's part has
 /// `part` bytes, or in a reduce-scatter in which each rank's result has `part` bytes.
 constexpr int64_t sent_by_cut(int64_t ranks, int64_t part) { return (ranks - 1) * part; }
-/// Returns the bytes that rank `index` sends for a buffer of `count` elements. A rank
-/// sends more the larger the part that it adds up.
+/// Returns the bytes that rank `index` sends for a buffer of `count` elements. The more
+/// elements a rank adds up, the more it sends.
 constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count,
                                      int64_t element_bytes) {
   if (ranks == 1) return 0;

@@ -19,7 +19,7 @@ struct SplitTensor {
 /// How a model lies on the ranks of a tp group.
 struct ShardPlan {
   int64_t tp = 1;
-  /// Outside of the regions with split features, activations are split by tokens.
+  /// Whether activations between tensor parallel layers are split by tokens.
   bool sequence = false;
 
   /// `index` is the rank's place in its tp group.

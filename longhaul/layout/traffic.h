@@ -55,7 +55,7 @@ Traffic step_traffic(const Passes& passes, const RunConfig& config,
                      const std::vector<BucketPlan>& buckets, const MeshIndex& at);
 
 /// Returns what one rank sends in the forward and the backward of a unit for one micro
-/// batch: rows of tp, cp and ep. The layout needs neither stages nor buckets for it.
+/// batch over tp, cp and ep. The layout needs neither stages nor buckets for it.
 Traffic pass_traffic(const Passes& passes, const RunConfig& config,
                      const LayoutDescription& layout, const MeshIndex& at,
                      const UnitDescription& unit);

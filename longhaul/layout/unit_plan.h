@@ -84,7 +84,7 @@ int64_t slot_bytes(const std::map<int64_t, int>& slots);
 /// Returns the bytes of buffers for gathered weights that a step with this plan takes.
 int64_t gathered_peak(const UnitPlan& plan, const RankUnits& units);
 
-/// Returns for each unit the bytes of its weights that do not stay.
+/// Returns for each unit the bytes of its weights that are gathered anew for each use.
 std::vector<int64_t> gathered_bytes(std::span<const BucketShape> buckets,
                                     int64_t element_bytes);
 

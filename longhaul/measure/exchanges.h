@@ -40,9 +40,9 @@ struct SentBytes {
   double bytes = 0.0;
   double bytes_per_s = 0.0;
 };
-/// Returns the latency and the rate from which the times of operations follow best, each
-/// time by the share by which it is missed. The last point is that of the most bytes. Its
-/// rate alone counts where small messages are so fast that no latency is left.
+/// Returns the latency and the rate that fit the times of the operations best, by
+/// relative errors. The last point has the most bytes. If the fit has no positive rate or
+/// a negative latency, the rate of this point is taken alone.
 LinkProfile fit_link(std::span<const SentBytes> points);
 
 }  // namespace longhaul::measure

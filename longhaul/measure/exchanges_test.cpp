@@ -118,7 +118,7 @@ TEST(FitLink, FindsLatencyAndRateOfWhatFollowsThem) {
 }
 
 TEST(FitLink, MissesSmallAndLargeMessagesByEqualShares) {
-  // The large messages are slower than the others say.
+  // The large messages are slower than the small ones predict.
   const std::vector<SentBytes> points = {point(6e4, 1e-5, 3e9), point(2e6, 1e-5, 3e9),
                                          point(3e7, 1e-5, 2e9)};
   const LinkProfile link = fit_link(points);

@@ -24,8 +24,8 @@ class NextSentence {
       : pooler_(parameters, "bert.pooler.dense", nn::Bias::Yes),
         relation_(parameters, "cls.seq_relationship", nn::Bias::Yes) {}
 
-  /// Maps x [T, H] to [B, 2]. Copies the first rows, so that the graph does not keep all
-  /// of x.
+  /// Maps x [T, H] to [B, 2]. Copies the first token's rows, so that the graph does not
+  /// keep all of x.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor first =
         x.view({context.batch.rows, context.batch.seq, -1}).select(1, 0).clone();
@@ -36,8 +36,8 @@ class NextSentence {
   nn::Linear pooler_, relation_;
 };
 
-/// Everything between the last block and the losses, inside of one split region: each
-/// rank has every masked token, and the gradient of its part of the vocabulary.
+/// Everything between the last block and the losses, inside of one SplitRegion: each rank
+/// has every masked token, and the gradient of its part of the vocabulary.
 class BertHead : public Head {
  public:
   BertHead(tensor::ParameterSet& parameters, const families::BertHead& form,
@@ -51,8 +51,8 @@ class BertHead : public Head {
     if (form.next_sentence) next_sentence_.emplace(parameters);
   }
 
-  /// Maps [T, H], this rank's part of T, to [R, H], and to [B, 2] as well if there is
-  /// a second head.
+  /// Maps [T, H], or this rank's tokens of it, to [R, H], and to [B, 2] as well if there
+  /// is a second head.
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {
     const at::Tensor all = context.enter(x[0]).x;

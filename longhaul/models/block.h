@@ -20,7 +20,7 @@ class Block {
   /// Takes the parameters of block number `layer`.
   Block(tensor::ParameterSet& parameters, const families::Block& form, int64_t layer);
 
-  /// Maps x [T, H] to [T, H], both for this rank's part of T.
+  /// Maps x [T, H], or this rank's tokens of it, to the same shape.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const;
 
   /// Gives the block's attention its tables of rotations.

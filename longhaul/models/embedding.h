@@ -13,7 +13,7 @@ class Embedding {
  public:
   /// Takes the parameters that `form` names.
   Embedding(tensor::ParameterSet& parameters, const families::Embedding& form);
-  /// Returns [T, H] for this rank's part of T.
+  /// Returns [T, H], or this rank's tokens of it (sequence parallelism).
   at::Tensor forward(const nn::Embedding& tokens,
                      const nn::ForwardContext& context) const;
 

@@ -30,7 +30,7 @@ class Model {
 
   // The units of the stage, which a runner calls in forward order. The tensors are the
   // tensors of ModelDescription::passed, hidden states first, each [T, width of the
-  // tensor]. If context.region splits tokens, the rows are this rank's part of T.
+  // tensor]. If context.region splits tokens, the rows are those of this rank's tokens.
 
   /// Returns the input of the first block for context.batch. The stage must have the
   /// embedding.
@@ -55,8 +55,8 @@ class Model {
   at::Tensor loss(const nn::Tensors& hidden, const nn::ForwardContext& context) const;
 
   /// Returns the rows of the result of `head` whose tokens have a target for the first
-  /// term of the loss, in ascending order and equal on every rank of a region. Collective
-  /// in a region.
+  /// term of the loss, in ascending order and equal on every tp rank. Collective over
+  /// tp.
   at::Tensor target_rows(const nn::Tensors& hidden,
                          const nn::ForwardContext& context) const;
 

@@ -135,8 +135,8 @@ class Painter {
     paint(end, item.kind);
   }
 
-  /// Fills a time that no item covers with the classes of what the run did then
-  /// (LifeChange).
+  /// Fills the time up to `end`, which no step, validation or save covers, with the
+  /// classes of what the run did then (LifeChange).
   void gap_until(int64_t end) {
     while (cursor_ < end) {
       while (at_ + 1 < life_.size() && life_[at_ + 1].time <= cursor_) ++at_;

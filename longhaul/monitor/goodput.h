@@ -26,7 +26,7 @@ enum class TimeClass : uint8_t {
 };
 inline constexpr size_t kTimeClasses = 11;
 
-/// The words for a class.
+/// The names of a class of time, and what it means.
 struct ClassText {
   const char* name;     ///< for people: "compute", "waiting for data", ...
   const char* key;      ///< for JSON: "compute", "data", ...

@@ -49,7 +49,7 @@ struct PlotOptions {
   std::string title;
   Unit unit = Unit::Number;
   Scale scale = Scale::Auto;
-  /// A curve with more points than this is kept in so many columns.
+  /// A curve with more points than this is reduced to this many columns.
   size_t kept = 1000;
 };
 

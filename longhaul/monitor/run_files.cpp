@@ -180,7 +180,7 @@ void RunFiles::read_changed(const char* name, FileStamp& stamp, uint64_t limit, 
     if (*now != stamp) use(read_text(dir_ / name, limit));
     stamp = *now;
   } catch (const Error& error) {
-    // The file gets no stamp, so that the next look reads it again.
+    // The stamp stays the old one, so that the next refresh reads it again.
     problems_[name] = plain_text(error.what());
   }
 }

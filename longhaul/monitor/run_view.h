@@ -17,7 +17,7 @@ struct RankSpeed {
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
-/// The course of a figure over the steps that count.
+/// A curve of the run: how a quantity, such as the loss, went over the steps that count.
 struct Course {
   std::vector<double> values;  ///< in the order of steps: means of shares of the run
   double first = 0.0;          ///< NaN without a step, like the numbers that follow
@@ -51,8 +51,8 @@ struct RunView {
   double mfu = 0.0;           ///< median of the last steps
   double memory_peak = 0.0;   ///< bytes
   double step_age = 0.0;      ///< seconds since the last step
-  // The three figures of experts belong to the last step. They are also NaN if the model
-  // has no experts.
+  // These three numbers about experts are of the last step. They are also NaN if the
+  // model has no experts.
   double expert_use = run::kNoFigure;
   double expert_busiest = run::kNoFigure;
   double router_entropy = run::kNoFigure;

@@ -35,7 +35,7 @@ class Lines {
  public:
   Lines(const ScreenSize& size, bool colour) : size_(size), colour_(colour) {}
 
-  /// A part of a line, with its ink. A line is cut at the width.
+  /// A part of a line, with its colour. A line is cut at the width.
   struct Piece {
     std::string text;
     Ink ink = Ink::Plain;
@@ -212,7 +212,7 @@ void draw_goodput(const RunView& view, Lines& lines) {
   lines.flow("goodput     ", pieces);
 }
 
-/// The curve of a figure over the run, and the texts beside it: the first, the last and
+/// The curve of a quantity over the run, and the texts beside it: the first, the last and
 /// the extreme value.
 struct Curve {
   std::string label;  ///< as wide as those of the figures above

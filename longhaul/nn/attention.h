@@ -39,8 +39,8 @@ class Attention {
   /// Takes the table of the rotation. Must be called before forward(), and again for more
   /// positions.
   void prepare(RopeTables& tables);
-  /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
-  /// there is a region.
+  /// Maps x [T, H] to [T, H], or this rank's tokens of x to the same tokens under
+  /// sequence parallelism. Collective over tp.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   /// Makes an empty cache for `batch` sequences of up to `capacity` positions.
   ops::KeptPositions make_cache(int64_t batch, int64_t capacity,

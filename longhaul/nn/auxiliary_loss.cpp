@@ -9,8 +9,8 @@ namespace longhaul::nn {
 at::Tensor with_auxiliary_loss(const at::Tensor& x, const at::Tensor& sum, size_t term,
                                const ForwardContext& context) {
   if (context.losses == nullptr) return x;
-  // Several ranks of a region may have the same positions: each adds an equal part of
-  // their sum.
+  // Ranks of a tp group may hold the same positions: each adds an equal share of their
+  // sum.
   const SplitRegion* region = context.region;
   const int64_t copies = region == nullptr ? 1 : region->ranks() / region->token_parts();
   context.losses->add(term, sum.detach().to(at::kDouble) / static_cast<double>(copies));

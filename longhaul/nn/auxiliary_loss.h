@@ -5,8 +5,8 @@
 namespace longhaul::nn {
 
 /// Returns x. The backward of x also forms the gradient of an auxiliary term of the loss.
-/// `sum` is a scalar: the part of the term that comes from the positions that this rank
-/// has outside of split regions.
+/// `sum` is a scalar: this rank's share of the term, from the positions that the rank has
+/// between tp-split layers.
 at::Tensor with_auxiliary_loss(const at::Tensor& x, const at::Tensor& sum, size_t term,
                                const ForwardContext& context);
 

@@ -4,8 +4,8 @@
 
 namespace longhaul::nn {
 
-/// The places of a layer at which elements are dropped. The number of a place is part of
-/// the key of its draws.
+/// The points in a layer at which elements are dropped. A point's value is part of the
+/// key of the random numbers that are drawn there.
 enum class DropoutSite {
   Embedding = 0,
   Attention = 1,     ///< the probabilities of attention
@@ -16,13 +16,13 @@ enum class DropoutSite {
 /// Stands for the number of the layer in draws of the embedding, which is no layer.
 inline constexpr int64_t kNoLayer = -1;
 
-/// Returns which elements are dropped at a place, for the rows of Batch::sequences.
+/// Returns which elements are dropped at a site, for the rows of Batch::sequences.
 /// Nothing is dropped if the context has no key (evaluation) or the probability is 0.
 /// Throws an Error if there is a key, but the batch does not number its sequences.
 ops::Dropout dropout_draws(double probability, int64_t layer, DropoutSite site,
                            const ForwardContext& context);
 
-/// Returns x [T, H], or this rank's part of T (SplitRegion), with elements dropped.
+/// Returns x [T, H], or this rank's tokens of x, with elements dropped.
 at::Tensor dropout(const at::Tensor& x, double probability, int64_t layer,
                    DropoutSite site, const ForwardContext& context);
 

@@ -123,8 +123,8 @@ at::Tensor Experts::with_losses(const at::Tensor& weights, const at::Tensor& log
                                 const at::Tensor& probabilities, const at::Tensor& chosen,
                                 const ForwardContext& context) const {
   if (context.losses == nullptr || !context.router.terms_read) return weights;
-  // Every rank of a region has all tokens and counts its part of the term. The region and
-  // the router's sum group add up the parts' gradients.
+  // Every tp rank has all tokens and counts an equal share of the term. SplitRegion and
+  // the router's sum group add up the gradients of the shares.
   const double part = context.region == nullptr
                           ? 1.0
                           : 1.0 / static_cast<double>(context.region->ranks());

@@ -23,12 +23,12 @@ namespace longhaul::nn {
 class Experts {
  public:
   Experts(tensor::ParameterSet& parameters, const families::Experts& form, int64_t layer);
-  /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
-  /// there is a region or a dispatch.
+  /// Maps x [T, H] to [T, H], or this rank's tokens of x to the same tokens under
+  /// sequence parallelism. Collective over tp and ep.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:
-  /// The router's decision for all tokens of a region.
+  /// The router's decision for all tokens of the tp group.
   struct Choice {
     ops::RoutedRows rows;
     at::Tensor weights;  ///< fp32 [R], in the order of the rows

@@ -13,11 +13,11 @@ namespace longhaul::nn {
 class FeedForward {
  public:
   FeedForward(tensor::ParameterSet& parameters, const families::FeedForward& form);
-  /// Maps x [T, H] to [T, H], both for this rank's part of T (SplitRegion). Collective if
-  /// there is a region.
+  /// Maps x [T, H] to [T, H], or this rank's tokens of x to the same tokens under
+  /// sequence parallelism. Collective over tp.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-  /// Returns the result inside of a region, where it is one rank's part of a sum, without
-  /// a bias of the last projection.
+  /// Returns this rank's addend of the sum over tp ranks, without a bias of the last
+  /// projection.
   at::Tensor partial(const ops::LinearInput& in, const ForwardContext& context) const;
 
  private:

@@ -94,7 +94,7 @@ using AttentionCore =
     std::function<at::Tensor(const at::Tensor& q, const ops::KeptPositions& kept,
                              const ops::AttentionProblem& problem, bool fused)>;
 
-/// The edges of a region in which features are split over ranks (tensor parallelism,
+/// A part of a layer, the region, with features split over ranks (tensor parallelism,
 /// Shoeybi et al., "Megatron-LM"). Outside of the regions the token dim may be split
 /// (Korthikanti et al., "Reducing Activation Recomputation", section 4.2). Without a
 /// region a layer has all features.
@@ -103,17 +103,17 @@ class SplitRegion {
   virtual ~SplitRegion() = default;
   /// Returns the number of ranks over which a region splits its features (tp).
   virtual int64_t ranks() const = 0;
-  /// Returns the number of ranks that share the tokens outside of the regions: ranks()
-  /// or 1.
+  /// Returns over how many ranks tokens are split outside of the regions: ranks() with
+  /// sequence parallelism, else 1.
   virtual int64_t token_parts() const = 0;
-  /// Returns the rows of [T, ...] for the tokens that this rank has outside of the
+  /// Returns those rows of [T, ...] that belong to this rank's tokens outside of the
   /// regions.
   virtual at::Tensor outside(const at::Tensor& rows) const = 0;
-  /// Maps activations [T or a part of T, H] to the input of linear layers [T, H]. The
-  /// backward sums the gradients of the ranks. Collective.
+  /// Maps activations [T or this rank's tokens, H] to the input of linear layers [T, H].
+  /// The backward sums the gradients of the ranks. Collective.
   virtual ops::LinearInput enter(const at::Tensor& x) const = 0;
-  /// Adds up the partial results [T, H] of the ranks and returns [T or a part of T, H].
-  /// The result may lie in the memory of `partial`. Collective.
+  /// Adds up the partial results [T, H] of the ranks and returns [T or this rank's
+  /// tokens, H]. It may lie in the memory of `partial`. Collective.
   virtual at::Tensor leave(const at::Tensor& partial) const = 0;
   /// Combines the values of the ranks of a split vocabulary in place: `lse` [R] becomes
   /// the log-sum-exp over the ranks, `picked` [R] the sum. Both are fp32. Collective.

@@ -19,9 +19,9 @@ class Linear {
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const tensor::ParameterPtr& weight() const { return weight_; }
 
-  /// Returns forward() of each layer, in their order. Layers whose weights lie side by
-  /// side are one product (ops::joint_linear), unless the context asks for the plain
-  /// forms.
+  /// Returns forward() of each layer, in their order. Layers whose weights lie
+  /// side by side are one product (ops::joint_linear), unless context.fused is
+  /// false.
   static std::vector<at::Tensor> forward_all(const std::vector<const Linear*>& layers,
                                              const ops::LinearInput& x,
                                              const ForwardContext& context);
@@ -31,14 +31,14 @@ class Linear {
   tensor::ParameterPtr bias_;  ///< null: no bias
 };
 
-/// Computes leave(x W^T) + b: the projection at the end of a region with split features
-/// (SplitRegion). The bias is added once, outside of the region.
+/// Computes leave(x W^T) + b: the last projection of a SplitRegion, whose leave() sums
+/// over the ranks. The bias is added once, to the sum.
 class OutLinear {
  public:
   OutLinear(tensor::ParameterSet& parameters, const families::Linear& form);
-  /// Maps [T, in] to [T, out] for this rank's part of T. Collective if there is a region.
+  /// Maps [T, in] to [T, out], or to this rank's tokens of it. Collective over tp.
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
-  /// Returns x W^T, this rank's part of the sum.
+  /// Returns x W^T, this rank's addend of the sum.
   at::Tensor partial(const ops::LinearInput& x, const ForwardContext& context) const {
     return projection_.forward(x, context);
   }
@@ -53,8 +53,8 @@ class Embedding {
  public:
   /// Takes the parameter NAME.weight.
   Embedding(tensor::ParameterSet& parameters, const std::string& name);
-  /// Maps ids [T] to [T, H], or to this rank's part of T (SplitRegion::leave). Collective
-  /// if there is a region.
+  /// Maps ids [T] to [T, H], or to this rank's tokens under sequence parallelism.
+  /// Collective over tp.
   at::Tensor forward(const at::Tensor& ids, const ForwardContext& context) const;
   /// Returns the rows before the ranks of a split vocabulary are summed: zeros for ids
   /// that other ranks have.

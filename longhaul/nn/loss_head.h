@@ -6,16 +6,16 @@
 namespace longhaul::nn {
 
 /// Returns the first term of the loss by ops::loss_head with the weight of the head,
-/// whose vocabulary may be split. `hidden` is [T, H] or this rank's part of T; the loss
-/// is the same on every rank of a SplitRegion. Adds the sum of the term to
-/// context.losses. The logits are divided by `logits_divisor` and capped at `logits_cap`
+/// whose vocabulary may be split. `hidden` is [T, H], or has this rank's tokens only; the
+/// loss is the same on every tp rank. Adds the sum of the term to context.losses. The
+/// logits are divided by `logits_divisor` and capped at `logits_cap`
 /// (ops::LossHeadOptions). Collective if there is a region.
 at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor = 1.0,
                      double logits_cap = 0.0);
 
-/// Returns term `term` of the loss by ops::loss_head, with a bias, for rows [R, H] that
-/// are a result of SplitRegion::enter or layers behind it. Adds the sum of the term to
+/// Returns term `term` of the loss by ops::loss_head, with a bias, for rows [R, H] inside
+/// of a SplitRegion, which every tp rank has whole. Adds the sum of the term to
 /// context.losses. `targets` is int64 [R].
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
                             const tensor::ParameterPtr& weight,
@@ -27,7 +27,7 @@ at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
 at::Tensor rows_with_target(const Batch& batch);
 
 /// Returns a term of the loss by ops::cross_entropy of few logits [R, V]. The logits are
-/// the same on every rank of a region, and each rank has an equal part of the gradient.
+/// the same on every tp rank, and each rank forms an equal share of the gradient.
 at::Tensor loss_inside(const at::Tensor& logits, size_t term,
                        const ForwardContext& context);
 

@@ -10,11 +10,11 @@
 
 namespace longhaul::objects {
 
-/// Bytes of one place of memory that two processes share.
+/// Bytes of one place, a buffer in memory that two processes share.
 inline constexpr uint64_t kPlaceBytes = uint64_t{12} << 20;
 
-/// Memory that this process shares with longhaul-objects. It is divided into places of
-/// kPlaceBytes, which have numbers. Any thread may call it.
+/// Memory that this process shares with longhaul-objects. It is divided into buffers of
+/// kPlaceBytes (places), which have numbers. Any thread may call it.
 class SharedPlaces {
  public:
   /// Makes the memory.
@@ -24,12 +24,12 @@ class SharedPlaces {
   ~SharedPlaces();
 
   int descriptor() const { return descriptor_.get(); }
-  /// Returns the place of a number. Throws TemporaryError if there is no memory.
+  /// Returns the buffer of this number. Throws TemporaryError if there is no memory.
   std::byte* at(uint64_t number);
 
-  /// Returns the number of a place that nobody uses.
+  /// Returns the number of a buffer that nobody uses.
   uint64_t take();
-  /// Lets others use a place. When all places are free the machine gets the memory back.
+  /// Lets others use a buffer. When all are free the machine gets the memory back.
   void give_back(uint64_t number);
 
  private:

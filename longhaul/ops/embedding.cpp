@@ -13,7 +13,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// The numbers of rows in this rank's slice of the table. `outside` [T] tells which ids
+/// The row of each id in this rank's slice of the table. `outside` [T] tells which ids
 /// lie in other slices; it is undefined if the slice is the whole table.
 struct LocalRows {
   at::Tensor rows;

@@ -44,9 +44,9 @@ class Optimizer {
   Optimizer(tensor::FlatBuffers& flat, const OptimizerSection& settings,
             OptimizerInputs inputs = {});
 
-  /// Returns sums of squares of the gradients over the elements that this rank alone
-  /// counts (Bucket::saved), fp64 [names]: one sum for each parameter of the whole model,
-  /// 0 for parameters of other ranks. The sums are on the device of the buffers, and the
+  /// Returns sums of squares of the gradients over Bucket::saved, the elements that no
+  /// other rank counts, fp64 [names]: one sum for each parameter of the whole model, 0
+  /// for parameters of other ranks. The sums are on the device of the buffers, and the
   /// host does not wait. norm_over() makes the global norm of the sums.
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
 

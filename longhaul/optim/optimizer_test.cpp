@@ -314,7 +314,7 @@ TEST(Optimizer, LambOfShardsIsLambOfTheWholeAndItsRatiosAreOneNumber) {
 }
 
 /// Returns the weights of "b" and "a" after three updates with bf16 masters, by element
-/// number, on rank `shard` of `shards` and for part `tp` of `parts` parts cut along
+/// index, on rank `shard` of `shards` and for part `tp` of `parts` parts cut along
 /// `dim`.
 std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind kind,
                                                                 int shard, int shards,
@@ -336,7 +336,7 @@ std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind ki
   OptimizerSection settings = lamb();
   settings.kind = kind;
   Optimizer optimizer(flat, settings, {{{"a", "a"}, {"b", "b"}}, 17});
-  // Fills a tensor with values that follow from the elements' numbers in the whole
+  // Fills a tensor with values that follow from the elements' indices in the whole
   // tensor.
   const auto fill = [](const tensor::Parameter& p, at::Tensor into, double salt) {
     const ElementPlace place = element_place(p.slice(), 0);

@@ -24,8 +24,8 @@ class TrustRatios {
 
   /// Begins an update, whose sums are formed on this device.
   void begin(at::Device device);
-  /// Returns where LambSums of a parameter are added, fp64 [2]: sums that this rank alone
-  /// counts, or sums that another rank counts and that are dropped here.
+  /// Returns the fp64 [2] to which LambSums of a parameter are added. Without `counted`,
+  /// since another rank counts the same elements, nobody reads the sums.
   at::Tensor sums_of(const std::string& parameter, bool counted) const;
   /// Adds the sums over the ranks with one message, and makes the ratios and the rates of
   /// `lr`. `world` takes tensors of the device. Collective.

@@ -47,7 +47,7 @@ class DirectoryHold {
 /// Returns whether a process lives whose rank record (rank_record.h) lies below `dir`.
 bool has_living_ranks(const fs::path& dir);
 
-/// Returns the bytes of all states below `dir`.
+/// Returns the bytes of all ranks' states that are kept below `dir`.
 uint64_t state_bytes(const fs::path& dir);
 
 /// Removes directories that this user's runs have left in `memory`: those that no process

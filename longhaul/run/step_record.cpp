@@ -20,7 +20,7 @@ constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr int64_t kMostAttempts = 1'000'000'000;
 constexpr size_t kLongestName = 200;
 
-// Members with a rule of their own; all other figures of a step are in kFigures.
+// Keys that are read in ways of their own; all other numbers of a step are in kFigures.
 constexpr const char* kAttemptKey = "attempt";
 constexpr const char* kAppliedKey = "applied";
 constexpr const char* kLossesKey = "losses";

@@ -16,13 +16,13 @@ namespace longhaul::run {
 // The lines of metrics.jsonl (run/files.h): a step, or a validation. Writers and readers
 // share this file.
 
-/// Stands for a figure that a record does not say.
+/// Stands for a number that a record lacks.
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 /// Seconds since 1970 of the year 5138: a time beyond is no time.
 inline constexpr double kLastTime = 1e11;
 
-/// One optimizer step. As it is read, a figure that its line does not say, or says as
-/// null (a loss that is not finite), is NaN; a duration that it does not say is 0.
+/// One optimizer step. When it is read, a number that its line lacks, or has as null (a
+/// loss that is not finite), becomes NaN, and a duration that it lacks becomes 0.
 struct StepRecord {
   int64_t step = 0;
   int attempt = 1;         ///< which start of the run did it
@@ -48,7 +48,7 @@ struct StepRecord {
   double host_anonymous = kNoFigure;    ///< bytes, the part that belongs to no file
   double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
-  // Only lines of a model with experts have these figures.
+  // Only lines of a model with experts have these numbers.
   double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
   double expert_busiest = kNoFigure;  ///< most tokens of an expert, over an even share
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
@@ -78,8 +78,8 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
              const PhaseMemory& memory = {});
 Json to_json(const ValidationRecord& record);
 
-// These are the names of figures in a line. Code that shows the same figure elsewhere
-// takes them from here.
+// These are the keys of numbers in a line. Code that shows the same number elsewhere uses
+// the same keys.
 inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kTimeKey = "time";
 inline constexpr const char* kLossKey = "loss";

@@ -30,7 +30,7 @@ struct ActivationPlace {
   bool copy = false;
 };
 
-/// Appends a parameter's piece of a bucket as boxes. `part` has the piece's elements in
+/// Appends a range of a parameter (`piece`) as boxes. `part` has the range's elements in
 /// host memory, in the dtype that is saved.
 void append_piece(const std::string& kind, const tensor::FlatPiece& piece,
                   const at::Tensor& part, std::vector<checkpoint::StateTensor>& out);

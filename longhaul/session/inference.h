@@ -42,10 +42,10 @@ at::Tensor whole_logits(const Session& session, const at::Tensor& part);
 int64_t most_weight_bytes(const Session& session);
 
 /// Continues one sequence on all ranks of a session whose data is not split: cp is 1, and
-/// tokens are whole between tensor-parallel regions. All ranks of dp, which are there for
-/// their experts, continue the same sequence. Each rank keeps the keys and values of its
-/// heads and layers; the first rank of the last stage chooses each token and sends it to
-/// all ranks.
+/// sequence parallelism is off. All ranks of dp, which are there for their experts,
+/// continue the same sequence. Each rank keeps the keys and values of its heads and
+/// layers; the first rank of the last stage chooses each token and sends it to all
+/// ranks.
 class SequenceRunner {
  public:
   /// Makes room for up to `capacity` positions. `session` must outlive this object.

@@ -61,8 +61,8 @@ class Session {
 /// Returns world size and mesh, for the records of checkpoints.
 Json layout_of(const Session& session);
 
-/// Returns a length of at least `wanted` tokens, or data.seq_len where that is less,
-/// that divides as data.seq_len does: over cp and over the token parts of tp.
+/// Returns a length of at least `wanted` tokens, or data.seq_len where that is less, that
+/// can be split over cp and (sequence parallelism) over tp.
 int64_t dividing_length(const Session& session, int64_t wanted);
 
 /// Returns the options of the stage runner of this session, as its settings and its

@@ -54,7 +54,7 @@ struct StageOptions {
   double z_loss = 0.0;
   layout::RankUnits units;
   std::vector<int64_t> passed;  ///< widths of the tensors that stages pass on
-  /// Number of ranks that share the tokens between tensor-parallel regions.
+  /// Number of ranks that share the tokens outside of tp-split layers (SplitRegion).
   int64_t token_parts = 1;
   std::function<void()> drive;  ///< keeps communication going; may be empty
   /// Called after each forward pass whose backward follows; may be empty.

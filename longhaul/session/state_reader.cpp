@@ -71,8 +71,8 @@ StateFiles StateFiles::of(const checkpoint::WeightsSource& source) {
 StateReader::StateReader(StateFiles files, const tensor::FlatBuffers& flat,
                          std::optional<int64_t> staging)
     : files_(std::move(files)), staged_(staging || !flat.device().is_cpu()) {
-  // A batch takes parts until it has half of the memory, and its last part may be as
-  // large again.
+  // A batch takes tensors' parts until it has half of the memory. Its last part may have
+  // as many bytes again.
   if (staged_) batch_bytes_ = staging.value_or(kStagingBytes) / 2;
 }
 

@@ -20,8 +20,8 @@ namespace {
 /// The largest value that run.threads may have.
 constexpr int64_t kMostThreads = 4096;
 
-/// Returns the first number of "8" or "8,2" (a list is for nested regions). A number that
-/// 64 bits do not hold becomes the largest that they hold.
+/// Returns the first number of "8" or "8,2" (a list: one per level of nesting). A number
+/// that 64 bits do not hold becomes the largest that they hold.
 std::optional<int64_t> first_number(const char* text) {
   std::string_view rest = text == nullptr ? "" : text;
   const std::string_view digits = rest.substr(0, rest.find_first_not_of("0123456789"));

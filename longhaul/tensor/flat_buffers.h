@@ -43,7 +43,7 @@ struct Bucket : layout::BucketShape {
   at::Tensor owned_weights;  ///< the owned elements: a view of weights if weights stay
   at::Tensor owned_grads;    ///< a view of grads, or the sum over micro batches
 
-  /// Returns the range of the member's own elements that lies in `range`; may be empty.
+  /// Returns the member's elements that lie in the bucket's `range`; may be empty.
   static layout::FlatRange overlap(const FlatMember& member, layout::FlatRange range);
 
   /// Writes zeros to the parts of `grads` to which nothing was added. Must be called

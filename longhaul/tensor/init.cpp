@@ -52,12 +52,12 @@ void initial_values(const format::TensorSlice& slice, const Init& init, uint64_t
   }
   const uint64_t key = random_key(seed, slice.name);
   const auto scale = static_cast<float>(init.stddev);
-  // Runs of the last dim are consecutive globally; the whole tensor is one run.
+  // A row of the slice is one range of the whole tensor, and so is an uncut slice.
   const int64_t run = slice.is_whole() ? slice.num_elements() : slice.extent.back();
   const int64_t piece = std::min<int64_t>(run, 1 << 16);
 #pragma omp parallel for schedule(static)
   for (int64_t at = begin / piece; at < (end + piece - 1) / piece; ++at) {
-    // A piece may straddle runs when the last dim is not a multiple of the piece.
+    // A piece may begin and end inside of rows if rows are no multiple of a piece.
     int64_t local = std::max(begin, at * piece);
     const int64_t stop = std::min(end, (at + 1) * piece);
     while (local < stop) {

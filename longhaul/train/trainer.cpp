@@ -200,8 +200,8 @@ class Trainer {
   bool due(int64_t every) const { return config::is_due(every, history_.step); }
 
   /// Does one optimizer step; docs/tour.md explains its eight parts. A bad step's update
-  /// is not made, and only the place in the data changes. Returns nothing where the run
-  /// is to end before the batch is there.
+  /// is not made, and only the position in the data changes. Returns nothing where the
+  /// run is to end before the batch is there.
   std::optional<StepOutcome> train_step() {
     const int64_t step = history_.step + 1;
     const system::Stopwatch watch;
@@ -247,7 +247,7 @@ class Trainer {
     const double lr = schedule_.lr(step);
     if (verdict.good) update(lr, norm);
 
-    // 8. Afterwards.
+    // 8. Advance and record.
     advance(totals.content);
     if (verdict.good) history_.expert_loads = loads.counts;
     share_loads();

@@ -102,7 +102,7 @@ Translation translated(const Case& one, const fs::path& dir) {
   return translate(input, one.ranks);
 }
 
-/// Keys for which a recipe may differ from the published command line: places of files,
+/// Keys for which a recipe may differ from the published command line: paths of files,
 /// and how often something is saved or reported.
 bool may_differ(const std::string& key, const std::string& recipe) {
   static const std::set<std::string> kSections{"model", "init",    "checkpoint",

@@ -161,7 +161,7 @@ bool begins_with_command(std::string_view text) {
 
 ShellWord unknown_piece(std::string_view piece) { return {std::string(piece), true}; }
 
-/// Returns the place behind the bracket that closes the one at `at`, or npos.
+/// Returns the index behind the bracket that closes the one at `at`, or npos.
 size_t closing(std::string_view text, size_t at, bool quotes) {
   const char open = text[at];
   const char close = open == '{' ? '}' : ')';

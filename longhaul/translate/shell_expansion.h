@@ -9,7 +9,7 @@
 
 namespace longhaul::translate {
 
-/// Returns the place behind "$NAME", "${...}", "$(...)" or "`...`" at `from`, or npos if
+/// Returns the index behind "$NAME", "${...}", "$(...)" or "`...`" at `from`, or npos if
 /// the end is missing.
 size_t shell_piece_end(std::string_view text, size_t from);
 

@@ -34,7 +34,7 @@ class ShellRunner {
  public:
   ShellRunner(const ShellSettings& settings, const std::string& name);
 
-  /// Takes a word; `at` is the place behind it.
+  /// Takes a word; `at` is the index behind it.
   void word(ShellItem item, size_t at);
   /// Takes "NAME=( ... )". `expanded`: something in it was replaced.
   void assign_array(const std::string& target, ShellWords words, bool expanded);

@@ -45,7 +45,7 @@ constexpr std::array<std::string_view, 2> kAdding = {"aten::index_add",
                                                      "aten::scatter_add"};
 
 /// Names of arguments of the program's operators that are read before they are written,
-/// at whatever place they stand.
+/// whatever their position is.
 constexpr std::array<std::string_view, 7> kUpdated = {
     "master", "exp_avg", "exp_avg_sq", "sums", "into", "merged", "merged_lse"};
 

@@ -96,7 +96,7 @@ class Guarded {
   std::byte *memory_ = nullptr, *begin_ = nullptr, *data_ = nullptr;
 };
 
-/// The place of a comparison that runs kernels of the CPU on plain vectors.
+/// Runs a side of a comparison: kernels of the CPU, on plain vectors.
 struct OnCpu {
   template <typename T>
   struct Buffer {
@@ -114,7 +114,7 @@ struct OnCpu {
   }
 };
 
-/// The place of a comparison that runs kernels for a GPU on guarded buffers.
+/// Runs a side of a comparison: kernels for a GPU, on guarded buffers.
 struct OnGpu {
   Edge edge;
   template <typename T>

@@ -104,8 +104,8 @@ void expect_same(const State<Held>& found, const State<Values>& expected) {
   found.weight.expect_same(expected.weight);
 }
 
-/// The places of the gradients and of all other arrays: alike, so that elements can be
-/// taken 16 bytes at a time, or different.
+/// Where the gradients and all other arrays lie in their buffers: alike, so that elements
+/// can be taken 16 bytes at a time, or different.
 constexpr std::pair<Edge, Edge> kPlaces[] = {{Edge::Begin, Edge::Begin},
                                              {Edge::End, Edge::End},
                                              {Edge::Shifted, Edge::Shifted},

@@ -1,7 +1,7 @@
 // Writes the records of a start of a run, for the comparison with the tensorboard
 // package:
 //   longhaul_events_tool RUN STEPS ATTEMPT [FIRST]
-// The records reach from step FIRST (1) to STEPS, and their figures follow from step and
+// The records reach from step FIRST (1) to STEPS, and their numbers follow from step and
 // attempt.
 #include <fmt/format.h>
 

@@ -52,8 +52,8 @@ inline std::unique_ptr<tokenizer::Tokenizer> test_bert_tokenizer(
   return tokenizer::Tokenizer::load(dir.write("tokenizer.json", json.dump()));
 }
 
-/// Returns a shard whose values tell their places: ids count up from `first_id`, and the
-/// first masked position of row i is 1 + i % (seq_len - 1).
+/// Returns a shard whose values tell their positions: ids count up from `first_id`, and
+/// the first masked position of row i is 1 + i % (seq_len - 1).
 inline BertShard test_shard(int64_t rows, int64_t seq_len, int64_t predictions,
                             int32_t first_id = 10) {
   const ShardShape shape{rows, seq_len, predictions};

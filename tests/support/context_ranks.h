@@ -18,7 +18,7 @@ inline at::Tensor take_positions(const layout::ContextLayout& layout,
   return at::cat(parts, 1);
 }
 
-/// Writes `local`, what `rank` holds, to its places in `rows`.
+/// Writes `local`, what `rank` holds, to its positions in `rows`.
 inline void put_positions(const layout::ContextLayout& layout, const at::Tensor& local,
                           int rank, at::Tensor& rows) {
   for (const layout::ContextChunk& chunk : layout.chunks(rank)) {

@@ -38,7 +38,7 @@ inline double& element(Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]
 /// What rounding to T can change a value by, relatively: 2^-p for p significant bits.
 template <typename T>
 constexpr double kRounding = std::is_same_v<T, Bf16> ? 1.0 / (1 << 8) : 1.0 / (1 << 24);
-/// Room for the fp32 sums inside: a few hundred terms.
+/// The tolerance for a kernel's fp32 sums of a few hundred terms.
 constexpr double kSums = 2e-6;
 
 /// Returns near-normal values of standard deviation `size`. A seed gives the same values

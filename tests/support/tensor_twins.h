@@ -68,7 +68,7 @@ struct RankResult {
   std::vector<at::Tensor> grads;
 };
 
-/// A faulty region, which does not sum the gradients of its input.
+/// A faulty SplitRegion, which does not sum the gradients of its input.
 class ForgetfulRegion : public nn::SplitRegion {
  public:
   explicit ForgetfulRegion(const nn::SplitRegion& inner) : inner_(inner) {}

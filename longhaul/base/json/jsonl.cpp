@@ -30,8 +30,8 @@ uint64_t cut_torn_line(const fs::path& path) {
 
 }  // namespace
 
-// The file is opened before a torn line is cut, so that a place which cannot be written
-// is reported as such.
+// The file is opened before a torn line is cut, so that a path which cannot be written is
+// reported as such.
 JsonLines::JsonLines(const fs::path& path,
                      std::function<void(const std::string& line)> tell)
     : file_(path), repaired_(cut_torn_line(path)) {

@@ -20,7 +20,7 @@ struct Inspection {
 /// Inspects a checkpoint, a run directory, a directory of checkpoints, a Hugging Face
 /// directory, a safetensors file or a tokenizer.json. Reads headers and sizes, no tensor
 /// data. Describes incomplete files, with what is missing; throws InputError only for a
-/// path that is none of these. A whole tokenizer that this program does not read is a
+/// path that is none of these. A whole tokenizer that this program cannot use gets a
 /// note.
 Inspection inspect_path(const fs::path& path);
 

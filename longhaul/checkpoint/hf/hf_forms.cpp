@@ -63,8 +63,8 @@ struct Piece {
   bool to_stored = false;
 
   /// Returns how many rows of the made tensor, from row `at` on, lie side by side in both
-  /// tensors, and the place of row `at` in `from`. 0 rows: this piece does not have row
-  /// `at`.
+  /// tensors, and the number of row `at` in `from`. Returns 0 rows if this piece does not
+  /// have row `at`.
   std::pair<int64_t, int64_t> run(int64_t at) const {
     if (!to_stored) return {form.block - at % form.block, form.row(at)};
     const int64_t here = at - form.first;
@@ -180,8 +180,8 @@ class MappedSource final : public WeightsSource {
     return {};
   }
 
-  /// Copies rows [place, place + rows) of a piece's tensor to the rows of `area` from
-  /// `at` on.
+  /// Reads rows [place, place + rows) of `piece.from` and writes them to `out`, which
+  /// holds `area`, as its rows from `at` on.
   void read_rows(const Piece& piece, int64_t place, int64_t rows, const Made& made,
                  const Area& area, int64_t at, format::DType dst,
                  std::span<std::byte> out) const {

@@ -73,8 +73,8 @@ MemoryKeeper::MemoryKeeper(KeeperOptions options, const std::vector<StateTensor>
   if (!options_.replaces) make_slot(1);
 }
 
-/// Agrees with the other ranks on who holds whose copies, and on the sizes of the parts.
-/// Collective.
+/// Agrees with the other ranks on who holds the copy of whose state, and on the sizes of
+/// the states. Collective.
 void MemoryKeeper::exchange_shapes() {
   const auto ranks = static_cast<size_t>(group_->size());
   const auto mine = static_cast<size_t>(group_->rank());
@@ -111,7 +111,7 @@ void MemoryKeeper::exchange_shapes() {
 }
 
 void MemoryKeeper::check_room() const {
-  // Parts of other attempts count as free memory, because they are deleted before the
+  // Files of other attempts count as free memory, because they are deleted before the
   // second slot is made.
   uint64_t left = 0;
   for (const std::string& name : list_part_names(options_.dir)) {
@@ -131,8 +131,8 @@ void MemoryKeeper::check_room() const {
               options_.dir.parent_path().string());
 }
 
-/// Makes the parts of a slot; when that fails on any rank, nothing is left of the slot.
-/// Collective.
+/// Makes the files of a slot, which holds a kept step. When that fails on any rank, no
+/// file is left. Collective.
 void MemoryKeeper::make_slot(size_t number) {
   Slot slot;
   std::vector<fs::path> made;
@@ -160,8 +160,8 @@ void MemoryKeeper::make_slot(size_t number) {
 MemoryKeeper::Slot& MemoryKeeper::next_slot() {
   const size_t number = kept_ % slots_.size();
   if (!slots_[number]) {
-    // A step of this attempt is whole on all ranks. So parts of earlier attempts are not
-    // needed.
+    // All ranks have kept a step of this attempt. So the files of earlier attempts are
+    // not needed.
     remove_parts(options_.dir,
                  [&](const PartName& name) { return name.attempt >= options_.attempt; });
     group_->barrier_wait();

@@ -20,7 +20,7 @@ struct KeeperOptions {
   int attempt = 1;
   Json layout;      ///< recorded for information
   int threads = 1;  ///< threads that copy
-  /// Whether parts of an earlier attempt have to stay until the first step is kept; the
+  /// Whether an earlier attempt's files have to stay until the first step is kept; the
   /// second slot then takes their memory.
   bool replaces = false;
   std::string machine = comm::machine_name();
@@ -40,7 +40,7 @@ struct KeepReport {
   bool whole = true;
 };
 
-/// The memory that parts take on this machine.
+/// The memory that kept steps take on this machine.
 struct MemoryUse {
   uint64_t own_bytes = 0;    ///< parts of the machine's own ranks, for one slot
   uint64_t other_bytes = 0;  ///< copies of the neighbour's parts, for one slot
@@ -68,13 +68,13 @@ class MemoryKeeper {
   /// rank 0's. Collective.
   KeepReport keep(int64_t step, const std::string& state,
                   const std::vector<StateTensor>& tensors);
-  /// Waits until the copies of this rank's part, and the copies that it holds, are whole.
+  /// Waits until the copies of this rank's state, and those that it holds, are whole.
   void settle();
   /// Changes the run's key (renew_run_key), which is written into steps that are kept
   /// from now on.
   void set_run(std::string run) { options_.run = std::move(run); }
-  /// Waits for messages under way, and removes all parts of the run on this machine.
-  /// Collective.
+  /// Waits for messages under way, and removes all that is kept of the run on this
+  /// machine. Collective.
   void remove();
   const MemoryUse& use() const { return use_; }
 

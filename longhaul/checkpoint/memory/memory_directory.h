@@ -11,8 +11,8 @@
 
 namespace longhaul::checkpoint {
 
-/// Returns the directory of a run's parts in this machine's memory. `memory_dir` is the
-/// value of LONGHAUL_MEMORY_DIR, which must be absolute; empty: /dev/shm. The name
+/// Returns the directory in this machine's memory where a run keeps steps. `memory_dir`
+/// is the value of LONGHAUL_MEMORY_DIR, which must be absolute; empty: /dev/shm. The name
 /// follows from the user, the job and the run directory, so that two runs or two users
 /// never share a directory.
 fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
@@ -23,7 +23,7 @@ fs::path memory_directory(const fs::path& memory_dir, const fs::path& run_dir,
 /// LONGHAUL_MEMORY_DIR, belongs to another user, may be entered by others, or is a link.
 void make_memory_directory(const fs::path& dir);
 
-/// Returns the names of the parts' files, sorted; none where there is no such directory.
+/// Returns the names of the files of parts (PartName), sorted; none if `dir` is absent.
 std::vector<std::string> list_part_names(const fs::path& dir);
 
 /// Removes the parts for which `kept` is false, and the directory when it is empty then.
@@ -35,9 +35,9 @@ void remove_parts(const fs::path& dir,
 /// at most what the machine has left.
 uint64_t free_memory_for(const fs::path& dir);
 
-// The key of a run says which parts belong to its past. The key stands in memory.json of
-// the run's directory; it has 32 hex digits. Parts with another key do not count any
-// more: the run was begun anew, or rolled back, after they were written.
+// The key of a run marks the parts, states in memory, that belong to its past. It is in
+// memory.json of the run's directory and has 32 hex digits. Parts with another key do not
+// count: the run was begun anew, or rolled back, after they were written.
 
 /// Returns the run's key; nothing where the run has none that can be read.
 std::optional<std::string> read_run_key(const fs::path& run_dir);

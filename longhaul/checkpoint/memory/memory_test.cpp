@@ -229,7 +229,7 @@ TEST(PeerMemory, AnyLayoutAndAnyPlaceOfTheRanksReadsIt) {
   for (const int ranks : {1, 2, 3, 7}) {
     Cluster cluster;
     cluster.keep(kRanks, {8});
-    // Each rank is alone on its machine, so it finds the parts of that machine only.
+    // Each rank is alone on its machine, so it finds the files of that machine only.
     cluster.per_machine = 1;
     if (ranks < kRanks) {
       for (int m = ranks; m < kRanks; ++m) {

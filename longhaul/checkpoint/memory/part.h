@@ -71,8 +71,8 @@ struct PartPlan {
 /// Returns the plan of a part with these tensors, one after the other.
 PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout);
 
-/// Writes a part: the rank that owns it by write(), another machine by messages from that
-/// rank.
+/// Writes a part. The rank whose state it is calls write(); on another machine the bytes
+/// come from that rank by messages.
 class PartWriter {
  public:
   PartWriter() = default;
@@ -105,7 +105,7 @@ class PartWriter {
   uint64_t state_bytes_ = 0;
 };
 
-/// Reads a part. Immutable; any thread may call.
+/// Reads one rank's state. Immutable; any thread may call.
 class PartReader {
  public:
   /// Opens a part and checks everything but the data. Throws InputError that says what is

@@ -22,7 +22,7 @@ struct Copy {
   uint64_t data_bytes = 0;
 };
 
-/// What parts must have in common to belong to the same state.
+/// What parts of the ranks must have in common to form one state.
 struct StateKey {
   int attempt = 0;
   int64_t step = 0;
@@ -121,8 +121,8 @@ std::vector<std::pair<StateKey, Copies>> Survey::whole_states() {
                          part[5].get<std::string>()};
       const auto owner = part[3].get<size_t>();
       Copies& copies = states[key];
-      // The list grows only as far as owners were reported. The size of the world that a
-      // file names may be wrong.
+      // The list grows to the highest owner that was listed. The number of ranks in a
+      // file is not used, since it may be wrong.
       if (copies.size() <= owner) copies.resize(owner + 1);
       copies[owner].push_back({r, part[0].get<std::string>(), part[6].get<uint64_t>()});
     }

@@ -214,8 +214,8 @@ bool MirrorExports::leads_back(const fs::directory_entry& dir) const {
          (lies_in(dir.path(), run_dir_) || lies_in(dir.path(), checkpoints_));
 }
 
-/// Copies a group where any file of it has changed, and removes what the mirror has of
-/// the export that was there before.
+/// Copies a page or an export if any file of it has changed, and removes what the mirror
+/// has of the export that was there before.
 void MirrorExports::copy(const Group& group) {
   std::map<std::string, std::string> changed;
   for (const std::string& name : group) {

@@ -11,7 +11,7 @@
 namespace longhaul::checkpoint {
 namespace {
 
-/// Marks the blocks of a file that hold bytes of these runs.
+/// Marks the blocks of a file that hold bytes of these byte runs.
 void mark(const ByteRuns& runs, std::vector<bool>& blocks) {
   const auto mark_range = [&](uint64_t begin, uint64_t end) {
     for (uint64_t b = begin / kHashBlockBytes; b <= (end - 1) / kHashBlockBytes; ++b) {
@@ -79,7 +79,7 @@ void NodePlan::find_runs(size_t rank, const std::vector<ByteRuns>& runs) {
   RankRuns& mine = ranks_[rank];
   mine.wanted.assign(chunks_.size(), 0);
   mine.first.assign(chunks_.size() + 1, 0);
-  // The first pass counts how many runs touch each chunk, the second pass lists them.
+  // The first pass counts the byte runs that touch each chunk, the second lists them.
   for (const bool counting : {true, false}) {
     std::vector<uint32_t> next = mine.first;
     for (uint32_t i = 0; i < runs.size(); ++i) {

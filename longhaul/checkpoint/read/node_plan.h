@@ -33,12 +33,12 @@ struct PlanLimits {
 
 class NodePlan {
  public:
-  /// Makes the plan. `runs_of` has the runs of each rank, sorted by file and start;
-  /// `file_sizes` has the sizes of all files. A block that several ranks want is in one
-  /// chunk. Chunks are dealt evenly, where possible to ranks that want them. `readers`
-  /// has the ranks that can read each file; an empty list stands for all ranks. A file
-  /// with readers of its own is read by the ranks that want it, as far as they can read
-  /// it, however uneven the shares become.
+  /// Makes the plan. `runs_of` has the byte runs that each rank wants, sorted by file and
+  /// start; `file_sizes` has the sizes of all files. A block that several ranks want is
+  /// in one chunk. Chunks are dealt evenly, where possible to ranks that want them.
+  /// `readers` has the ranks that can read each file; an empty list stands for all ranks.
+  /// A file with readers of its own is read by the ranks that want it, as far as they can
+  /// read it, however uneven the shares become.
   NodePlan(const std::vector<std::vector<ByteRuns>>& runs_of,
            const std::vector<uint64_t>& file_sizes, const PlanLimits& limits = {},
            const std::vector<std::vector<int>>& readers = {});
@@ -51,7 +51,7 @@ class NodePlan {
   /// Returns the chunks that a rank reads, in the order of reading: first the chunks that
   /// are passed on, in the order of the rounds.
   std::vector<uint32_t> read_by(int rank) const;
-  /// Returns which of a rank's runs touch a chunk, ascending.
+  /// Returns which of a rank's wanted byte runs touch a chunk, ascending.
   std::span<const uint32_t> runs_in(int rank, uint32_t chunk) const;
   /// Returns how many bytes of a chunk a rank wants; bytes that it wants twice count
   /// twice.

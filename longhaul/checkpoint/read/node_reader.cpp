@@ -74,7 +74,7 @@ std::vector<ByteRuns> to_runs(const std::string& text) {
   return runs;
 }
 
-/// Returns the runs of all ranks, by rank. Collective.
+/// Returns the byte runs that each rank wants, by rank. Collective.
 std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
                                             comm::Communicator& node) {
   static_assert(std::is_trivially_copyable_v<ByteRuns>);
@@ -243,8 +243,8 @@ bool NodeReader::run_round(const std::vector<uint32_t>& round) {
   return true;
 }
 
-/// Returns where in a chunk all bytes that a rank wants lie side by side; null if they do
-/// not.
+/// Returns the first byte that a rank wants of a chunk, if all that it wants lie side by
+/// side, else null.
 std::byte* NodeReader::only_piece(int rank, const Held& held) const {
   const uint64_t begin = plan_.chunks()[held.chunk].begin;
   // The bytes are only read through this pointer.
@@ -260,8 +260,8 @@ std::byte* NodeReader::only_piece(int rank, const Held& held) const {
   return all.first();
 }
 
-/// Returns where this rank's outputs for a chunk lie side by side; null if they do not,
-/// or if they are converted.
+/// Returns the first byte of this rank's outputs for a chunk, if they lie side by side
+/// and nothing is converted, else null.
 std::byte* NodeReader::only_target(uint32_t chunk) const {
   const Chunk& c = plan_.chunks()[chunk];
   SideBySide all;

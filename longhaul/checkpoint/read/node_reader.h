@@ -34,8 +34,8 @@ ReadReport total(const ReadReport& mine, comm::Communicator& group);
 /// of stored bytes in its boxes a rank also holds 40 bytes per rank of the machine. A
 /// block that is damaged or cannot be read, and a request that does not fit what is
 /// stored, throw the same error on all ranks of `node`. Then nothing is under way, all
-/// ranks can go on together, and the outputs have any content. `node` has the ranks of
-/// this machine (comm/hosts.h); any group will do, also a single rank. Collective over
+/// ranks can go on together, and the outputs' content is undefined. `node` has the ranks
+/// of this machine (comm/hosts.h); any group will do, also a single rank. Collective over
 /// `node`.
 ReadReport read_together(const StoredTensors& stored,
                          const std::vector<ReadRequest>& requests,

@@ -22,11 +22,11 @@ class ReadAhead {
   ReadAhead(const StoredTensors& stored, std::vector<Chunk> chunks, size_t slots);
   ~ReadAhead();
 
-  /// Returns the bytes of the chunk at this place in the order; waits until it is read.
+  /// Returns the bytes of the chunk with this index in the order; waits until it is read.
   /// Throws what reading it threw. Fewer than `slots` other chunks may be held without a
   /// release.
   std::span<const std::byte> wait(size_t place);
-  /// Frees the memory of all chunks before this place.
+  /// Frees the memory of all chunks before this index.
   void release_before(size_t place);
 
  private:

@@ -57,8 +57,8 @@ class CheckpointReader : public StoredTensors {
   std::vector<format::TensorSlice> boxes(const std::string& kind,
                                          const std::string& name) const;
 
-  /// Fills `out` with the elements of `box`, row-major, in dtype `dst`, from whatever
-  /// pieces hold them, and converts F32, BF16, F16 and F64 into each other. box.dtype is
+  /// Fills `out` with the elements of `box`, row-major, in dtype `dst`, from whichever
+  /// boxes hold them, and converts F32, BF16, F16 and F64 into each other. box.dtype is
   /// not used. Throws InputError when the tensor is absent, has another global shape, or
   /// a block's hash does not match (file, block, offset). For tools; ranks of a run read
   /// together (node_reader.h).

@@ -21,7 +21,7 @@ struct Finding {
 };
 
 /// Returns what failures of the same kind have in common. For a directory it is the name
-/// alone, because the figures of a file system change all the time.
+/// alone, because the numbers of a file system change all the time.
 std::string kind_of(const HealthCheck& check) {
   return is_disk(check) ? check.name : check.name + ": " + check.text;
 }

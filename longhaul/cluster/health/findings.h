@@ -22,7 +22,7 @@ struct Findings {
 };
 
 /// Tells failures of a node from shared problems. Shared are: too little room on a file
-/// system, a directory that fails on several nodes, and the same words of the same check
+/// system, a directory that fails on several nodes, and the same text of the same check
 /// on several nodes and on more than half of all. The result depends on the reports
 /// alone.
 Findings judge_health(const std::vector<HealthReport>& reports);

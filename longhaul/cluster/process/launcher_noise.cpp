@@ -75,7 +75,7 @@ bool holds_any(const std::string& line, const std::array<std::string_view, N>& p
   });
 }
 
-/// Returns the words of a banner in one line.
+/// Returns the text of a banner in one line.
 std::string words_of_banner(const std::vector<std::string>& lines) {
   std::string words;
   for (const std::string& line : lines) {

@@ -16,7 +16,7 @@ class LauncherNoise {
   /// Returns the lines of a banner that never ended.
   std::vector<std::string> rest();
   /// Returns why the launcher failed, as far as its lines have told, and for known causes
-  /// what to do: one line. Else returns the words of the first banner that passed; empty
+  /// what to do: one line. Else returns the text of the first banner that passed; empty
   /// if none did.
   std::string cause() const;
 

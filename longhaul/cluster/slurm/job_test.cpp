@@ -21,7 +21,7 @@ std::optional<SlurmJob> job_in(const std::map<std::string, std::string>& environ
   });
 }
 
-/// A Slurm that answers every command with the same words and notes what was asked.
+/// A Slurm that answers every command with the same output and notes what was asked.
 struct FakeSlurm {
   CommandResult result;
   std::vector<Names> asked;

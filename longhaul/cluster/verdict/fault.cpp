@@ -31,8 +31,8 @@ bool was_asked(int exit_code) {
   return exit_code == kExitTemporary || exit_code == kExitStopped;
 }
 
-/// Returns the place of a failure: a smaller number is closer to the cause, and 5 stands
-/// for no failure.
+/// Returns how close a failure is to the cause: 0 is closest, and 5 stands for no
+/// failure.
 int order_of(const ObservedRank& rank) {
   if (rank.exit_code == kExitSettings) return 0;
   if (!rank.failure.empty() && !is_consequence(rank)) return 1;
@@ -125,7 +125,7 @@ std::optional<Fault> find_fault(const RankList& ranks,
     const int order_b = order_of(b);
     if (order_a != order_b) return order_a < order_b;
     // If rank 0 fails in work that it does for all ranks, all ranks end with the same
-    // words.
+    // message.
     const bool same = !a.failure.empty() && a.failure == b.failure;
     return same ? a.rank < b.rank : a.gone_age > b.gone_age;
   };

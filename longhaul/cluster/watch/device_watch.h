@@ -11,7 +11,7 @@
 namespace longhaul::cluster {
 
 /// Tells how much of a node's devices is used. A small child process asks the driver's
-/// library once a second, so that a library that hangs or crashes costs these figures and
+/// library once a second, so that a library that hangs or crashes costs these numbers and
 /// nothing else. The child ends with the thread that made this object. All calls come
 /// from one thread.
 class DeviceWatch {
@@ -21,7 +21,7 @@ class DeviceWatch {
   explicit DeviceWatch(const std::string& library);
   ~DeviceWatch();
 
-  /// Returns the newest figures; nothing if there are no devices or the child has said
+  /// Returns the newest numbers; nothing if there are no devices or the child has said
   /// nothing for ten seconds. Never waits.
   std::vector<run::RunStatus::Device> look();
 

@@ -88,7 +88,7 @@ class Sums {
     }
   }
 
-  /// Calls act(row, column, sums) for each run of kEach elements of the thread.
+  /// Calls act(row, column, sums) for each kEach neighbours among the thread's elements.
   template <typename Act>
   __device__ void for_each(const Act& act) const {
     for_numbers<kEach>([&](auto i) { act(row() + i, column(), sums_[i]); });

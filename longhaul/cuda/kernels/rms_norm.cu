@@ -234,8 +234,8 @@ auto gradient_kernel_of(const RowShape& shape) {
   }
 }
 
-/// Returns the kernel for a form that is known at run time. The place of a rounding makes
-/// no difference here: a rounding has no gradient of its own.
+/// Returns the kernel for a form that is known at run time. Where a form rounds makes no
+/// difference here: a rounding has no gradient of its own.
 template <typename T, int N>
 auto gradient_kernel_of(const RowShape& shape, RmsForm form) {
   return form == RmsForm::OnePlusWeight

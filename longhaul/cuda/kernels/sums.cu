@@ -43,7 +43,7 @@ __device__ void fill(const Form& form, int64_t i, int64_t size, bool aligned,
 }
 
 /// Adds up squares, with a block of threads for each block of kNormBlock elements. All
-/// threads form elements. The first threads add squares, each for one lane of one series
+/// threads fill a stage. The first threads add squares, each for one lane of one series
 /// in ascending order, as SquareLanes does on a CPU; zeros outside of the range change no
 /// sum. While one of the two stages is added up, the other is filled.
 template <typename Form>

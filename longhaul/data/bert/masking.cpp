@@ -25,8 +25,8 @@ int32_t required_id(const tokenizer::Tokenizer& tokenizer, const char* token) {
   return static_cast<int32_t>(*id);
 }
 
-/// The places of a row that may be masked, by word. Word i has the places from begins[i]
-/// to begins[i + 1] - 1.
+/// The positions of a row that may be masked, by word. Word i has the positions
+/// `places[begins[i]]` to `places[begins[i + 1] - 1]`.
 struct Words {
   std::vector<int32_t> places;
   std::vector<size_t> begins;

@@ -37,7 +37,7 @@ class Flatbuffer {
     return number;
   }
   uint64_t root() const { return at<uint32_t>(0); }
-  /// Returns the place of a field of a table; 0 when the field is absent.
+  /// Returns the offset of a field of a table; 0 when the field is absent.
   uint64_t field(uint64_t table, uint64_t index) const {
     const uint64_t vtable = table - static_cast<uint64_t>(int64_t{at<int32_t>(table)});
     const uint64_t slot = 4 + 2 * index;
@@ -51,8 +51,8 @@ class Flatbuffer {
   uint64_t size_;
 };
 
-/// Returns the place of a field of the RecordBatch that a Message has as its header; 0 if
-/// the field is absent.
+/// Returns the offset of a field of the RecordBatch that a Message has as its header; 0
+/// if the field is absent.
 uint64_t batch_field(const Flatbuffer& buffer, uint64_t index) {
   constexpr uint64_t kHeaderField = 2;
   const uint64_t header = buffer.field(buffer.root(), kHeaderField);

@@ -190,7 +190,7 @@ class CsvReader final : public TextStream {
     if (end_ == '\n' && record.bytes.ends_with('\r')) record.bytes.pop_back();
   }
 
-  /// Walks to the end of the row or of the piece of text, and returns this place.
+  /// Walks to the end of the row, or of the bytes [p, end). Returns that address.
   const char* scan(const char* p, const char* end, State& state) {
     const char* const begin = p;
     while (p < end) {

@@ -27,7 +27,7 @@ struct Piece {
   uint64_t bytes = 0;
 };
 
-/// Adds runs of row groups or record batches, each of about `about_bytes` bytes.
+/// Adds pieces of whole row groups or record batches, of about `about_bytes` bytes.
 void add_runs(int file, const std::vector<uint64_t>& sizes, uint64_t about_bytes,
               std::vector<Piece>& pieces) {
   Piece piece{{file, 0, 0}, 0};
@@ -39,8 +39,8 @@ void add_runs(int file, const std::vector<uint64_t>& sizes, uint64_t about_bytes
     piece.range.end = i + 1;
     piece.bytes += sizes[i];
   }
-  // The last run also includes everything after its last batch, such as the end-of-stream
-  // mark.
+  // The last piece also includes everything after its last batch, such as the
+  // end-of-stream mark.
   piece.range.end = InputRange::kToEnd;
   pieces.push_back(piece);
 }

@@ -104,7 +104,7 @@ struct FinishedRange {
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
-  /// Reads the next record; false at the end. Throws InputError, with file and place, for
+  /// Reads the next record; false at the end. Throws InputError, with file and line, for
   /// a file that cannot be read, is damaged or truncated, lacks the column, or holds a
   /// batch above max_batch_bytes. At the end of a range of an object it also throws
   /// InputError if the object has been replaced while it was read.

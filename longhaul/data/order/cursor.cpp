@@ -186,8 +186,8 @@ void Cursor::pass_over_last(const Cursor& now, int64_t sequences) {
   }
   if (phases.empty()) return;
   Phase& phase = phases.back();
-  // A skipped range before this position would move the sequences that were handed out to
-  // other places.
+  // A skipped range before this position would shift the positions of sequences that were
+  // handed out.
   const int64_t position = phase.stream_position(phase.consumed);
   for (const LaterRange& skip : all) {
     if (skip.phase != current) continue;

@@ -20,7 +20,7 @@ struct PhaseSource {
   }
 };
 
-/// A range [begin, end) of places in a phase's stream of sequences.
+/// A range [begin, end) of positions in a phase's stream of sequences.
 struct SequenceRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -43,7 +43,7 @@ struct Phase {
   int64_t per_epoch() const;
   /// Returns true when everything but `consumed` and `skipped` is equal.
   bool same_stream(const Phase& other) const;
-  /// Returns the place in the stream of the n-th sequence that is not skipped.
+  /// Returns the position in the stream of the n-th sequence that is not skipped.
   int64_t stream_position(int64_t n) const;
 };
 

@@ -13,7 +13,7 @@
 namespace longhaul::data {
 namespace {
 
-/// The most sequences of a run. Below this limit places in a stream and their products
+/// The most sequences of a run. Below this limit positions in a stream and their products
 /// with shares fit into 64 bits.
 constexpr int64_t kMaxSequences = int64_t{1} << 60;
 

@@ -58,8 +58,8 @@ struct StepBatch {
   /// Number of positions on this rank that are not padding, for terms over positions.
   int64_t num_real = 0;
   /// Sum (modulo 2^64) of one hash for each of this rank's sequences. A hash covers the
-  /// sequence's place in the run, its token ids and its targets. The sum over all ranks
-  /// identifies the data of the whole step and is equal in any layout.
+  /// sequence's position in the run, its token ids and its targets. The sum over all
+  /// ranks identifies the data of the whole step and is equal in any layout.
   int64_t content_hash = 0;
 };
 
@@ -140,9 +140,9 @@ class Loader {
   /// Reads the step after the current step into the other element of steps_.
   void prepare();
   void start_ahead();
-  /// Lets each source that is read in sequential order fetch its next piece, unless the
-  /// run ends before this piece. `last` has the index of the last sequence that was read
-  /// of each source; -1: none was read.
+  /// Lets each source that is read in sequential order fetch its next file or shard,
+  /// unless the run ends before it. `last` has the index of the last sequence that was
+  /// read of each source; -1: none was read.
   void fetch_ahead(const std::vector<int64_t>& last) const;
 
   std::vector<WeightedSource> sources_;

@@ -466,8 +466,8 @@ TEST(SyntheticSource, IsUniformAndRepeatable) {
                          batch.tokens.begin() + 99 * 64));
 }
 
-/// A source with pieces of ten sequences each. It records the indices that the loader
-/// passes to fetch_ahead().
+/// A source in pieces (files) of ten sequences each. It records the indices that the
+/// loader passes to fetch_ahead().
 class SourceInPieces final : public TaggedSource {
  public:
   using TaggedSource::TaggedSource;

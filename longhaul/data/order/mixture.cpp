@@ -60,8 +60,8 @@ std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
   return shares;
 }
 
-/// Deals the places of a window to classes with these quotas. In each prefix a class is
-/// within one place of its exact share (Tijdeman's chairman assignment).
+/// Deals the positions of a window to classes with these quotas. In each prefix a class
+/// is within one position of its exact share (Tijdeman's chairman assignment).
 std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
   const auto classes = static_cast<int64_t>(
       std::ranges::count_if(quotas, [](int64_t q) { return q > 0; }));
@@ -73,7 +73,7 @@ std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
     int64_t best_slack = 0;
     for (size_t i = 0; i < quotas.size(); ++i) {
       // The distance by which a class would be behind its exact share, in thousandths of
-      // a place.
+      // a position.
       const int64_t behind = quotas[i] * k - Mixture::kWindow * dealt[i];
       if (quotas[i] == 0 || twice * behind < Mixture::kWindow) continue;
       const int64_t slack = (twice - 1) * Mixture::kWindow - twice * behind;
@@ -201,7 +201,7 @@ void Mixture::choose_floating() {
     uint16_t* next = floated_.data() + static_cast<size_t>(row + 1) * shares_.size();
     for (const Task& task : tasks) next[task.source] = static_cast<uint16_t>(task.done);
   }
-  // Computes which source has each slot in the first row of the next period. This follows
+  // Computes the source of each slot (floating place) in the first row of the next period
   // from the slots of the last row of this period.
   const std::vector<int> first(chosen_.begin(),
                                chosen_.begin() + static_cast<ptrdiff_t>(slots_));

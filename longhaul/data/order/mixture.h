@@ -58,7 +58,7 @@ class Mixture {
   std::vector<int64_t> counts(int64_t sequences) const;
 
  private:
-  /// A place in the stream.
+  /// A position in the stream.
   struct Position {
     int64_t window = 0;  ///< number of the window in the stream
     int64_t period = 0;  ///< number of the period in the stream
@@ -68,8 +68,8 @@ class Mixture {
   static Position position_of(int64_t sequence);
   void lay_out_window();
   void choose_floating();
-  /// Returns the source of each floating slot in a window whose sources are `chosen`.
-  /// `before` has the source of each slot in the window before.
+  /// Returns the source of each slot (floating place) in a window whose sources are
+  /// `chosen`. `before` has the source of each slot in the window before.
   std::vector<int> next_slots(const std::vector<int>& before,
                               std::vector<int> chosen) const;
   /// Returns the slot that `slot` becomes `periods` periods later; earlier if `periods`
@@ -79,17 +79,17 @@ class Mixture {
 
   std::vector<int64_t> shares_;
   size_t slots_ = 0;  ///< F: number of floating places in a window
-  /// By place of a window: the place's source, or -1 - slot.
+  /// For each position of a window: its source, or -1 - slot if it floats.
   std::vector<int> owner_;
-  /// By source: the places that always belong to the source, ascending.
+  /// For each source: the positions that always belong to it, ascending.
   std::vector<std::vector<uint16_t>> places_;
   std::vector<uint16_t> slot_places_;  ///< by slot: the slot's place in a window
   std::vector<int> chosen_;  ///< [row][slot]: the slot's source in the first period
-  /// [row][source]: the source's floating places before the row.
+  /// [row][source]: how many floating places the source had before the row.
   std::vector<uint16_t> floated_;
   /// The permutation of the slots from one period to the next, as cycles.
   std::vector<std::vector<size_t>> cycles_;
-  /// By slot: number of the cycle, place in the cycle.
+  /// For each slot: the number of its cycle, and its index in the cycle.
   std::vector<std::pair<size_t, size_t>> in_cycle_;
 };
 

@@ -21,8 +21,8 @@ struct SourceCount {
   bool operator==(const SourceCount&) const = default;
 };
 
-/// The order of one phase of a run: which sequence of which source comes at which place.
-/// Only one thread at a time may use a stream.
+/// The order of one phase of a run: which sequence of which source comes at which
+/// position. Only one thread at a time may use a stream.
 class PhaseStream {
  public:
   /// Makes the order of the last phase of a list that has at least one phase. The earlier

@@ -41,8 +41,8 @@ std::string parent_of(const std::string& key) {
   return slash == std::string::npos ? std::string() : key.substr(0, slash);
 }
 
-/// Returns the place that a pattern's listing begins at: the parts before the first one
-/// with * ? or [. For a plain address it is the address itself.
+/// Returns where the listing for a pattern begins: the path's parts before the first with
+/// * ? or [. For a plain address it is the address itself.
 objects::Address fixed_part(const objects::Address& pattern) {
   const size_t magic = find_wildcard(pattern.key);
   if (magic == std::string::npos) return pattern;

@@ -106,8 +106,8 @@ size_t ObjectReader::read_alone(uint64_t offset, std::span<std::byte> to) {
   window_ = {};
   window_.begin = offset / kWindow * kWindow;
   window_.end = std::min(window_.begin + 2 * kWindow, object_->info.size);
-  // The bytes are read into a buffer of their size. A place of objects::kPlaceBytes,
-  // which read_shared() would lend, is too large to be kept for a window.
+  // The bytes are read into a buffer of their size. The buffer of objects::kPlaceBytes
+  // that read_shared() would lend is too large for a window.
   const auto count = static_cast<size_t>(window_.end - window_.begin);
   std::shared_ptr<std::byte[]> bytes(new std::byte[count]);
   object_->store->read(object_->info, window_.begin, {bytes.get(), count});

@@ -58,8 +58,8 @@ class ObjectReader {
   };
   /// Copies bytes of `piece` to the front of `to`. Returns the number of copied bytes.
   static size_t copy(const Piece& piece, uint64_t offset, std::span<std::byte> to);
-  /// Reads as many bytes as one piece, one window or one request gives. Returns their
-  /// number.
+  /// Reads what one piece or window in memory holds from `offset` on, or what one request
+  /// reads. Returns the number of bytes.
   size_t read_some(uint64_t offset, std::span<std::byte> to);
   size_t read_alone(uint64_t offset, std::span<std::byte> to);
   /// Fills a large `to` by several requests at once.

@@ -82,7 +82,7 @@ class ConcatenatedSource final : public TokenSource {
     for (const auto& part : parts_) all += part->fingerprint() + "\n";
     return hash_hex(all);
   }
-  /// Returns the fingerprint of all parts. Throws InputError when the parts differ.
+  /// Returns the fingerprint that all parts share. Throws InputError when parts differ.
   std::string tokenizer_fingerprint() const override {
     std::string known;
     for (const auto& part : parts_) {

@@ -13,7 +13,7 @@
 
 namespace longhaul::data {
 
-/// Words of the messages about damaged files.
+/// Texts for messages about damaged files.
 struct ProofWords {
   std::string record = "store.json";
   std::string advice = "copy the store again or build it again";

@@ -10,10 +10,10 @@
 
 namespace longhaul::data {
 
-/// The words of the messages about one kind of build.
+/// Texts for the messages about one kind of build.
 struct BuildKind {
   std::string record;  ///< the file that marks a complete result: "store.json"
-  /// The message about a place that holds something else.
+  /// The message if something else is at the result's path.
   std::string foreign;
   std::string standing;  ///< the message about a place that holds a result already
   /// What the owner of the lock does: "builds this store".

@@ -49,7 +49,7 @@ TEST(TokenWords, AnyNumberReadsBackAndNothingBehindTheLastIsTouched) {
         token =
             static_cast<tokenizer::TokenId>((random >> 1) % static_cast<uint32_t>(limit));
       }
-      // The largest token is put at each place once, so that the test covers all places.
+      // The largest token is put at each index once, so that the test covers all of them.
       for (size_t largest = 0; largest < std::max<size_t>(count, 1); ++largest) {
         std::vector<tokenizer::TokenId> wanted = tokens;
         if (count > 0) wanted[largest] = limit;

@@ -59,9 +59,9 @@ struct ParameterDescription {
   std::string name;  ///< the name in Hugging Face's files, if `stored` is absent
   std::vector<int64_t> shape;
   Init init;
-  /// How the parameter splits over the ranks of tensor parallelism. The split is absent
-  /// if each rank holds the whole parameter and uses it outside of the regions in which
-  /// features are split over ranks.
+  /// How the parameter splits over the ranks of tensor parallelism. The split is
+  /// absent if each rank holds the whole parameter and uses it where features are not
+  /// split.
   std::optional<format::ShardSplit> split;
   std::optional<StoredForm> stored = {};
   bool decays = true;  ///< false for norms and biases, which get no weight decay

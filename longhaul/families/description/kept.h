@@ -64,7 +64,7 @@ enum class KeptRows {
 /// recipes mask at most 20 tokens of 128, and at most 80 of 512.
 inline constexpr double kMaskedShare = 20.0 / 128.0;
 
-/// Tokens of a micro batch that a rank works on, inside and outside of the regions where
+/// Tokens of a micro batch that a rank works on, inside and outside of the layers whose
 /// features are split (outside they are fewer with sequence parallelism), and sequences
 /// of the micro batch.
 struct TokenCounts {
@@ -72,7 +72,7 @@ struct TokenCounts {
   int64_t outside = 0;
   int64_t sequences = 0;
 
-  /// Returns the rows of a tensor inside of the regions.
+  /// Returns the rows of a tensor where features are split.
   int64_t rows(KeptRows kind) const;
 };
 
@@ -94,11 +94,11 @@ struct KeptTensor {
   KeptKind kind = KeptKind::Input;
   int64_t width = 0;
   std::optional<format::ShardSplit> split = {};  ///< how the width is split over tp ranks
-  bool outside = false;           ///< has rows for the tokens outside of split regions
+  bool outside = false;           ///< has the rows of tokens outside of tp-split layers
   bool fp32 = false;              ///< fp32, not the compute dtype
   std::vector<KeptIn> when = {};  ///< kept in any of these forms; empty: never
   /// For a deferred weight gradient: another entry of the list is the same tensor, unless
-  /// tokens are split outside of regions.
+  /// sequence parallelism splits tokens.
   bool shared = false;
   bool is_input =
       false;  ///< for a deferred weight gradient: the tensor is the unit's input
@@ -118,10 +118,10 @@ struct UnitForward {
   /// Tensors that deferred weight gradients keep: for every linear layer its input and
   /// the gradient of its result.
   std::vector<KeptTensor> put_off;
-  int enters = 0;  ///< times that the pass enters a region with split features
-  int leaves = 0;  ///< times that the pass leaves such a region
-  /// Activations that linear layers take on entering a region. If tokens are split
-  /// outside of regions, these activations are not kept but gathered again.
+  int enters = 0;  ///< times that the pass enters tp-split layers (nn::SplitRegion)
+  int leaves = 0;  ///< times that the pass leaves such layers
+  /// The number of activations that enter tp-split layers. Sequence
+  /// parallelism does not keep them but gathers them again.
   int taken = 0;
   /// Indices in `tensors` of the keys and values of attention, which are kept for the
   /// queries of other positions (ops::KeptPositions).

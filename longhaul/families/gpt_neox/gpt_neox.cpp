@@ -50,8 +50,8 @@ struct Place {
   double value = 0.0;
 };
 
-/// Returns every place where the number stands, the place that transformers reads first.
-/// Sets `taken` if transformers reads one of the places.
+/// Returns every field that holds the number, first the one that transformers reads. Sets
+/// `taken` if transformers reads one of these fields.
 std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& number,
                              bool& taken) {
   std::vector<Place> places;
@@ -85,7 +85,7 @@ std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& n
   return places;
 }
 
-/// Returns the number that transformers takes. Throws InputError if another place
+/// Returns the number that transformers takes. Throws InputError if another field
 /// disagrees, or if the number stands nowhere.
 double one_number(const ConfigFields& fields, const RotationNumber& number) {
   bool taken = false;

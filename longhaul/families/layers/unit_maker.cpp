@@ -43,7 +43,7 @@ void UnitMaker::keep(const Feature& x, KeptKind kind, KeptIn in) {
   tensor.when.push_back(again_[x.number] ? unless_again(in) : in);
 }
 
-/// Adds an fp32 tensor of its own, with as many rows as `of`.
+/// Adds one more kept tensor, in fp32, with as many rows as `of`.
 void UnitMaker::keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in) {
   KeptTensor rows = {kind, width, at(of).split, at(of).outside, /*fp32=*/true, {in}};
   rows.rows = at(of).rows;
@@ -100,7 +100,7 @@ UnitDescription UnitMaker::take() {
   return std::move(unit_);
 }
 
-/// Adds an RMS norm that norms `rows` equal parts of each token by themselves.
+/// Adds an RMS norm of each of `rows` equal parts of a token by itself.
 Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
                            std::optional<format::ShardSplit> split, RmsForm form) {
   const bool adds_one = form == RmsForm::OnePlusWeight;
@@ -312,7 +312,7 @@ Feature UnitMaker::rows_of(const Feature& x, KeptRows rows) {
 }
 
 Feature UnitMaker::masked_rows(const Feature& x) {
-  // Each masked row keeps its int64 number, which takes the memory of two fp32 elements.
+  // Each masked row keeps its int64 index, which takes the memory of two fp32 elements.
   make({.kind = KeptKind::Batch,
         .width = 2,
         .fp32 = true,

@@ -19,7 +19,7 @@ struct Feature {
 
 /// Makes the description of one unit. Each call stands for an operation of the forward
 /// pass, in order, and adds the operation's parameters, multiplications, kept tensors and
-/// edges of split regions, so that none of these can be forgotten. The order of the calls
+/// splits of features, so that none of these can be forgotten. The order of the calls
 /// with parameters is the order of the parameters.
 class UnitMaker {
  public:
@@ -35,12 +35,12 @@ class UnitMaker {
   /// `padding_row`.
   void table(const std::string& name, int64_t rows, int64_t width,
              std::optional<int64_t> padding_row = {});
-  /// Adds a small table, which each rank holds whole and looks up outside of split
-  /// regions.
+  /// Adds a small table, which each rank holds whole and looks up where features are
+  /// whole.
   void whole_table(const std::string& name, int64_t rows, int64_t width);
-  /// Returns the sum of the looked-up rows, outside of split regions.
+  /// Returns the sum of the looked-up rows, whose features are whole.
   Feature looked_up(int64_t width);
-  /// Returns x plus the sum of `terms`, all outside of split regions. All terms have the
+  /// Returns x plus the sum of `terms`; the features of all are whole. All terms have the
   /// same gradient, which the linear layers that made the terms share.
   Feature sum(const Feature& x, const std::vector<Feature>& terms);
   /// Adds an operation on x, element by element, that keeps nothing.
@@ -75,7 +75,7 @@ class UnitMaker {
   /// standard deviation of the initial values, if it differs from the unit's.
   Feature matrix(const std::string& name, int64_t out, const Feature& x,
                  format::ShardSplit split, std::optional<double> stddev = {});
-  /// Returns the rows of x, inside of a split region, once for each of the `top_k`
+  /// Returns the rows of x, whose features are split, once for each of the `top_k`
   /// experts that a token is sent to by the router's `logits`. Keeps the experts'
   /// probabilities, and the numbers and weights of those chosen.
   Feature routed(const Feature& x, const Feature& logits, int64_t top_k, bool normalised);
@@ -103,8 +103,8 @@ class UnitMaker {
   /// which `routed` has kept.
   Feature gated_product(const Feature& gate, const Feature& up, bool weighed = false);
 
-  /// Says which positions the unit's attention sees: at most so many, and whether none
-  /// behind the token's own.
+  /// Says how many positions a token sees at most in the unit's attention, and whether it
+  /// sees none behind its own (causal).
   void sees(int64_t positions, bool causal) {
     unit_.work.window = positions;
     unit_.work.causal = causal;
@@ -117,7 +117,7 @@ class UnitMaker {
   Feature kept_gelu(const Feature& x);
   Feature tanh(const Feature& x);
 
-  /// Returns the rows of x whose tokens were masked out. Called inside of a split region.
+  /// Returns the rows of x whose tokens were masked out. Called where features are split.
   Feature masked_rows(const Feature& x);
   /// Returns the first row of each sequence.
   Feature first_rows(const Feature& x);

@@ -71,8 +71,8 @@ class PickleTree {
   Ref add_object(Ref global, Ref arguments);
   Ref add_tensor(PickleTensor tensor);
 
-  // Functions that look at values. Each function takes the kinds beside it and checks the
-  // kind.
+  // Functions that look at values. Each function checks that the value has one of the
+  // kinds named behind it.
   PickleKind kind(Ref ref) const { return nodes_[ref].kind; }
   bool is(Ref ref, PickleKind kind) const { return nodes_[ref].kind == kind; }
   int64_t integer(Ref ref) const { return nodes_[ref].payload; }  ///< Int, Bool

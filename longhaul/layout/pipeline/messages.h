@@ -72,7 +72,7 @@ class SlotOrder {
   const std::vector<MessageGroup>& after(size_t done) const { return groups_.at(done); }
 
  private:
-  /// The groups by the number of actions that were run.
+  /// `groups_[n]` has the groups to post after n actions.
   std::vector<std::vector<MessageGroup>> groups_;
 };
 

@@ -120,7 +120,7 @@ TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {
   EXPECT_GT(plans, 3500);
 }
 
-/// Plays the groups of SlotOrder. The groups of a rank run one after the other; a group
+/// Simulates the groups of SlotOrder. A rank's groups run one after the other; a group
 /// ends when the other rank of each of its messages has come to that message as well.
 void expect_slots_end(const PipelinePlan& plan, const std::string& name) {
   struct Rank {

@@ -11,7 +11,7 @@ namespace longhaul::monitor {
 /// `program`.
 std::string report_page(RunFiles& run, const RunView& view, const std::string& program);
 
-/// Returns the figures of the page for programs.
+/// Returns the numbers of the page as JSON, for programs.
 Json report_json(RunFiles& run, const RunView& view);
 
 }  // namespace longhaul::monitor

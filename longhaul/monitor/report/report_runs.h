@@ -27,7 +27,7 @@ std::vector<ReportRun> open_runs(const std::vector<std::string>& dirs, double no
 std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& options,
                       const std::string& program);
 
-/// Returns the figures of each run for programs, in the order of `runs`.
+/// Returns the numbers of each run as JSON, in the order of `runs`.
 Json runs_json(std::vector<ReportRun>& runs, const AgainstOptions& options);
 
 }  // namespace longhaul::monitor

@@ -13,7 +13,7 @@
 namespace longhaul::ops {
 namespace {
 
-/// Throws Error (Internal) if the part contradicts itself.
+/// Throws Error (Internal) if members of the part contradict each other.
 void check(const AttentionPart& part) {
   const at::Tensor &q = part.q, &k = part.k(), &v = part.v();
   const AttentionProblem& problem = part.problem;

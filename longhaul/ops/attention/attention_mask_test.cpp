@@ -132,8 +132,8 @@ void expect_same(const MaskedResult& got, const MaskedResult& want, double toler
 }
 
 /// Attention in bf16 takes eight times as long as in fp32 on a CPU without products of
-/// bf16. So `make test` tries it with the dropout of most models, and with all parts of
-/// the scores at once. `make soak` tries the rest.
+/// bf16. So `make test` tries it with the dropout of most models, and with dropout, scale
+/// and cap at once. `make soak` tries the rest.
 enum class Masks { Now, Soak };
 
 class EveryMask : public ::testing::TestWithParam<Masks> {};
@@ -185,7 +185,7 @@ TEST_P(EveryMask, EqualsTheDenseFormAndItsGradients) {
 }
 
 TEST(MaskedAttention, DropsProbabilitiesFromTheResultAndNotFromItsNorm) {
-  // The dense form is far off without dropout, or with the dropout of another sequence.
+  // The naive result is far off without dropout, or with the dropout of another sequence.
   const MaskCase c{at::kFloat, true, true, 0.1, {}};
   MaskedProblem p = masked_problem(c);
   const at::Tensor got = of_operation(p, true).out;
@@ -200,8 +200,8 @@ TEST(MaskedAttention, DropsProbabilitiesFromTheResultAndNotFromItsNorm) {
   EXPECT_GT(error(), 0.1);
 }
 
-/// Returns the results of attention over two runs of queries, each with its keys in five
-/// parts, few of which begin at a multiple of four.
+/// Returns the results of attention over two ranges of queries, each with its keys in
+/// five parts, few of which begin at a multiple of four.
 MaskedResult masked_parts(const MaskedProblem& p, bool fused) {
   const auto fp32 = [](const at::Tensor& x) {
     return at::zeros_like(x, x.options().dtype(at::kFloat));

@@ -41,8 +41,8 @@ Result whole(const Problem& p) {
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
 
-/// Returns the results of attention over two runs of queries, each with its keys in four
-/// parts of different lengths. The parts are strided views.
+/// Returns the results of attention over two ranges of queries, each with its keys in
+/// four parts of different lengths. The parts are strided views.
 Result in_parts(const Problem& p, bool fused) {
   const auto fp32 = [](const at::Tensor& x) {
     return at::zeros_like(x, x.options().dtype(at::kFloat));

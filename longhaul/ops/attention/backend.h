@@ -24,13 +24,13 @@ struct AttentionBackend {
   const char* name;  ///< for the log and the numerics fingerprint
   /// Returns whether the backend computes this part.
   bool (*takes)(const AttentionPart& part);
-  // forward() and backward() compute parts that are whole.
+  // forward() and backward() take parts with all keys of their queries (`whole`).
   Attended (*forward)(const AttentionPart& part);
   AttentionGradients (*backward)(const AttentionPart& part, const at::Tensor& dout,
                                  const Attended& forward);
   // part_forward() and part_backward() do the work of attention_part_forward() and
-  // attention_part_backward() (attention.h) for parts that are not whole. Both are null
-  // in a backend that takes only whole parts.
+  // attention_part_backward() (attention.h) for some of the keys at a time. Both are null
+  // in a backend that has to have all keys.
   void (*part_forward)(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
   void (*part_backward)(const AttentionPart& part, const at::Tensor& dout,
                         const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,

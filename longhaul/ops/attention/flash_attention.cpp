@@ -115,9 +115,9 @@ FlashCall whole_call(const AttentionPart& part) {
   return call;
 }
 
-/// A run of the queries of a part and a run of the keys that these queries see. Each
-/// query sees at least one key. The kernels align the last query with the last key, and
-/// derive from this alignment which keys are hidden.
+/// A range of the queries of a part and a range of the keys that they see. Each query
+/// sees at least one key. The kernels align the last query with the last key, and derive
+/// from this alignment which keys are hidden.
 struct FlashRun {
   int64_t query, queries;
   int64_t key, keys;
@@ -127,7 +127,7 @@ struct FlashRun {
 
 std::vector<FlashRun> runs_of(const AttentionPart& part) {
   const int64_t S = part.q.size(1), K = part.k().size(1);
-  // The offset is the place of query 0 among the keys.
+  // The offset is the index of query 0 among the keys.
   const int64_t offset = part.query_begin - part.key_begin;
   const std::optional<int64_t> window = part.problem.window;
   const auto first_key = [&](int64_t query) {
@@ -163,8 +163,8 @@ FlashCall call_of(const AttentionPart& part, const FlashRun& run) {
           run.left};
 }
 
-/// Throws an internal Error unless the run has all queries of the part. The first part of
-/// a result must have such a run.
+/// Throws an internal Error unless the run has all queries of the part, as the first part
+/// of a result must.
 void check_first(const AttentionPart& part, const FlashRun& run) {
   LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
             run.queries, part.q.size(1));

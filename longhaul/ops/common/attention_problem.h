@@ -51,7 +51,7 @@ KeptPositions each_of(const KeptPositions& kept, const F& f) {
   return out;
 }
 
-/// A run of queries and a run of keys of the same sequences. Query i has index
+/// A range of queries and a range of keys of the same sequences. Query i has index
 /// query_begin + i of its sequence, and key j has index key_begin + j. A query sees a key
 /// iff
 ///   document_start <= index of the key <= index of the query < index of the key +

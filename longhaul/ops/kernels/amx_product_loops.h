@@ -350,8 +350,8 @@ class TileProduct {
                        : Lines(x.data, x.row * kElement, kTileBlock, bytes);
   }
 
-  /// Returns the cache lines of the result that are prefetched with one panel: each panel
-  /// takes a share.
+  /// Returns the share of the result's cache lines that is prefetched while the product
+  /// takes panel number `panel`.
   Lines result_lines(int64_t packed_row, int64_t passing_row, int64_t panel) const {
     if (p_.wide != nullptr && !p_.add) return {};
     const int64_t at = kLeft || kTurned ? packed_row * p_.stride + passing_row

@@ -293,7 +293,7 @@ std::vector<int32_t> document_ends(int64_t batch, int64_t queries) {
 }
 
 /// Returns problems that are not causal. Queries see the whole sequence, or the keys
-/// before the padding, which has queries too, or keys up to their own ends, perhaps none.
+/// before the padding (which has queries too), or a range of keys, perhaps an empty one.
 template <typename T>
 std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int64_t D) {
   const auto n = static_cast<size_t>(2 * queries);

@@ -5,9 +5,9 @@
 namespace longhaul::kernels {
 namespace {
 
-/// Returns the groups of four columns that lanes draw for. Because of their order
-/// in_order() needs no shuffles beyond 128 bits: element m of part p draws for group m *
-/// (kLanes / 4) + p.
+/// Returns for each lane the group of four columns that it draws for. The order lets
+/// in_order() shuffle within 128 bits only: element m of 128-bit part p draws for group m
+/// * (kLanes / 4) + p.
 LH_INLINE Words column_groups() {
   uint32_t group[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) {

@@ -21,8 +21,8 @@ constexpr int64_t kGradientColumns = 512;
 
 /// Calls body(expert, block, begin, end) for the calling thread's share of the work.
 /// The work of an expert is a grid of blocks_of(rows) blocks by [0, size), of which the
-/// thread takes [begin, end). Experts lie one after another, and every thread has a run
-/// of this work that takes as long as the run of any other thread.
+/// thread takes [begin, end). Experts lie one after another, and all threads have
+/// contiguous shares of this work that take equally long.
 template <typename Blocks, typename Body>
 void for_share(const int32_t* offsets, int64_t experts, int64_t size,
                const Blocks& blocks_of, const Body& body) {
@@ -56,7 +56,7 @@ void for_share(const int32_t* offsets, int64_t experts, int64_t size,
   }
 }
 
-/// Computes the products of experts. Each result has the bits of one product.
+/// Computes the products of experts. Each has the bits that a Product of the expert has.
 template <void (*kProduct)(const Product&)>
 void grouped_product_loop(const GroupedProduct& g) {
 #pragma omp parallel
@@ -78,7 +78,7 @@ void grouped_product_loop(const GroupedProduct& g) {
       });
 }
 
-/// Computes the gradients of experts' matrices. Each result has the bits of one product.
+/// Computes the gradients of experts' matrices. Each has the bits that a Product has.
 template <void (*kProduct)(const Product&)>
 void grouped_gradient_loop(const GroupedGradient<Bf16>& g) {
   const int64_t element = g.wide != nullptr ? sizeof(float) : sizeof(Bf16);

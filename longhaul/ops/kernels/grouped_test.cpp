@@ -21,8 +21,8 @@ struct Group {
   int64_t all_rows() const { return offsets().back(); }
 };
 
-// There are experts without rows, with one row, and with all rows; sizes below and beside
-// those of tiles; and so many rows that several threads share an expert.
+// There are experts without rows, with one row, and with all rows; sizes below a tile's
+// and between multiples of it; and so many rows that several threads share an expert.
 const Group kGroups[] = {
     {{1}, 1, 1},          {{0, 5, 0, 0, 2, 0}, 7, 9},     {{0, 0, 40, 0}, 130, 70},
     {{0, 0}, 8, 8},       {{17, 1, 33, 64, 3}, 264, 100}, {{70, 0, 20, 90}, 512, 96},

@@ -62,7 +62,7 @@ LH_INLINE Activated gelu_tanh(Vec x) {
   return {mul(above, s), slope};
 }
 
-/// Returns GELU, with the normal distribution's share beyond |x| by Abramowitz and
+/// Returns GELU. The normal distribution's tail beyond |x| is computed by Abramowitz and
 /// Stegun, 7.1.26, within 1e-7.
 LH_INLINE Activated gelu_exact(Vec x) {
   constexpr float kRootHalf = 0.707106781F;

@@ -19,7 +19,7 @@ struct Element;
 
 template <>
 struct Element<float> {
-  /// The number of neighbours of the summed dim that one element holds.
+  /// How many neighbouring values along the summed dim one element holds.
   static constexpr int64_t kPair = 1;
   /// Products take multiples of kSummed values of the summed dim and of kColumns columns.
   static constexpr int64_t kSummed = kPair;

@@ -33,16 +33,16 @@ at::Tensor matrix_of_columns(const std::vector<at::Tensor>& parts);
 class ColumnLayout {
  public:
   explicit ColumnLayout(const std::vector<at::Tensor>& parts);
-  /// Returns uninitialized tensors of the parts' sizes, laid out like the parts. The
-  /// tensor of a part that shares no matrix with others is contiguous.
+  /// Returns uninitialized tensors of the parts' sizes, laid out like the parts. A part
+  /// that is not a slice of a joint matrix gets a contiguous tensor.
   std::vector<at::Tensor> empty(const at::TensorOptions& options) const;
   /// Returns tensors like those of empty(), but `gradients` themselves if they make up
   /// the columns of one matrix, as the parts do. The node that made such gradients has
   /// laid them out for this purpose, so that they may be overwritten.
   std::vector<at::Tensor> reuse(const std::vector<at::Tensor>& gradients) const;
   /// Sets made[part], which empty() or reuse() has made, for a part that was passed on
-  /// unchanged. It becomes the part's gradient itself if the part shares no matrix with
-  /// others, else a copy of the gradient.
+  /// unchanged. For a slice of a joint matrix, `gradient` is copied into the slice of
+  /// made[part]; for any other part, `gradient` itself is taken.
   void hand_on(size_t part, const at::Tensor& gradient,
                std::vector<at::Tensor>& made) const;
 

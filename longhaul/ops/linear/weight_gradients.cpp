@@ -57,8 +57,8 @@ void accumulate_in_pieces(const at::Tensor& grad, const at::Tensor& x,
                           const at::Tensor& dy) {
   for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
     const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
-    // The part is made contiguous. Otherwise the product would transpose it by a slow
-    // copy.
+    // The columns of dy are made contiguous. Otherwise the product would transpose it by
+    // a slow copy.
     const at::Tensor part = dy.narrow(1, from, rows).contiguous();
     grad.narrow(0, from, rows).add_(at::mm(part.t(), x));
   }

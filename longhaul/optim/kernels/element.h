@@ -42,7 +42,7 @@ namespace {
 }
 
 /// Returns the same keys as rounding_keys. Kernels on a GPU call this function, since
-/// they cannot call that one.
+/// they cannot call the latter.
 constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
   RoundingKeys keys = {};
   for (int of = 0; of < kRoundings; ++of) {
@@ -56,7 +56,7 @@ constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
 }
 
 /// Returns the 16 random bits that are added to the lower half of an fp32 value before
-/// this half is cut off. The element's number in its tensor has the lower 32 bits
+/// this half is cut off. The element's index in its tensor has the lower 32 bits
 /// `number`.
 template <RoundingOf kOf>
 [[gnu::always_inline]] constexpr uint32_t random_bits(uint32_t number,

@@ -97,7 +97,7 @@ struct Nearest {
   }
 };
 
-/// Rounds up or down at random. The elements from `begin` on have the numbers from
+/// Rounds up or down at random. The elements from `begin` on have the indices from
 /// `first` on in their tensor.
 struct Stochastic {
   RoundingKeys keys = {};
@@ -111,7 +111,7 @@ struct Stochastic {
 };
 
 /// Calls act(begin, end, rounding) for parts of [begin, end) whose elements have
-/// ascending numbers in their tensor, of which the upper 32 bits are the same.
+/// ascending indices in their tensor, of which the upper 32 bits are the same.
 template <typename Act>
 void for_numbered(const Rounding& rounding, int64_t update, int64_t begin, int64_t end,
                   const Act& act) {

@@ -8,7 +8,7 @@
 namespace longhaul::optim {
 
 // Stochastic rounding has no state here. The run's seed, the number of the update, the
-// tensor's name, the kind of value and the element's number in the whole tensor decide
+// tensor's name, the kind of value and the element's index in the whole tensor decide
 // whether an element is rounded up. So the rounding is the same in every layout and on a
 // resume.
 
@@ -16,8 +16,8 @@ namespace longhaul::optim {
 enum RoundingOf : int { kRoundMaster, kRoundExpAvg, kRoundExpAvgSq };
 inline constexpr int kRoundings = 3;
 
-/// Where the elements of a range lie in their tensor, row-major: own element j of the
-/// slice (from `begin` on for this range) has the number
+/// The indices of a range's elements in the whole tensor, row-major. The range begins at
+/// element `begin` of this rank's slice. Element j of the slice has the index
 ///   j / row * stride + first + j % row.
 struct ElementPlace {
   int64_t begin = 0;
@@ -29,7 +29,7 @@ struct ElementPlace {
   return j / place.row * place.stride + place.first + j % place.row;
 }
 
-/// Returns the place of the elements of the slice from `begin` on. Throws an Internal
+/// Returns the ElementPlace of the slice's elements from `begin` on. Throws an Internal
 /// error if the slice is cut in more than one dim.
 ElementPlace element_place(const format::TensorSlice& slice, int64_t begin);
 
@@ -40,7 +40,7 @@ struct Rounding {
 
 uint64_t rounding_key(uint64_t seed, std::string_view tensor);
 
-/// The random keys of one update (rounding_keys), for elements whose numbers in the
+/// The random keys of one update (rounding_keys), for elements whose indices in the
 /// tensor have the same upper 32 bits.
 struct RoundingKeys {
   uint32_t of[kRoundings][2];

@@ -7,7 +7,7 @@
 
 namespace longhaul::parallel {
 
-/// The groups of ranks that share parameters with this rank. They outlive their user.
+/// The groups of ranks that share parameters with this rank. They outlive DataParallel.
 struct DataGroups {
   comm::Communicator* shard = nullptr;     ///< ranks with one shard each of every bucket
   comm::Communicator* replicas = nullptr;  ///< ranks with this shard in all shard groups

@@ -9,10 +9,10 @@
 
 namespace longhaul::parallel {
 
-/// Experts spread over the ranks of `ep`: rank r has part r of equally many experts. Each
-/// rank sends every row to the rank of its expert and gets the result back, so that no
-/// row is dropped (Lepikhin et al. 2020, "GShard", arXiv 2006.16668). The numbers of rows
-/// are exchanged first; the host reads them once for each call of send(), and the
+/// Experts spread over the ranks of `ep`: rank r has the r-th of equal shares of experts.
+/// Each rank sends every row to the rank of its expert and gets the result back, so that
+/// no row is dropped (Lepikhin et al. 2020, "GShard", arXiv 2006.16668). The numbers of
+/// rows are exchanged first; the host reads them once for each call of send(), and the
 /// backward uses them again. Messages go in one grouped exchange.
 ///
 /// Rows arrive from one rank after the other, each rank's sorted by expert. One more move

@@ -1,4 +1,4 @@
-// Compares dropout inside and outside of regions with one rank that has all features.
+// Compares dropout inside and outside of tp-split layers with that of a single rank.
 #include "longhaul/nn/dropout.h"
 #include "tests/support/network_forms.h"
 

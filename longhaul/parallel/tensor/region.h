@@ -5,7 +5,7 @@
 
 namespace longhaul::parallel {
 
-/// A split region over the ranks of tensor parallelism.
+/// The layers between `enter` and `leave`, whose features are split over tp ranks.
 /// Without sequence parallelism every rank has all tokens outside of regions. `enter`
 /// passes its input on, and its backward sums gradients (all-reduce); `leave` sums
 /// results. These are two all-reduces a layer in each direction (Shoeybi et al.,

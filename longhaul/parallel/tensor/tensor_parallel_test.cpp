@@ -201,7 +201,7 @@ TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
 }
 
 TEST(TensorParallel, RecomputedBlocksAreBitwiseTheSame) {
-  // The collectives of the regions run again in the backward, in one order on all ranks.
+  // The collectives of tp run again in the backward, in one order on all ranks.
   Case c;
   c.tp = 3;
   c.sequence = true;

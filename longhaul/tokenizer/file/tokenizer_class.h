@@ -32,7 +32,7 @@ std::optional<BuiltTokenizer> build_as_class(const std::string& name, const Json
                                              const Json& root);
 
 /// Returns whether a class of transformers 5 gives the pieces of a SentencePiece `.model`
-/// other ids than their places in the file.
+/// other ids than their indices in the file.
 bool moves_pieces(std::string_view name);
 
 /// Whether BOS and EOS stand around a text.

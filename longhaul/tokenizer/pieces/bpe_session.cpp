@@ -103,7 +103,7 @@ size_t BpeSession::find_pieces(SplitPattern pattern, std::string_view text, size
 /// Encodes the found pieces, the first of which begins at `pos`.
 void BpeSession::put_pieces(std::string_view text, size_t pos,
                             std::vector<uint32_t>& out) {
-  // 16 bytes can be read from every place below this.
+  // 16 bytes can be read from every offset below this.
   const size_t readable = text.size() < 16 ? 0 : text.size() - 15;
   for (size_t first = 0; first < found_; first += kBatch) {
     const size_t count = std::min(kBatch, found_ - first);

@@ -20,7 +20,7 @@ struct Merge {
 class MergeRules {
  public:
   MergeRules() = default;
-  /// Takes the places in the list as ranks.
+  /// Takes the index of each merge in the list as its rank.
   explicit MergeRules(const std::vector<Merge>& merges);
   /// Adds a merge. The lowest rank is merged first, the leftmost pair among equals. The
   /// rank must not be UINT32_MAX.

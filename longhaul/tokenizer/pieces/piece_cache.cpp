@@ -20,8 +20,8 @@ void PieceCache::add(const PieceKey& key, std::string_view piece,
     entry.ids[1] = static_cast<uint32_t>(text_.size());
     text_.append(piece);
   }
-  // The table doubles when half of its places are used, so that most pieces find a place
-  // in the line that their hash names.
+  // The table doubles when half of its entries are used, so that most pieces find a free
+  // entry in the line that their hash names.
   if (used_ > lines_.size() && lines_.size() < kMostLines) grow();
   place(entry);
 }

@@ -87,7 +87,7 @@ std::optional<optim::Ending> decide_end(std::span<const double> step_seconds,
   if (before && fit == 0) return optim::Ending{before->begin, before->end, world};
   const int64_t steps = std::clamp<int64_t>(fit, 1, most - step);
   if (!before) return optim::Ending{step, step + steps, world};
-  // The share of the decay that is left stays, so that the rate does not jump.
+  // The remaining share of the decay is kept, so that the rate does not jump.
   const double share = static_cast<double>(before->end - before->begin) /
                        static_cast<double>(std::max<int64_t>(1, before->end - step));
   const auto decay =

@@ -18,7 +18,7 @@ namespace longhaul::train {
 struct History {
   int64_t step = 0;     ///< optimizer steps done
   int64_t updates = 0;  ///< steps whose update was applied to the weights
-  /// Updates by parameter; absent in older states.
+  /// Updates by parameter; absent in older checkpoints.
   std::optional<optim::UpdateCounts> counts;
   int64_t tokens = 0;       ///< positions trained on
   data::Cursor cursor;      ///< position in the data
@@ -31,19 +31,19 @@ struct History {
   /// "global" needs. The list is empty for a model without experts.
   std::vector<std::vector<int64_t>> expert_loads;
   std::string config_toml;  ///< resolved settings
-  /// The basis of the learning rates. In a state that was read it is the basis of the
-  /// checkpoint; older states have none.
+  /// The basis of the learning rates. After from_json() it is that of the checkpoint;
+  /// older checkpoints have none.
   std::optional<optim::ScheduleBasis> schedule;
-  /// The row of the embedding whose look-ups this run does not train. Older states have
-  /// no such row: their runs train all rows.
+  /// The row of the embedding whose look-ups this run does not train. Older checkpoints
+  /// have no such row: their runs train all rows.
   std::optional<int64_t> padding_row;
   std::string model;  ///< config.json with overrides applied; older states have none
   Json fingerprint;   ///< numerics_fingerprint() of all ranks
 
   Json to_json() const;
   /// Throws InputError that names the field which is missing or wrong, and ConfigError
-  /// where another version of this program wrote the state: then nothing is wrong with
-  /// the files.
+  /// where another version of this program wrote the file: then nothing is wrong with the
+  /// files.
   static History from_json(const Json& json);
 };
 

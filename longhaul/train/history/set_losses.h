@@ -34,8 +34,8 @@ struct RisenLoss {
 class SetLosses {
  public:
   void note(const std::string& name, int64_t step, double loss);
-  /// Takes the first losses of sets that `other`, another state of the same run, knows
-  /// and this one does not.
+  /// Takes the first losses of sets that this object lacks from `other`, which is of
+  /// another checkpoint of the same run.
   void take_begins(const SetLosses& other);
   /// Returns the first of the sets whose newest loss is beyond its bound: above its first
   /// loss by more than its stop_above.

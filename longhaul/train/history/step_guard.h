@@ -22,7 +22,7 @@ struct GuardState {
   int64_t rollbacks = 0;  ///< rollbacks of the run so far
 
   Json to_json() const;
-  /// Throws Json::exception where `json` is no such state.
+  /// Throws Json::exception where `json` is not what to_json() makes.
   static GuardState from_json(const Json& json);
   bool operator==(const GuardState&) const = default;
 };

@@ -72,11 +72,11 @@ class MetricsWriter {
 /// Writes results.json in the form that log.results of the facts names. `parameters` are
 /// the run's parameters in this program's own form (run_log.cpp). The metrics come from
 /// all of metrics.jsonl and events.jsonl, so that a restart loses nothing. The time to
-/// train is the wall time from the first start on, in the own form by classes, as
-/// `longhaul report` has it. The throughput of the own form counts each step once and
-/// leaves out the first step of a start, which warms up; MFU and TFLOP/s are means over
-/// the same steps' time. Returns the number of lines of metrics.jsonl that cannot be read
-/// and were passed over; only a damaged disk makes such lines.
+/// train is the wall time from the first start on; this program's form splits it by
+/// classes, as `longhaul report` does. Its throughput counts each step once and leaves
+/// out the first step of a start, which warms up; MFU and TFLOP/s are means over the same
+/// steps' time. Returns the number of lines of metrics.jsonl that cannot be read and were
+/// passed over; only a damaged disk makes such lines.
 int64_t write_results(const fs::path& run_dir, const Json& parameters,
                       const ResultsFacts& facts = {});
 

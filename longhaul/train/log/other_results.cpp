@@ -84,8 +84,8 @@ Json environment_of_scripts() {
   return variables;
 }
 
-/// Where a step stands in the loops of the script whose form is written. The loops count
-/// from 0.
+/// The counters, from 0, that a step has in the loops of the script whose form of
+/// results.json is written.
 struct Place {
   int64_t epoch = 0;
   int64_t round = 0;  ///< of shards, over all epochs: each replica reads one in a round

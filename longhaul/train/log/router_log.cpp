@@ -47,7 +47,7 @@ void set_figures(const session::ExpertLoads& loads, run::StepRecord& record) {
   if (layers.empty()) return;
   record.router_entropy = 0.0;
   for (const size_t layer : layers) {
-    // fmin and fmax pass over the NaN of a record without figures.
+    // fmin and fmax pass over the NaN of a record without these numbers.
     record.expert_use = std::fmin(record.expert_use, share_in_use(loads, layer));
     record.expert_busiest = std::fmax(record.expert_busiest, loads.busiest(layer));
     record.router_entropy += loads.entropy[layer] / static_cast<double>(layers.size());

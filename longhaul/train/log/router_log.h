@@ -11,9 +11,9 @@
 
 namespace longhaul::train {
 
-/// Sets the figures of experts in a step's record; none where the model has no experts.
+/// Sets the experts' numbers in a step's record; none where the model has no experts.
 void set_figures(const session::ExpertLoads& loads, run::StepRecord& record);
-/// Returns a step's loads by layer. Figures have four decimals.
+/// Returns a step's loads by layer. Numbers have four decimals.
 run::ExpertLoadsEvent expert_loads(const session::ExpertLoads& loads, int64_t step);
 
 /// Finds the layers whose routers collapse: less than `warn_below` of a layer's experts
@@ -32,7 +32,7 @@ class CollapseRule {
   std::set<int64_t> collapsed_;
 };
 
-/// Tells what the routers of experts do: figures of every step, the loads of some steps,
+/// Tells what the routers of experts do: numbers of every step, the loads of some steps,
 /// and a warning of a collapse. Does nothing for a model without experts.
 class RouterLog {
  public:
@@ -44,7 +44,7 @@ class RouterLog {
         warn_below_(config.experts.warn_below),
         rule_(warn_below_) {}
 
-  /// Takes the loads of the step that the record is of. A bad step has figures only.
+  /// Takes the loads of the record's step. If the step is bad, only fills the record.
   void tell(const session::ExpertLoads& loads, run::StepRecord& record);
 
  private:

@@ -106,8 +106,8 @@ class Observer : public session::ForwardObserver {
 
 /// The results of this rank's part of the loaded model.
 struct Answers {
-  std::vector<int32_t> layer_rows;  ///< rows of the fixture that this rank's layers have
-  std::vector<int32_t> own_rows;    ///< rows that this rank's regions have
+  std::vector<int32_t> layer_rows;  ///< fixture rows of this rank's layer outputs
+  std::vector<int32_t> own_rows;    ///< fixture rows inside tp-split layers
   std::vector<int64_t>
       logit_order;  ///< indices into Fixture::compared of this rank's logits
   Observer observed;
@@ -181,9 +181,9 @@ at::Tensor gather_place(const session::Session& session, const Answers& answers,
   return all;
 }
 
-/// Returns the experts that the first replica's tokens were sent to in a place, int64 [T,
-/// k], on every rank. Place i + 1 is layer i. The result is undefined where the place has
-/// no experts. Collective.
+/// Returns the experts that the first replica's tokens were sent to in layer `place` - 1,
+/// int64 [T, k], on every rank; undefined for the embedding (place 0) and for layers
+/// without experts. Collective.
 at::Tensor gather_choice(const session::Session& session, const Answers& answers,
                          int64_t place, int64_t length) {
   if (place == 0) return {};
@@ -288,13 +288,13 @@ Findings compare(const session::Session& session, const models::SourceModel& sou
   const at::Tensor positions = to_tensor(fixture.positions);
   const at::Tensor own_rows = to_tensor(answers.layer_rows);
   Findings out;
-  // Each matrix is read once for two runs: one from the tokens on, and one that is given
-  // the loaded model's result before each layer, so that faults and rounding do not add
-  // up.
+  // Each matrix is read once for two evaluations: one from the tokens on, and one that
+  // gets the loaded model's result before each layer, so that faults and rounding do not
+  // add up.
   at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
   at::Tensor same = exact;
-  // Rows of a table must agree up to a rounding; an embedding that normalizes its rows
-  // counts as a layer.
+  // Looked-up rows must agree up to a rounding. An embedding that normalizes its rows is
+  // judged like a layer with input 0.
   const auto& embedding = session.model().description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;

@@ -257,8 +257,8 @@ ReplicaCheck::Verdict ReplicaCheck::judge(const std::vector<bool>& kinds,
   return mine;
 }
 
-/// Returns the name of the first tensor of a part that differs among this rank and the
-/// other ranks with its key. Returns an empty name without a part, or where no tensor
+/// Returns the name of the first tensor of a part that differs among the ranks with this
+/// rank's key, which should hold the same. Returns "" for a null part, or where no tensor
 /// differs. Collective over the group.
 std::string ReplicaCheck::first_tensor(const Part* part, const Holders& holders) {
   std::vector<tensor::FlatPiece> pieces;

@@ -26,7 +26,7 @@ class SourceFiles : public models::SourceFiles {
                                 int64_t out) const override;
 
  private:
-  /// Reads `count` places of one dim of a tensor, from `begin` on.
+  /// Reads `count` indices of one dim of a tensor, from `begin` on.
   at::Tensor part(const std::string& name, const std::vector<int64_t>& shape, size_t dim,
                   int64_t begin, int64_t count) const;
   /// Multiplies x by W [out, in]; `read(begin, count)` returns `count` rows of W.

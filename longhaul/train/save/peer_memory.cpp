@@ -82,7 +82,7 @@ PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
   options.attempt = attempt_;
   options.layout = session::layout_of(session);
   options.threads = at::get_num_threads();
-  // The parts from which this start took its state stay until a newer step is whole.
+  // The files in memory that this start has read stay until a newer step is kept.
   options.replaces =
       session.world().any(!checkpoint::list_part_names(options.dir).empty());
   const checkpoint::Snapshot state = capture_.capture(session.state());

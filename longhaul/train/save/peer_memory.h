@@ -51,7 +51,7 @@ class PeerMemory {
       false;  ///< whether the warning of a state.json without room was logged
 };
 
-/// Returns the directory of this run's parts on this machine; its name follows from rank
+/// Returns the directory of this run in this machine's memory; its name follows from rank
 /// 0's run directory. Collective.
 fs::path memory_dir_of(const session::Session& session);
 

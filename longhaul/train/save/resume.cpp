@@ -34,8 +34,8 @@ namespace longhaul::train {
 namespace {
 
 /// Throws ConfigError where the state is of another model than the run's. Every field is
-/// compared before any tensor is read. `config` is the checkpoint's config.json, for
-/// states that do not hold its text; the file may be absent.
+/// compared before any tensor is read. `config` is the checkpoint's config.json, for a
+/// state.json without its text; the file may be absent.
 void check_model(const session::Session& session, const History& history,
                  const fs::path& from, const fs::path& config) {
   if (!history.model.empty()) {
@@ -135,8 +135,8 @@ void take_counts(TrainingSession& session, RunLog& run, const History& history) 
 }
 
 /// Decides whether the padding row of the embedding is trained, as it was when the run
-/// began: an older program trained every row, and its states do not say so. An import
-/// begins as a new run does.
+/// began: an older program trained every row, and its checkpoints do not say so. An
+/// import begins as a new run does.
 void settle_padding(const session::Session& session, History& history, RunLog& run) {
   const auto row = session.model().description.padding_row();
   if (history.config_toml.empty()) history.padding_row = row;

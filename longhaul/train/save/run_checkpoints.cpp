@@ -461,7 +461,7 @@ void RunCheckpoints::wait_for_mirror() {
       log_.log().status(fmt::format("waiting for the mirror: {:.0f} s, {:.0f} at most",
                                     waited, kMirrorEndSeconds));
     }
-    // The wait is bounded, so that nobody need take it for a hang.
+    // The wait is bounded, so nobody needs to treat it as a hang.
     polling.look(looks, !first);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(500));

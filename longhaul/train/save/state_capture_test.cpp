@@ -14,7 +14,7 @@ namespace {
 
 using testing::kDevice, testing::make_device, testing::pinned_bytes, testing::waits;
 
-/// The numbered state that the second of two ranks owns. One of the matrices is frozen.
+/// The state of the second of two ranks, filled with 1, 2, 3 ... One matrix is frozen.
 struct Owned {
   explicit Owned(at::Device device) {
     const std::vector<tensor::FlatParameter> placed = {

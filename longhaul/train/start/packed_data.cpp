@@ -184,7 +184,7 @@ bool needs_packing(const fs::path& path, const std::string& field, bool in_piece
     return fs::is_regular_file(path) && data::may_hold_ids(path);
   }
   if (data::is_saved_dataset(path)) {
-    // A directory that is read in pieces has rows of equal length.
+    // A directory that is read file by file has rows of equal length.
     return !in_pieces && data::saved_rows(path, field).uneven();
   }
   // A directory of a known kind is not packed. Training reads or refuses it as that kind.

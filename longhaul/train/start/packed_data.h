@@ -18,7 +18,7 @@ namespace longhaul::train {
 /// are JSON lines, Parquet and Arrow of ready ids, and directories of these; save_to_disk
 /// directories whose rows differ in length; and files and directories of HDF5 shards of
 /// BERT's examples. `field` is the field of a row that holds the ids. A save_to_disk
-/// directory that is read in pieces (`in_pieces`) is not packed.
+/// directory that is read file by file (`in_pieces`) is not packed.
 bool needs_packing(const fs::path& path, const std::string& field = data::kIdsField,
                    bool in_pieces = false);
 

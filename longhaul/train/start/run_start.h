@@ -65,8 +65,8 @@ class RunStart {
   /// checkpoint any more. Call it on rank 0 only. While a save is under way, only the
   /// save's own thread may call it.
   void keeps(std::optional<int64_t> newest, const fs::path& dir);
-  /// Notes in the run's record that the start has its state, wherever the state came
-  /// from.
+  /// Counts in the run's record one more start that has loaded its weights and optimizer
+  /// state, from any source.
   void loaded();
 
   /// Returns how many starts from this checkpoint in a row have ended before they had

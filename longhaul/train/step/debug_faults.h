@@ -22,8 +22,8 @@ class DebugFaults {
  public:
   DebugFaults(const RunConfig& config, int rank, int attempt);
 
-  /// Returns the factors for a batch; `cursor` is the place after the batch was handed
-  /// out.
+  /// Returns the factors for a batch; `cursor` is the position behind the
+  /// batch.
   BatchFault of_batch(const data::Cursor& cursor) const;
   /// Flips the lowest bit of one weight in memory where the step has such a fault. Must
   /// be called after the update, when weights are shared.

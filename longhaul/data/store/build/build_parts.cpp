@@ -99,7 +99,7 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
                const std::function<void(int, Workshop&)>& work) {
   if (parts.empty()) return;
   system::WorkerPool pool(context.threads);
-  // Half of the memory is for readers, half for pieces.
+  // Half of the memory is for readers, half for pieces of records in progress.
   MemoryBudget readers(context.memory_bytes / 2);
   MemoryBudget memory(context.memory_bytes / 2);
   std::atomic<bool> stop = false;

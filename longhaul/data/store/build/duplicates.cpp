@@ -162,7 +162,7 @@ class Finder {
           directory_.duplicates_known().parent_path() / fmt::format("bucket_{:05}", i),
           std::clamp<size_t>(buffer, 64, size_t{1} << 15));
     }
-    // The upper bits choose the file, the lower bits the place in the set.
+    // The upper bits choose the file, the lower bits the slot in the set.
     const int shift = 64 - std::countr_zero(count);
     for_each_record(
         [&](const Place& place) { buckets[place.hash.high >> shift].add(place); });

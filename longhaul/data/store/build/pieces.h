@@ -69,11 +69,11 @@ struct Piece {
   uint64_t bytes = 0;
 };
 
-/// The threads and the memory that all parts of a build share.
+/// The threads and the memory that the parts of a build's input share.
 struct Workshop {
   system::WorkerPool& pool;
   MemoryBudget& memory;
-  size_t most_pending;  ///< the most pieces of one part that may be in work
+  size_t most_pending;  ///< the most pieces of one part in progress at once
   /// Read before each piece. True ends the part, because another part has failed.
   const std::atomic<bool>& stop;
 };
@@ -97,7 +97,7 @@ class PieceLine {
 
   PieceLine(Workshop& shop, Work work, Write write)
       : shop_(shop), work_(std::move(work)), write_(std::move(write)) {}
-  /// Waits for the pieces that are in work, since their work refers to this object.
+  /// Waits for the pieces in progress, since their tasks refer to this object.
   ~PieceLine() {
     for (Pending& pending : pending_) pending.result.wait();
   }
