@@ -48,6 +48,9 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
         "run.until, run.budget: the last step is that of the settings; measured speed "
         "ends the run earlier where it must");
   }
+  if (p.on.replace_s && config.resilience.on_node_loss != NodeLossPolicy::Spare) {
+    lines.emplace_back("resilience.on_node_loss: spares count as with \"spare\"");
+  }
   if (!p.free_disk) {
     lines.push_back(
         fmt::format("run.dir: {} is not on this machine", config.run.dir.string()));
@@ -161,8 +164,10 @@ void print_totals(const PlannedFigures& p) {
     const std::string head =
         fmt::format("failures each {:g} node hours", outlook.node_hours);
     if (outlook.goodput < kLeastGoodput) {
-      fmt::print("  {}: the run does not end; it fails too often between two saves\n",
-                 head);
+      const bool stands = outlook.spares && outlook.spares->waits > 0.5;
+      fmt::print("  {}: the run does not end; {}\n", head,
+                 stands ? "it waits for nodes most of the time"
+                        : "it fails too often between two saves");
     } else {
       print_total(p, head, seconds / outlook.goodput);
     }
@@ -220,6 +225,31 @@ void print_goodput(const PlannedFigures& p) {
   }
 }
 
+void print_spares(const PlannedFigures& p) {
+  if (p.failures.empty()) return;
+  if (!p.on.replace_s) {
+    fmt::print(
+        "  each lost node is replaced at once; --replace-hours and --spares tell more\n");
+    return;
+  }
+  const double restart = p.failures.front().costs.restart_s;
+  fmt::print(
+      "spares: training goes on {} after a failure with a spare, {} without\n"
+      "  {:>13}  {:>10}  {:>8}  {:>8}  {:>11}  {:>11}  {:>8}  {:>11}\n",
+      human_duration(restart), human_duration(restart + *p.on.replace_s), "node hours",
+      "spares", "waiting", "goodput", "a paid node", "best spares", "goodput",
+      "a paid node");
+  for (const plan::FailureOutlook& outlook : p.failures) {
+    fmt::print("  {:>13g}", outlook.node_hours);
+    fmt::print("  {:>10}  {:>7.2f}%  {:>7.2f}%  {:>10.2f}%", outlook.spares->spares,
+               100.0 * outlook.spares->waits, 100.0 * outlook.spares->goodput,
+               100.0 * outlook.spares->per_node);
+    fmt::print("  {:>11}  {:>7.2f}%  {:>10.2f}%\n", outlook.best_spares->spares,
+               100.0 * outlook.best_spares->goodput,
+               100.0 * outlook.best_spares->per_node);
+  }
+}
+
 OrderedJson number_or_null(const std::optional<double>& number) {
   return number ? OrderedJson(*number) : OrderedJson(nullptr);
 }
@@ -273,6 +303,14 @@ OrderedJson total_json(const PlannedFigures& p, double seconds) {
           {"currency", node.currency}};
 }
 
+OrderedJson spares_json(const std::optional<plan::SpareOutlook>& with) {
+  if (!with) return nullptr;
+  return {{"spares", with->spares},
+          {"waits", with->waits},
+          {"goodput", with->goodput},
+          {"goodput_per_paid_node", with->per_node}};
+}
+
 OrderedJson failures_json(const PlannedFigures& p, double seconds) {
   OrderedJson out = OrderedJson::array();
   for (const plan::FailureOutlook& outlook : p.failures) {
@@ -283,7 +321,9 @@ OrderedJson failures_json(const PlannedFigures& p, double seconds) {
                        {"goodput", outlook.goodput},
                        {"best_interval_s", outlook.best_interval_s},
                        {"best_steps", outlook.best_steps},
-                       {"best_goodput", outlook.best_goodput}};
+                       {"best_goodput", outlook.best_goodput},
+                       {"spares", spares_json(outlook.spares)},
+                       {"best_spares", spares_json(outlook.best_spares)}};
     if (p.steps > 0 && outlook.goodput >= kLeastGoodput) {
       one["run"] = total_json(p, seconds / outlook.goodput);
     }
@@ -313,8 +353,8 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
   saves = plan::save_times(cluster());
   free_disk = free_bytes(config.run.dir);
   for (const double hours : on.failure_hours) {
-    const auto outlook =
-        plan::failure_outlook(cluster(), hours, on.restart_s, step.seconds, steps);
+    const auto outlook = plan::failure_outlook(
+        cluster(), {hours, on.restart_s, on.replace_s}, step.seconds, steps);
     if (outlook) failures.push_back(*outlook);
   }
   not_checked = lines_not_checked(*this);
@@ -322,13 +362,15 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
 
 plan::Cluster PlannedFigures::cluster() const {
   return {run.loaded.config, on.profile, machine,
-          on.ranks,          on.nodes,   bytes_of(asked.checkpoint_bytes)};
+          on.ranks,          on.nodes,   bytes_of(asked.checkpoint_bytes),
+          on.spares};
 }
 
 void print_plan(const PlannedFigures& p) {
-  fmt::print("{} on {}: {} of {}\n{}\n", p.run.loaded.config.run.dir.string(),
-             counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name,
-             p.asked.layout.describe());
+  fmt::print("{} on {}: {} of {}", p.run.loaded.config.run.dir.string(),
+             counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name);
+  if (p.on.spares > 0) fmt::print(", and {}", counted(p.on.spares, "spare"));
+  fmt::print("\n{}\n", p.asked.layout.describe());
   if (!p.on.profile.comparison_only.empty()) {
     fmt::print("comparison only: {}\n", p.on.profile.comparison_only);
   }
@@ -337,6 +379,7 @@ void print_plan(const PlannedFigures& p) {
   print_totals(p);
   print_storage(p);
   print_goodput(p);
+  print_spares(p);
   fmt::print("\nnot checked{}\n", p.not_checked.empty() ? ": nothing" : "");
   for (const std::string& line : p.not_checked) fmt::print("  {}\n", line);
 }
@@ -347,6 +390,7 @@ OrderedJson plan_json(const PlannedFigures& p) {
   out["comparison_only"] = p.on.profile.comparison_only;
   out["ranks"] = p.on.ranks;
   out["nodes"] = p.on.nodes;
+  out["spares"] = p.on.spares;
   out["ranks_per_node"] = p.on.node_ranks;
   out["layout"] = layout_json(p.asked);
   out["memory"] = memory_json(p);

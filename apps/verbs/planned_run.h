@@ -26,6 +26,8 @@ struct PlannedOn {
   int64_t node_ranks = 0;
   double restart_s = kRestartSeconds;
   std::vector<double> failure_hours = {};  ///< mean node hours between failures
+  int64_t spares = 0;
+  std::optional<double> replace_s = {};  ///< see plan::NodeFailures
 };
 
 /// Everything that is told of a planned run. `run` has a model.

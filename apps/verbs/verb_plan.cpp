@@ -32,6 +32,8 @@ struct PlanCall {
   std::string hardware;
   double failure_hours = 0.0;
   double restart_s = kRestartSeconds;
+  int64_t spares = 0;
+  double replace_hours = -1.0;  // below 0: not given
   double price = -1.0;
   bool json = false;
   bool search = false;
@@ -137,6 +139,8 @@ int run_plan(const PlanCall& options) {
   on.restart_s = options.restart_s;
   on.failure_hours = {plan::kFewestFailureHours, plan::kMostFailureHours};
   if (options.failure_hours > 0.0) on.failure_hours = {options.failure_hours};
+  on.spares = options.spares;
+  if (options.replace_hours >= 0.0) on.replace_s = 3600.0 * options.replace_hours;
   if (options.search) return run_search(options, on);
   const CheckedRun run = check_run(options.file, options.sets, on.ranks);
   check_planned(run);
@@ -181,6 +185,15 @@ void add_plan(CLI::App& program, Outcome& outcome) {
                    "the checkpoint")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  CLI::Option* replace = verb->add_option(
+      "--replace-hours", options->replace_hours,
+      "mean hours until another node is there for a lost one (default: at once)");
+  replace->check(CLI::NonNegativeNumber);
+  CLI::Option* spares =
+      verb->add_option("--spares", options->spares,
+                       "nodes beside --nodes that wait to take the place of a lost node")
+          ->check(CLI::Range(0, 100'000))
+          ->needs(replace);
   verb->add_option("--price", options->price,
                    "what a node costs an hour, in place of the profile's price; 0: money "
                    "is not counted")
@@ -189,7 +202,9 @@ void add_plan(CLI::App& program, Outcome& outcome) {
   CLI::Option* search =
       verb->add_flag("--search", options->search,
                      "look for the best layout: every mesh, micro batch, schedule, ZeRO "
-                     "and recomputation");
+                     "and recomputation")
+          ->excludes(replace)
+          ->excludes(spares);
   verb->add_option("--top", options->searched.top, "with --search: layouts to tell")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000))

@@ -146,6 +146,39 @@ def test_every_number_follows_from_the_others(plan):
     assert failure["run"]["seconds"] == pytest.approx(run["seconds"] / failure["goodput"])
 
 
+def test_spares_are_paid_and_shorten_the_wait_for_a_node(plan):
+    words = ("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--failure-hours", "100")
+    at_once = planned(plan, *words)
+    (one,) = at_once["failures"]
+    assert one["spares"] is one["best_spares"] is None
+    assert "each lost node is replaced at once" in plan(*words).stdout
+
+    # A node fails every 25 hours, and another one comes after as long a time.
+    words += ("--replace-hours", "25")
+    (none,) = planned(plan, *words)["failures"]
+    assert none["spares"]["spares"] == 0
+    assert none["spares"]["waits"] == pytest.approx(1 / 2)
+    assert none["goodput"] == pytest.approx(one["goodput"] / 2)
+    found = planned(plan, *words, "--spares", "2")
+    (two,) = found["failures"]
+    # Erlang's formula: two spares are both in use a fifth of the time.
+    assert two["spares"]["waits"] == pytest.approx(1 / 16)
+    assert two["goodput"] == two["spares"]["goodput"] == pytest.approx(one["goodput"] * 15 / 16)
+    assert two["spares"]["goodput_per_paid_node"] == pytest.approx(two["goodput"] * 4 / 6)
+    assert two["best_spares"] == none["best_spares"]
+    assert two["best_spares"]["spares"] == 1
+    assert two["best_spares"]["goodput_per_paid_node"] == pytest.approx(one["goodput"] * 4 / 5 * 4 / 5)
+    assert two["best_interval_s"] == one["best_interval_s"]
+    assert found["run"]["node_hours"] == pytest.approx(at_once["run"]["node_hours"] * 6 / 4)
+    assert found["run"]["kwh"] == at_once["run"]["kwh"]
+    text = plan(*words, "--spares", "2").stdout
+    assert "32 ranks on 4 nodes of machine.toml, and 2 spares\n" in text
+    assert re.search(r"spares: training goes on \d.* after a failure with a spare, 1d 01h without", text)
+    shrinks = planned(plan, *words, "--set", "resilience.on_node_loss=shrink")
+    assert 'resilience.on_node_loss: spares count as with "spare"' in shrinks["not_checked"]
+    refused(plan(*words[:-2], "--spares", "2", check=False), "--spares", "--replace-hours")
+
+
 def test_peer_memory_and_the_published_range_of_failures(plan):
     found = planned(plan, "run.toml", "--nodes", "4", "--gpu", "machine.toml",
                     "--set", "resilience.peer_memory_every=5")
