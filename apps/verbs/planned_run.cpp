@@ -74,6 +74,24 @@ std::string seconds_text(const std::optional<double>& seconds, const char* missi
   return fmt::format("{:.3g} s", *seconds);
 }
 
+/// Says what experts at uneven loads hold.
+void print_experts(const PlannedFigures& p) {
+  if (!plan::has_experts(p.run.model->description)) return;
+  if (p.uneven.empty()) {
+    fmt::print("  experts count at even loads; --imbalance tells of others\n");
+    return;
+  }
+  const plan::DeviceMemory& most = plan::fullest(p.uneven);
+  fmt::print("  experts at {:g} times even loads: activations {}, work {}, all {}",
+             p.on.imbalance, human_bytes(most.costs.activations.in_flight.total()),
+             human_bytes(most.costs.activations.work), human_bytes(most.all()));
+  if (has_devices(p)) {
+    const double room = p.on.profile.node.device_bytes;
+    fmt::print("; {}{}", left_of(room, most.all()), room >= most.all() ? " left" : "");
+  }
+  fmt::print("\n");
+}
+
 void print_memory(const PlannedFigures& p) {
   fmt::print("\nmemory of one rank of each stage{}\n",
              has_devices(p) ? fmt::format("; a device has {}",
@@ -105,6 +123,7 @@ void print_memory(const PlannedFigures& p) {
     }
     fmt::print("\n");
   }
+  print_experts(p);
   const double host = p.on.profile.node.host_bytes;
   fmt::print("memory of a node, which has {}\n  {:>9}  {:>16}  {:>11}  {:>9}  left\n",
              human_bytes(host), "ranks", "copies for saves", "peer memory", "all");
@@ -267,6 +286,7 @@ OrderedJson memory_json(const PlannedFigures& p) {
     if (has_devices(p)) {
       rank["left_bytes"] = p.on.profile.node.device_bytes - one.all();
     }
+    if (!p.uneven.empty()) rank["uneven_bytes"] = p.uneven[i].all();
     out["ranks"].push_back(std::move(rank));
   }
   out["node"] = {{"host_bytes", p.on.profile.node.host_bytes},
@@ -349,6 +369,10 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
   if (config.run.steps) steps = last_step(config, *config.run.steps);
   memory = plan::device_memory(config, run.model->description, asked.layout, asked.costs,
                                on.profile);
+  if (on.imbalance > 1.0) {
+    uneven = plan::device_memory(config, run.model->description, asked.layout,
+                                 asked.costs, on.profile, on.imbalance);
+  }
   host = plan::host_memory(cluster(), plan::fullest(memory).all());
   saves = plan::save_times(cluster());
   free_disk = free_bytes(config.run.dir);

@@ -17,6 +17,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
+#include "longhaul/plan/device_memory.h"
 
 namespace longhaul::apps {
 namespace {
@@ -34,6 +35,7 @@ struct PlanCall {
   double restart_s = kRestartSeconds;
   int64_t spares = 0;
   double replace_hours = -1.0;  // below 0: not given
+  double imbalance = 1.0;
   double price = -1.0;
   bool json = false;
   bool search = false;
@@ -139,11 +141,16 @@ int run_plan(const PlanCall& options) {
   on.restart_s = options.restart_s;
   on.failure_hours = {plan::kFewestFailureHours, plan::kMostFailureHours};
   if (options.failure_hours > 0.0) on.failure_hours = {options.failure_hours};
+  on.imbalance = options.imbalance;
   on.spares = options.spares;
   if (options.replace_hours >= 0.0) on.replace_s = 3600.0 * options.replace_hours;
   if (options.search) return run_search(options, on);
   const CheckedRun run = check_run(options.file, options.sets, on.ranks);
   check_planned(run);
+  if (on.imbalance > 1.0 && !plan::has_experts(run.model->description)) {
+    fail_input("plan", "--imbalance is of loads of experts, and the model of {} has none",
+               run.loaded.config.model.config.string());
+  }
   const PlannedFigures planned(run, on);
   say_warnings(run);
   if (options.json) {
@@ -194,6 +201,10 @@ void add_plan(CLI::App& program, Outcome& outcome) {
                        "nodes beside --nodes that wait to take the place of a lost node")
           ->check(CLI::Range(0, 100'000))
           ->needs(replace);
+  CLI::Option* imbalance = verb->add_option(
+      "--imbalance", options->imbalance,
+      "also tell the memory of a rank whose experts get so many times the even rows");
+  imbalance->check(CLI::Range(1.0, 1e6));
   verb->add_option("--price", options->price,
                    "what a node costs an hour, in place of the profile's price; 0: money "
                    "is not counted")
@@ -203,6 +214,7 @@ void add_plan(CLI::App& program, Outcome& outcome) {
       verb->add_flag("--search", options->search,
                      "look for the best layout: every mesh, micro batch, schedule, ZeRO "
                      "and recomputation")
+          ->excludes(imbalance)
           ->excludes(replace)
           ->excludes(spares);
   verb->add_option("--top", options->searched.top, "with --search: layouts to tell")

@@ -12,6 +12,7 @@ sys.path.insert(0, str(SOURCE / "tools"))
 import predicted_rows  # noqa: E402
 
 MODEL = SOURCE / "tests/fixtures/configs/llama3-70b.json"
+MIXTURE = SOURCE / "tests/fixtures/configs/qwen3-30b-a3b.json"
 RECIPE = SOURCE / "recipes/llama3-70b.toml"
 MACHINES = sorted(path.stem for path in (SOURCE / "hardware").glob("*.toml"))
 
@@ -177,6 +178,23 @@ def test_spares_are_paid_and_shorten_the_wait_for_a_node(plan):
     shrinks = planned(plan, *words, "--set", "resilience.on_node_loss=shrink")
     assert 'resilience.on_node_loss: spares count as with "spare"' in shrinks["not_checked"]
     refused(plan(*words[:-2], "--spares", "2", check=False), "--spares", "--replace-hours")
+
+
+def test_uneven_loads_of_experts_take_memory_of_their_own(plan):
+    words = ["run.toml", "--nodes", "4", "--hardware", "machine.toml", "--set", f"model.config={MIXTURE}",
+             "--set", "parallel.tp=1", "--set", "parallel.ep=8"]
+    even = planned(plan, *words)
+    found = planned(plan, *words, "--imbalance", "1.5")
+    for before, rank in zip(even["memory"]["ranks"], found["memory"]["ranks"]):
+        assert "uneven_bytes" not in before
+        assert rank["uneven_bytes"] > rank["all_bytes"] == before["all_bytes"]
+    assert found["step"] == even["step"]
+    assert "experts count at even loads" in plan(*words).stdout
+    assert re.search(r"experts at 1\.5 times even loads: activations .* work .* all .*; .* left\n",
+                     plan(*words, "--imbalance", "1.5").stdout)
+    assert "experts" not in plan("run.toml", "--nodes", "4", "--hardware", "machine.toml").stdout
+    refused(plan("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--imbalance", "2", check=False),
+            "[plan] --imbalance", "has none")
 
 
 def test_peer_memory_and_the_published_range_of_failures(plan):
