@@ -40,6 +40,17 @@ std::optional<double> free_bytes(const fs::path& dir) {
 std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
   std::vector<std::string> lines = p.run.elsewhere;
   const RunConfig& config = p.run.loaded.config;
+  if (p.on.looked) {
+    for (const fs::path& address : p.on.looked->addresses) {
+      std::erase_if(lines, [&](const std::string& line) {
+        return line.starts_with(address.string() + " is an address");
+      });
+    }
+  }
+  if (config.checkpoint.mirror) {
+    lines.push_back(fmt::format("checkpoint.mirror: whether {} may be written",
+                                *config.checkpoint.mirror));
+  }
   if (!config.run.steps) {
     lines.emplace_back("run.epochs: how many steps they are follows from the data");
   }
@@ -218,6 +229,62 @@ void print_storage(const PlannedFigures& p) {
   fmt::print("\n");
 }
 
+/// Returns how long an exchange of one node with an object store takes.
+std::optional<double> store_seconds(const PlannedFigures& p, double bytes) {
+  const double rate = p.on.profile.node.store_bytes_per_s;
+  if (rate <= 0.0) return {};
+  return bytes / rate;
+}
+
+int64_t kept_in_mirror(const PlannedFigures& p) {
+  return p.run.loaded.config.checkpoint.mirror_keep.value_or(p.asked.kept_checkpoints);
+}
+
+/// Returns the bytes that data.cache has room for, as far as they are known.
+std::optional<double> cache_room(const PlannedFigures& p) {
+  const DataSection& data = p.run.loaded.config.data;
+  std::optional<double> room = free_bytes(data.cache);
+  if (data.cache_gb > 0.0) {
+    const double most = 1e9 * data.cache_gb;
+    room = room ? std::min(*room, most) : most;
+  }
+  return room;
+}
+
+void print_stores(const PlannedFigures& p) {
+  const RunConfig& config = p.run.loaded.config;
+  constexpr const char* kRate = "node.store_bytes_per_s";
+  if (config.checkpoint.mirror) {
+    const int64_t keep = kept_in_mirror(p);
+    const double bytes = bytes_of(p.asked.checkpoint_bytes);
+    const auto& seconds = p.saves.mirror;
+    const bool behind =
+        seconds && !p.failures.empty() && *seconds > p.failures.front().interval_s;
+    fmt::print("  checkpoint.mirror: {}; a copy takes {}{}\n",
+               keep > 0 ? fmt::format("{} in {}", human_bytes(bytes * bytes_of(keep + 1)),
+                                      *config.checkpoint.mirror)
+                        : "all of them stay",
+               seconds_text(seconds, kRate),
+               behind ? ", longer than from save to save: it leaves some out" : "");
+  }
+  if (!p.on.looked) return;
+  const LookedData& looked = *p.on.looked;
+  if (looked.packed > 0.0) {
+    fmt::print("  ready ids at addresses: {}, packed from the store by one rank\n",
+               human_bytes(looked.packed));
+  }
+  if (looked.copied == 0.0) return;
+  fmt::print("  data at addresses: {}, which each node copies to data.cache {}: {}",
+             human_bytes(looked.copied),
+             config.data.shuffle ? "before step 1" : "as it reads it",
+             seconds_text(store_seconds(p, looked.copied), kRate));
+  if (const auto room = cache_room(p)) {
+    fmt::print("; room {}", human_bytes(*room));
+    if (*room < looked.copied) fmt::print(", {}", left_of(*room, looked.copied));
+  }
+  fmt::print("\n");
+}
+
 void print_goodput(const PlannedFigures& p) {
   const CheckpointSection& checkpoint = p.run.loaded.config.checkpoint;
   if (p.failures.empty()) {
@@ -271,6 +338,18 @@ void print_spares(const PlannedFigures& p) {
 
 OrderedJson number_or_null(const std::optional<double>& number) {
   return number ? OrderedJson(*number) : OrderedJson(nullptr);
+}
+
+void add_stores(const PlannedFigures& p, OrderedJson& storage) {
+  if (p.run.loaded.config.checkpoint.mirror) {
+    storage["mirror_keep"] = kept_in_mirror(p);
+    storage["mirror_s"] = number_or_null(p.saves.mirror);
+  }
+  if (!p.on.looked) return;
+  storage["copied_bytes"] = p.on.looked->copied;
+  storage["copied_s"] = number_or_null(store_seconds(p, p.on.looked->copied));
+  storage["packed_bytes"] = p.on.looked->packed;
+  storage["cache_room_bytes"] = number_or_null(cache_room(p));
 }
 
 OrderedJson memory_json(const PlannedFigures& p) {
@@ -402,6 +481,7 @@ void print_plan(const PlannedFigures& p) {
   print_step(p);
   print_totals(p);
   print_storage(p);
+  print_stores(p);
   print_goodput(p);
   print_spares(p);
   fmt::print("\nnot checked{}\n", p.not_checked.empty() ? ": nothing" : "");
@@ -432,6 +512,7 @@ OrderedJson plan_json(const PlannedFigures& p) {
                     {"read_s", number_or_null(p.saves.read)},
                     {"stall_s", number_or_null(p.saves.stall)},
                     {"free_bytes", number_or_null(p.free_disk)}};
+  add_stores(p, out["storage"]);
   out["failures"] = failures_json(p, seconds);
   out["not_checked"] = p.not_checked;
   return out;

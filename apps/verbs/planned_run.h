@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/inputs/checked_run.h"
+#include "apps/inputs/looked_data.h"
 #include "longhaul/base/json.h"
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/plan/device_memory.h"
@@ -27,7 +28,8 @@ struct PlannedOn {
   double restart_s = kRestartSeconds;
   std::vector<double> failure_hours = {};  ///< mean node hours between failures
   int64_t spares = 0;
-  std::optional<double> replace_s = {};  ///< see plan::NodeFailures
+  std::optional<double> replace_s = {};   ///< see plan::NodeFailures
+  std::optional<LookedData> looked = {};  ///< absent: the store was not asked
   double imbalance = 1.0;  ///< see plan::device_memory; 1: of even loads alone
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/inputs/checked_run.h"
+#include "apps/inputs/looked_data.h"
 #include "apps/pages/shared_files.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
@@ -17,6 +18,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/access.h"
 #include "longhaul/plan/device_memory.h"
 
 namespace longhaul::apps {
@@ -37,6 +39,7 @@ struct PlanCall {
   double replace_hours = -1.0;  // below 0: not given
   double imbalance = 1.0;
   double price = -1.0;
+  bool look = false;
   bool json = false;
   bool search = false;
   SearchCall searched;
@@ -126,7 +129,7 @@ int run_search(const PlanCall& options, const PlannedOn& on) {
   return 0;
 }
 
-int run_plan(const PlanCall& options) {
+int run_plan(const PlanCall& options, const objects::Access& objects) {
   if (options.hardware.empty()) {
     fail_input("plan", "give --hardware NAME or FILE; known: {}",
                fmt::join(known_machines(), ", "));
@@ -151,6 +154,7 @@ int run_plan(const PlanCall& options) {
     fail_input("plan", "--imbalance is of loads of experts, and the model of {} has none",
                run.loaded.config.model.config.string());
   }
+  if (options.look) on.looked = look_at_data(run.loaded.config, *objects.store());
   const PlannedFigures planned(run, on);
   say_warnings(run);
   if (options.json) {
@@ -159,6 +163,28 @@ int run_plan(const PlanCall& options) {
     print_plan(planned);
   }
   return 0;
+}
+
+/// Adds the options that --search does not take, and returns them.
+std::vector<CLI::Option*> add_options_of_one_layout(CLI::App& verb, PlanCall& options) {
+  CLI::Option* replace = verb.add_option(
+      "--replace-hours", options.replace_hours,
+      "mean hours until another node is there for a lost one (default: at once)");
+  replace->check(CLI::NonNegativeNumber);
+  CLI::Option* spares =
+      verb.add_option("--spares", options.spares,
+                      "nodes beside --nodes that wait to take the place of a lost node")
+          ->check(CLI::Range(0, 100'000))
+          ->needs(replace);
+  CLI::Option* imbalance = verb.add_option(
+      "--imbalance", options.imbalance,
+      "also tell the memory of a rank whose experts get so many times the even rows");
+  imbalance->check(CLI::Range(1.0, 1e6));
+  CLI::Option* look =
+      verb.add_flag("--look", options.look,
+                    "ask the object store how large the run's data is; nothing else "
+                    "sends requests");
+  return {replace, spares, imbalance, look};
 }
 
 }  // namespace
@@ -192,19 +218,6 @@ void add_plan(CLI::App& program, Outcome& outcome) {
                    "the checkpoint")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  CLI::Option* replace = verb->add_option(
-      "--replace-hours", options->replace_hours,
-      "mean hours until another node is there for a lost one (default: at once)");
-  replace->check(CLI::NonNegativeNumber);
-  CLI::Option* spares =
-      verb->add_option("--spares", options->spares,
-                       "nodes beside --nodes that wait to take the place of a lost node")
-          ->check(CLI::Range(0, 100'000))
-          ->needs(replace);
-  CLI::Option* imbalance = verb->add_option(
-      "--imbalance", options->imbalance,
-      "also tell the memory of a rank whose experts get so many times the even rows");
-  imbalance->check(CLI::Range(1.0, 1e6));
   verb->add_option("--price", options->price,
                    "what a node costs an hour, in place of the profile's price; 0: money "
                    "is not counted")
@@ -213,10 +226,10 @@ void add_plan(CLI::App& program, Outcome& outcome) {
   CLI::Option* search =
       verb->add_flag("--search", options->search,
                      "look for the best layout: every mesh, micro batch, schedule, ZeRO "
-                     "and recomputation")
-          ->excludes(imbalance)
-          ->excludes(replace)
-          ->excludes(spares);
+                     "and recomputation");
+  for (CLI::Option* other : add_options_of_one_layout(*verb, *options)) {
+    search->excludes(other);
+  }
   verb->add_option("--top", options->searched.top, "with --search: layouts to tell")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000))
@@ -235,7 +248,8 @@ void add_plan(CLI::App& program, Outcome& outcome) {
       "Example: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge\n"
       "The best layout: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge "
       "--search");
-  verb->callback([options, &outcome] { outcome.exit_code = run_plan(*options); });
+  verb->callback(
+      [options, &outcome] { outcome.exit_code = run_plan(*options, outcome.objects); });
 }
 
 }  // namespace longhaul::apps

@@ -71,6 +71,9 @@ SaveTimes save_times(const Cluster& cluster) {
     times.write = state_of(cluster, ranks_of_a_node(cluster)) / node.disk_bytes_per_s;
     times.read = times.write;
   }
+  if (node.store_bytes_per_s > 0.0) {
+    times.mirror = state_of(cluster, ranks_of_a_node(cluster)) / node.store_bytes_per_s;
+  }
   times.stall = times.write;
   // A copy within a CPU's memory reads and writes.
   const double copy =

@@ -26,7 +26,8 @@ struct SaveTimes {
   /// For how long training waits: for the copy to the memory of the node, or without
   /// checkpoint.async, and where the copy's rate is not known, for the whole save.
   std::optional<double> stall;
-  bool waits = true;  ///< for the whole save
+  bool waits = true;             ///< for the whole save
+  std::optional<double> mirror;  ///< a copy to an object store, beside training
 };
 
 /// A cluster of equal nodes, and the run on it. The ranks fill one node after the other.

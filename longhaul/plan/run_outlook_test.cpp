@@ -21,6 +21,7 @@ class Example {
     profile.device = device;
     profile.node.disk_bytes_per_s = 100.0;
     profile.node.copy_bytes_per_s = 50.0;
+    profile.node.store_bytes_per_s = 20.0;
     machine_.node_ranks = 8;
     machine_.memory = 40.0;
   }
@@ -70,6 +71,7 @@ TEST(SaveTimes, AreThoseOfTheNodeWithMostRanks) {
   EXPECT_DOUBLE_EQ(times.read.value(), 8.0);
   EXPECT_DOUBLE_EQ(times.stall.value(), 2.0);
   EXPECT_FALSE(times.waits);
+  EXPECT_DOUBLE_EQ(times.mirror.value(), 40.0);
   // A CPU's copy reads and writes.
   EXPECT_DOUBLE_EQ(save_times(Example("cpu").on(12)).stall.value(), 5.0);
   gpu.profile.node.disk_bytes_per_s = 0.0;
@@ -110,7 +112,7 @@ TEST(FailureOutlook, OfSparesTellsWhatWaitingForNodesCosts) {
   const Example gpu("some GPU", {"checkpoint.every=10"});
   const FailureOutlook at_once = gpu.outlook();
   EXPECT_FALSE(at_once.spares.has_value());
-  // One of two nodes fails every five hours, and another one comes after as long a time.
+  // A node fails every five hours, and after as long a time a new node is there.
   Cluster cluster = gpu.on(12);
   const FailureOutlook none = gpu.outlook(cluster, 5.0 * 3600.0).value();
   EXPECT_DOUBLE_EQ(none.spares->waits, 0.5);
