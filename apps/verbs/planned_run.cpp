@@ -40,6 +40,17 @@ std::optional<double> free_bytes(const fs::path& dir) {
 std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
   std::vector<std::string> lines = p.run.elsewhere;
   const RunConfig& config = p.run.loaded.config;
+  if (p.on.looked) {
+    for (const fs::path& address : p.on.looked->addresses) {
+      std::erase_if(lines, [&](const std::string& line) {
+        return line.starts_with(address.string() + " is an address");
+      });
+    }
+  }
+  if (config.checkpoint.mirror) {
+    lines.push_back(fmt::format("checkpoint.mirror: whether {} may be written",
+                                *config.checkpoint.mirror));
+  }
   if (!config.run.steps) {
     lines.emplace_back("run.epochs: how many steps they are follows from the data");
   }
@@ -47,6 +58,9 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
     lines.emplace_back(
         "run.until, run.budget: the last step is that of the settings; measured speed "
         "ends the run earlier where it must");
+  }
+  if (p.on.replace_s && config.resilience.on_node_loss != NodeLossPolicy::Spare) {
+    lines.emplace_back("resilience.on_node_loss: spares count as with \"spare\"");
   }
   if (!p.free_disk) {
     lines.push_back(
@@ -69,6 +83,24 @@ std::string left_of(double room, double used) {
 std::string seconds_text(const std::optional<double>& seconds, const char* missing) {
   if (!seconds) return fmt::format("not known, the machine has no {}", missing);
   return fmt::format("{:.3g} s", *seconds);
+}
+
+/// Says what experts at uneven loads hold.
+void print_experts(const PlannedFigures& p) {
+  if (!plan::has_experts(p.run.model->description)) return;
+  if (p.uneven.empty()) {
+    fmt::print("  experts count at even loads; --imbalance tells of others\n");
+    return;
+  }
+  const plan::DeviceMemory& most = plan::fullest(p.uneven);
+  fmt::print("  experts at {:g} times even loads: activations {}, work {}, all {}",
+             p.on.imbalance, human_bytes(most.costs.activations.in_flight.total()),
+             human_bytes(most.costs.activations.work), human_bytes(most.all()));
+  if (has_devices(p)) {
+    const double room = p.on.profile.node.device_bytes;
+    fmt::print("; {}{}", left_of(room, most.all()), room >= most.all() ? " left" : "");
+  }
+  fmt::print("\n");
 }
 
 void print_memory(const PlannedFigures& p) {
@@ -102,6 +134,7 @@ void print_memory(const PlannedFigures& p) {
     }
     fmt::print("\n");
   }
+  print_experts(p);
   const double host = p.on.profile.node.host_bytes;
   fmt::print("memory of a node, which has {}\n  {:>9}  {:>16}  {:>11}  {:>9}  left\n",
              human_bytes(host), "ranks", "copies for saves", "peer memory", "all");
@@ -161,8 +194,10 @@ void print_totals(const PlannedFigures& p) {
     const std::string head =
         fmt::format("failures each {:g} node hours", outlook.node_hours);
     if (outlook.goodput < kLeastGoodput) {
-      fmt::print("  {}: the run does not end; it fails too often between two saves\n",
-                 head);
+      const bool stands = outlook.spares && outlook.spares->waits > 0.5;
+      fmt::print("  {}: the run does not end; {}\n", head,
+                 stands ? "it waits for nodes most of the time"
+                        : "it fails too often between two saves");
     } else {
       print_total(p, head, seconds / outlook.goodput);
     }
@@ -194,6 +229,62 @@ void print_storage(const PlannedFigures& p) {
   fmt::print("\n");
 }
 
+/// Returns how long an exchange of one node with an object store takes.
+std::optional<double> store_seconds(const PlannedFigures& p, double bytes) {
+  const double rate = p.on.profile.node.store_bytes_per_s;
+  if (rate <= 0.0) return {};
+  return bytes / rate;
+}
+
+int64_t kept_in_mirror(const PlannedFigures& p) {
+  return p.run.loaded.config.checkpoint.mirror_keep.value_or(p.asked.kept_checkpoints);
+}
+
+/// Returns the bytes that data.cache has room for, as far as they are known.
+std::optional<double> cache_room(const PlannedFigures& p) {
+  const DataSection& data = p.run.loaded.config.data;
+  std::optional<double> room = free_bytes(data.cache);
+  if (data.cache_gb > 0.0) {
+    const double most = 1e9 * data.cache_gb;
+    room = room ? std::min(*room, most) : most;
+  }
+  return room;
+}
+
+void print_stores(const PlannedFigures& p) {
+  const RunConfig& config = p.run.loaded.config;
+  constexpr const char* kRate = "node.store_bytes_per_s";
+  if (config.checkpoint.mirror) {
+    const int64_t keep = kept_in_mirror(p);
+    const double bytes = bytes_of(p.asked.checkpoint_bytes);
+    const auto& seconds = p.saves.mirror;
+    const bool behind =
+        seconds && !p.failures.empty() && *seconds > p.failures.front().interval_s;
+    fmt::print("  checkpoint.mirror: {}; a copy takes {}{}\n",
+               keep > 0 ? fmt::format("{} in {}", human_bytes(bytes * bytes_of(keep + 1)),
+                                      *config.checkpoint.mirror)
+                        : "all of them stay",
+               seconds_text(seconds, kRate),
+               behind ? ", longer than from save to save: it leaves some out" : "");
+  }
+  if (!p.on.looked) return;
+  const LookedData& looked = *p.on.looked;
+  if (looked.packed > 0.0) {
+    fmt::print("  ready ids at addresses: {}, packed from the store by one rank\n",
+               human_bytes(looked.packed));
+  }
+  if (looked.copied == 0.0) return;
+  fmt::print("  data at addresses: {}, which each node copies to data.cache {}: {}",
+             human_bytes(looked.copied),
+             config.data.shuffle ? "before step 1" : "as it reads it",
+             seconds_text(store_seconds(p, looked.copied), kRate));
+  if (const auto room = cache_room(p)) {
+    fmt::print("; room {}", human_bytes(*room));
+    if (*room < looked.copied) fmt::print(", {}", left_of(*room, looked.copied));
+  }
+  fmt::print("\n");
+}
+
 void print_goodput(const PlannedFigures& p) {
   const CheckpointSection& checkpoint = p.run.loaded.config.checkpoint;
   if (p.failures.empty()) {
@@ -220,8 +311,45 @@ void print_goodput(const PlannedFigures& p) {
   }
 }
 
+void print_spares(const PlannedFigures& p) {
+  if (p.failures.empty()) return;
+  if (!p.on.replace_s) {
+    fmt::print(
+        "  each lost node is replaced at once; --replace-hours and --spares tell more\n");
+    return;
+  }
+  const double restart = p.failures.front().costs.restart_s;
+  fmt::print(
+      "spares: training goes on {} after a failure with a spare, {} without\n"
+      "  {:>13}  {:>10}  {:>8}  {:>8}  {:>11}  {:>11}  {:>8}  {:>11}\n",
+      human_duration(restart), human_duration(restart + *p.on.replace_s), "node hours",
+      "spares", "waiting", "goodput", "a paid node", "best spares", "goodput",
+      "a paid node");
+  for (const plan::FailureOutlook& outlook : p.failures) {
+    fmt::print("  {:>13g}", outlook.node_hours);
+    fmt::print("  {:>10}  {:>7.2f}%  {:>7.2f}%  {:>10.2f}%", outlook.spares->spares,
+               100.0 * outlook.spares->waits, 100.0 * outlook.spares->goodput,
+               100.0 * outlook.spares->per_node);
+    fmt::print("  {:>11}  {:>7.2f}%  {:>10.2f}%\n", outlook.best_spares->spares,
+               100.0 * outlook.best_spares->goodput,
+               100.0 * outlook.best_spares->per_node);
+  }
+}
+
 OrderedJson number_or_null(const std::optional<double>& number) {
   return number ? OrderedJson(*number) : OrderedJson(nullptr);
+}
+
+void add_stores(const PlannedFigures& p, OrderedJson& storage) {
+  if (p.run.loaded.config.checkpoint.mirror) {
+    storage["mirror_keep"] = kept_in_mirror(p);
+    storage["mirror_s"] = number_or_null(p.saves.mirror);
+  }
+  if (!p.on.looked) return;
+  storage["copied_bytes"] = p.on.looked->copied;
+  storage["copied_s"] = number_or_null(store_seconds(p, p.on.looked->copied));
+  storage["packed_bytes"] = p.on.looked->packed;
+  storage["cache_room_bytes"] = number_or_null(cache_room(p));
 }
 
 OrderedJson memory_json(const PlannedFigures& p) {
@@ -237,6 +365,7 @@ OrderedJson memory_json(const PlannedFigures& p) {
     if (has_devices(p)) {
       rank["left_bytes"] = p.on.profile.node.device_bytes - one.all();
     }
+    if (!p.uneven.empty()) rank["uneven_bytes"] = p.uneven[i].all();
     out["ranks"].push_back(std::move(rank));
   }
   out["node"] = {{"host_bytes", p.on.profile.node.host_bytes},
@@ -273,6 +402,14 @@ OrderedJson total_json(const PlannedFigures& p, double seconds) {
           {"currency", node.currency}};
 }
 
+OrderedJson spares_json(const std::optional<plan::SpareOutlook>& with) {
+  if (!with) return nullptr;
+  return {{"spares", with->spares},
+          {"waits", with->waits},
+          {"goodput", with->goodput},
+          {"goodput_per_paid_node", with->per_node}};
+}
+
 OrderedJson failures_json(const PlannedFigures& p, double seconds) {
   OrderedJson out = OrderedJson::array();
   for (const plan::FailureOutlook& outlook : p.failures) {
@@ -283,7 +420,9 @@ OrderedJson failures_json(const PlannedFigures& p, double seconds) {
                        {"goodput", outlook.goodput},
                        {"best_interval_s", outlook.best_interval_s},
                        {"best_steps", outlook.best_steps},
-                       {"best_goodput", outlook.best_goodput}};
+                       {"best_goodput", outlook.best_goodput},
+                       {"spares", spares_json(outlook.spares)},
+                       {"best_spares", spares_json(outlook.best_spares)}};
     if (p.steps > 0 && outlook.goodput >= kLeastGoodput) {
       one["run"] = total_json(p, seconds / outlook.goodput);
     }
@@ -309,12 +448,16 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
   if (config.run.steps) steps = last_step(config, *config.run.steps);
   memory = plan::device_memory(config, run.model->description, asked.layout, asked.costs,
                                on.profile);
+  if (on.imbalance > 1.0) {
+    uneven = plan::device_memory(config, run.model->description, asked.layout,
+                                 asked.costs, on.profile, on.imbalance);
+  }
   host = plan::host_memory(cluster(), plan::fullest(memory).all());
   saves = plan::save_times(cluster());
   free_disk = free_bytes(config.run.dir);
   for (const double hours : on.failure_hours) {
-    const auto outlook =
-        plan::failure_outlook(cluster(), hours, on.restart_s, step.seconds, steps);
+    const auto outlook = plan::failure_outlook(
+        cluster(), {hours, on.restart_s, on.replace_s}, step.seconds, steps);
     if (outlook) failures.push_back(*outlook);
   }
   not_checked = lines_not_checked(*this);
@@ -322,13 +465,15 @@ PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& plann
 
 plan::Cluster PlannedFigures::cluster() const {
   return {run.loaded.config, on.profile, machine,
-          on.ranks,          on.nodes,   bytes_of(asked.checkpoint_bytes)};
+          on.ranks,          on.nodes,   bytes_of(asked.checkpoint_bytes),
+          on.spares};
 }
 
 void print_plan(const PlannedFigures& p) {
-  fmt::print("{} on {}: {} of {}\n{}\n", p.run.loaded.config.run.dir.string(),
-             counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name,
-             p.asked.layout.describe());
+  fmt::print("{} on {}: {} of {}", p.run.loaded.config.run.dir.string(),
+             counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name);
+  if (p.on.spares > 0) fmt::print(", and {}", counted(p.on.spares, "spare"));
+  fmt::print("\n{}\n", p.asked.layout.describe());
   if (!p.on.profile.comparison_only.empty()) {
     fmt::print("comparison only: {}\n", p.on.profile.comparison_only);
   }
@@ -336,7 +481,9 @@ void print_plan(const PlannedFigures& p) {
   print_step(p);
   print_totals(p);
   print_storage(p);
+  print_stores(p);
   print_goodput(p);
+  print_spares(p);
   fmt::print("\nnot checked{}\n", p.not_checked.empty() ? ": nothing" : "");
   for (const std::string& line : p.not_checked) fmt::print("  {}\n", line);
 }
@@ -347,6 +494,7 @@ OrderedJson plan_json(const PlannedFigures& p) {
   out["comparison_only"] = p.on.profile.comparison_only;
   out["ranks"] = p.on.ranks;
   out["nodes"] = p.on.nodes;
+  out["spares"] = p.on.spares;
   out["ranks_per_node"] = p.on.node_ranks;
   out["layout"] = layout_json(p.asked);
   out["memory"] = memory_json(p);
@@ -364,6 +512,7 @@ OrderedJson plan_json(const PlannedFigures& p) {
                     {"read_s", number_or_null(p.saves.read)},
                     {"stall_s", number_or_null(p.saves.stall)},
                     {"free_bytes", number_or_null(p.free_disk)}};
+  add_stores(p, out["storage"]);
   out["failures"] = failures_json(p, seconds);
   out["not_checked"] = p.not_checked;
   return out;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/inputs/checked_run.h"
+#include "apps/inputs/looked_data.h"
 #include "longhaul/base/json.h"
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/plan/device_memory.h"
@@ -26,6 +27,10 @@ struct PlannedOn {
   int64_t node_ranks = 0;
   double restart_s = kRestartSeconds;
   std::vector<double> failure_hours = {};  ///< mean node hours between failures
+  int64_t spares = 0;
+  std::optional<double> replace_s = {};   ///< see plan::NodeFailures
+  std::optional<LookedData> looked = {};  ///< absent: the store was not asked
+  double imbalance = 1.0;  ///< see plan::device_memory; 1: of even loads alone
 };
 
 /// Everything that is told of a planned run. `run` has a model.
@@ -41,6 +46,7 @@ struct PlannedFigures {
   plan::StepEstimate step;
   int64_t steps = 0;                       ///< 0: run.epochs, which depends on the data
   std::vector<plan::DeviceMemory> memory;  ///< by stage
+  std::vector<plan::DeviceMemory> uneven;  ///< at the imbalance; empty if that is 1
   plan::HostMemory host;
   plan::SaveTimes saves;
   std::optional<double> free_disk;  ///< bytes at run.dir, where a part of it is here

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/inputs/checked_run.h"
+#include "apps/inputs/looked_data.h"
 #include "apps/pages/shared_files.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
@@ -17,6 +18,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
+#include "longhaul/objects/access.h"
+#include "longhaul/plan/device_memory.h"
 
 namespace longhaul::apps {
 namespace {
@@ -32,7 +35,11 @@ struct PlanCall {
   std::string hardware;
   double failure_hours = 0.0;
   double restart_s = kRestartSeconds;
+  int64_t spares = 0;
+  double replace_hours = -1.0;  // below 0: not given
+  double imbalance = 1.0;
   double price = -1.0;
+  bool look = false;
   bool json = false;
   bool search = false;
   SearchCall searched;
@@ -122,7 +129,7 @@ int run_search(const PlanCall& options, const PlannedOn& on) {
   return 0;
 }
 
-int run_plan(const PlanCall& options) {
+int run_plan(const PlanCall& options, const objects::Access& objects) {
   if (options.hardware.empty()) {
     fail_input("plan", "give --hardware NAME or FILE; known: {}",
                fmt::join(known_machines(), ", "));
@@ -137,9 +144,17 @@ int run_plan(const PlanCall& options) {
   on.restart_s = options.restart_s;
   on.failure_hours = {plan::kFewestFailureHours, plan::kMostFailureHours};
   if (options.failure_hours > 0.0) on.failure_hours = {options.failure_hours};
+  on.imbalance = options.imbalance;
+  on.spares = options.spares;
+  if (options.replace_hours >= 0.0) on.replace_s = 3600.0 * options.replace_hours;
   if (options.search) return run_search(options, on);
   const CheckedRun run = check_run(options.file, options.sets, on.ranks);
   check_planned(run);
+  if (on.imbalance > 1.0 && !plan::has_experts(run.model->description)) {
+    fail_input("plan", "--imbalance is of loads of experts, and the model of {} has none",
+               run.loaded.config.model.config.string());
+  }
+  if (options.look) on.looked = look_at_data(run.loaded.config, *objects.store());
   const PlannedFigures planned(run, on);
   say_warnings(run);
   if (options.json) {
@@ -148,6 +163,28 @@ int run_plan(const PlanCall& options) {
     print_plan(planned);
   }
   return 0;
+}
+
+/// Adds the options that --search does not take, and returns them.
+std::vector<CLI::Option*> add_options_of_one_layout(CLI::App& verb, PlanCall& options) {
+  CLI::Option* replace = verb.add_option(
+      "--replace-hours", options.replace_hours,
+      "mean hours until another node is there for a lost one (default: at once)");
+  replace->check(CLI::NonNegativeNumber);
+  CLI::Option* spares =
+      verb.add_option("--spares", options.spares,
+                      "nodes beside --nodes that wait to take the place of a lost node")
+          ->check(CLI::Range(0, 100'000))
+          ->needs(replace);
+  CLI::Option* imbalance = verb.add_option(
+      "--imbalance", options.imbalance,
+      "also tell the memory of a rank whose experts get so many times the even rows");
+  imbalance->check(CLI::Range(1.0, 1e6));
+  CLI::Option* look =
+      verb.add_flag("--look", options.look,
+                    "ask the object store how large the run's data is; nothing else "
+                    "sends requests");
+  return {replace, spares, imbalance, look};
 }
 
 }  // namespace
@@ -190,6 +227,9 @@ void add_plan(CLI::App& program, Outcome& outcome) {
       verb->add_flag("--search", options->search,
                      "look for the best layout: every mesh, micro batch, schedule, ZeRO "
                      "and recomputation");
+  for (CLI::Option* other : add_options_of_one_layout(*verb, *options)) {
+    search->excludes(other);
+  }
   verb->add_option("--top", options->searched.top, "with --search: layouts to tell")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000))
@@ -208,7 +248,8 @@ void add_plan(CLI::App& program, Outcome& outcome) {
       "Example: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge\n"
       "The best layout: longhaul plan run.toml --nodes 16 --hardware p5.48xlarge "
       "--search");
-  verb->callback([options, &outcome] { outcome.exit_code = run_plan(*options); });
+  verb->callback(
+      [options, &outcome] { outcome.exit_code = run_plan(*options, outcome.objects); });
 }
 
 }  // namespace longhaul::apps

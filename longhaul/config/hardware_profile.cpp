@@ -76,6 +76,9 @@ Fields node_fields(NodeProfile& n) {
       make_field("disk_bytes_per_s", n.disk_bytes_per_s, ResumeClass::Free,
                  "of a node to the file system of checkpoints")
           .at_least(0),
+      make_field("store_bytes_per_s", n.store_bytes_per_s, ResumeClass::Free,
+                 "of a node to an object store")
+          .at_least(0),
       make_field("watts", n.watts, ResumeClass::Free, "of a node under load").at_least(0),
       make_field("price_per_hour", n.price_per_hour, ResumeClass::Free, "of a node")
           .at_least(0),

@@ -49,6 +49,8 @@ struct NodeProfile {
   double host_bytes = 0.0;      ///< memory of the node
   double copy_bytes_per_s = 0;  ///< of a device to the memory of its node
   double disk_bytes_per_s = 0;  ///< of one node to the shared file system
+  /// of one node to an object store
+  double store_bytes_per_s = 0;
   double watts = 0.0;           ///< of the node under load
   double price_per_hour = 0.0;  ///< of the node
   std::string currency;         ///< of the price: "USD"

@@ -38,7 +38,7 @@ ForwardForm::Recompute recompute_of(RecomputeKind kind) {
 int64_t way_bytes(const ForwardForm& form, const TokenCounts& tokens,
                   const UnitDescription& unit, int64_t ep) {
   if (ep == 1 || form.recompute == ForwardForm::Recompute::Full) return 0;
-  return tokens.inside * unit.forward.routed * kPlacesBytes;
+  return tokens.rows(KeptRows::Routed) * unit.forward.routed * kPlacesBytes;
 }
 
 /// Estimates the temporary memory of a block's backward: the gradients of its inner
@@ -55,17 +55,18 @@ int64_t block_work(const Passes& passes, const UnitDescription& block,
   int64_t inner = 0;
   for (const KeptTensor& tensor : block.forward.put_off) {
     if (!tensor.split || tensor.outside) continue;
-    inner = std::max(
-        inner, tensor.each * format::part_of(tensor.split, tensor.width, rank).size());
+    const int64_t width = format::part_of(tensor.split, tensor.width, rank).size();
+    inner = std::max(inner, tokens.rows(tensor.rows) * tensor.each * width);
   }
   const ForwardForm form = passes.form_of(block);
   const bool selective = form.recompute == ForwardForm::Recompute::Selective;
   const int64_t again = selective ? inner : 0;
-  const int64_t gathered = plan.sequence ? passes.features : 0;
-  const int64_t rows = block.forward.routed * passes.features;
-  int64_t widths = rows + std::max(2 * inner + 2 * again, gathered + inner + again);
-  if (layout.ep > 1) widths = std::max(widths, 2 * rows + gathered);
-  int64_t work = tokens.outside * passes.features * c + tokens.inside * widths * c;
+  const int64_t gathered = plan.sequence ? tokens.inside * passes.features : 0;
+  const int64_t rows =
+      tokens.rows(KeptRows::Routed) * block.forward.routed * passes.features;
+  int64_t inside = rows + std::max(2 * inner + 2 * again, gathered + inner + again);
+  if (layout.ep > 1) inside = std::max(inside, 2 * rows + gathered);
+  int64_t work = (tokens.outside * passes.features + inside) * c;
   if (form.recompute == ForwardForm::Recompute::Full) {
     ForwardForm plain = form;
     plain.recompute = ForwardForm::Recompute::None;

@@ -4,16 +4,28 @@
 
 namespace longhaul::plan {
 
+bool has_experts(const ModelDescription& model) {
+  return std::ranges::any_of(
+      model.units, [](const UnitDescription& unit) { return unit.forward.routed > 0; });
+}
+
 std::vector<DeviceMemory> device_memory(const RunConfig& config,
                                         const ModelDescription& model,
                                         const layout::LayoutDescription& layout,
                                         std::span<const layout::RankCosts> costs,
-                                        const HardwareProfile& profile) {
-  const int64_t tokens =
-      layout::passes_of(config, model, layout, profile.device).tokens.inside;
+                                        const HardwareProfile& profile,
+                                        double imbalance) {
+  layout::Passes passes = layout::passes_of(config, model, layout, profile.device);
+  passes.tokens.imbalance = std::min(imbalance, static_cast<double>(layout.ep));
+  const int64_t tokens = passes.tokens.inside;
   std::vector<DeviceMemory> memory;
   for (const layout::RankCosts& stage : costs) {
+    const auto pp = static_cast<int>(memory.size());
     DeviceMemory& one = memory.emplace_back(DeviceMemory{stage});
+    if (passes.tokens.imbalance > 1.0) {
+      one.costs.activations = layout::activation_bytes(
+          passes, model, layout, layout.training_plan(), {.pp = pp});
+    }
     if (profile.device == "cpu") continue;
     one.tokens = stage.activations.forwards * tokens * kTokenBytes;
     one.context = profile.node.context_bytes;

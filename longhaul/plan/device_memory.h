@@ -21,13 +21,19 @@ struct DeviceMemory {
   }
 };
 
+/// Returns whether a model has experts, to which tokens are routed.
+bool has_experts(const ModelDescription& model);
+
 /// Returns what the first rank of each stage holds, which `costs` has. A CPU holds no
-/// tokens and no context beside it.
+/// tokens and no context beside it. With an `imbalance` above 1 the rank's experts get so
+/// many times the rows that a rank of its ep group gets on average, in every layer. They
+/// get at most all of the group's rows.
 std::vector<DeviceMemory> device_memory(const RunConfig& config,
                                         const ModelDescription& model,
                                         const layout::LayoutDescription& layout,
                                         std::span<const layout::RankCosts> costs,
-                                        const HardwareProfile& profile);
+                                        const HardwareProfile& profile,
+                                        double imbalance = 1.0);
 
 /// Returns the stage that holds most, of at least one.
 const DeviceMemory& fullest(std::span<const DeviceMemory> stages);

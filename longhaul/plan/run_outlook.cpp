@@ -33,6 +33,20 @@ double interval_of(const CheckpointSection& checkpoint, double step_s, int64_t s
   return std::isinf(seconds) ? 0.0 : seconds;
 }
 
+/// Returns what spares lead to, where `outlook` is that of a run which never waits for a
+/// node.
+SpareOutlook with_spares(const Cluster& cluster, const FailureOutlook& outlook,
+                         double replace_s, int64_t spares) {
+  const double waits = waits_for_nodes(outlook.costs.between_s, replace_s, spares);
+  SpareOutlook with;
+  with.spares = spares;
+  with.waits = waits / (1.0 + waits);
+  with.goodput = outlook.goodput * (1.0 - with.waits);
+  with.per_node = with.goodput * static_cast<double>(cluster.nodes) /
+                  static_cast<double>(cluster.nodes + spares);
+  return with;
+}
+
 }  // namespace
 
 HostMemory host_memory(const Cluster& cluster, double rank_bytes) {
@@ -57,6 +71,9 @@ SaveTimes save_times(const Cluster& cluster) {
     times.write = state_of(cluster, ranks_of_a_node(cluster)) / node.disk_bytes_per_s;
     times.read = times.write;
   }
+  if (node.store_bytes_per_s > 0.0) {
+    times.mirror = state_of(cluster, ranks_of_a_node(cluster)) / node.store_bytes_per_s;
+  }
   times.stall = times.write;
   // A copy within a CPU's memory reads and writes.
   const double copy =
@@ -72,31 +89,39 @@ RunTotals totals_of(const Cluster& cluster, double seconds) {
   const NodeProfile& node = cluster.profile.node;
   RunTotals totals;
   totals.seconds = seconds;
-  totals.node_hours = seconds / kHour * static_cast<double>(cluster.nodes);
-  totals.kilowatt_hours = totals.node_hours * node.watts / 1000.0;
+  const double hours = seconds / kHour;
+  totals.node_hours = hours * static_cast<double>(cluster.nodes + cluster.spares);
+  totals.kilowatt_hours =
+      hours * static_cast<double>(cluster.nodes) * node.watts / 1000.0;
   totals.money = totals.node_hours * node.price_per_hour;
   return totals;
 }
 
-std::optional<FailureOutlook> failure_outlook(const Cluster& cluster, double node_hours,
-                                              double restart_s, double step_s,
+std::optional<FailureOutlook> failure_outlook(const Cluster& cluster,
+                                              const NodeFailures& failures, double step_s,
                                               int64_t steps) {
   const SaveTimes times = save_times(cluster);
   FailureOutlook outlook;
   outlook.interval_s = interval_of(cluster.config.checkpoint, step_s, steps);
   if (!times.write || !times.stall || outlook.interval_s == 0.0) return {};
-  outlook.node_hours = node_hours;
+  outlook.node_hours = failures.node_hours;
   FailureCosts& costs = outlook.costs;
-  costs.between_s = node_hours * kHour / static_cast<double>(cluster.nodes);
+  costs.between_s = failures.node_hours * kHour / static_cast<double>(cluster.nodes);
   costs.stall_s = *times.stall;
   costs.write_s = times.waits ? 0.0 : *times.write;
-  costs.restart_s = restart_s + *times.read;
+  costs.restart_s = failures.restart_s + *times.read;
   outlook.goodput = expected_goodput(costs, outlook.interval_s);
   outlook.best_interval_s = best_interval(costs);
   outlook.best_steps = std::clamp<int64_t>(std::llround(outlook.best_interval_s / step_s),
                                            1, std::max<int64_t>(1, steps));
   outlook.best_goodput =
       expected_goodput(costs, static_cast<double>(outlook.best_steps) * step_s);
+  if (!failures.replace_s) return outlook;
+  const int64_t best = best_spares(costs.between_s, *failures.replace_s, cluster.nodes);
+  outlook.best_spares = with_spares(cluster, outlook, *failures.replace_s, best);
+  outlook.spares = with_spares(cluster, outlook, *failures.replace_s, cluster.spares);
+  outlook.goodput *= 1.0 - outlook.spares->waits;
+  outlook.best_goodput *= 1.0 - outlook.spares->waits;
   return outlook;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ class Example {
     profile.device = device;
     profile.node.disk_bytes_per_s = 100.0;
     profile.node.copy_bytes_per_s = 50.0;
+    profile.node.store_bytes_per_s = 20.0;
     machine_.node_ranks = 8;
     machine_.memory = 40.0;
   }
@@ -28,8 +30,10 @@ class Example {
     return {config_, profile,         machine_,
             ranks,   (ranks + 7) / 8, 100.0 * static_cast<double>(ranks)};
   }
-  FailureOutlook outlook() const {
-    return failure_outlook(on(12), 10.0, 60.0, kStepSeconds, 1000).value();
+  FailureOutlook outlook() const { return outlook(on(12), {}).value(); }
+  std::optional<FailureOutlook> outlook(const Cluster& cluster,
+                                        std::optional<double> replace_s) const {
+    return failure_outlook(cluster, {10.0, 60.0, replace_s}, kStepSeconds, 1000);
   }
 
   HardwareProfile profile;
@@ -67,6 +71,7 @@ TEST(SaveTimes, AreThoseOfTheNodeWithMostRanks) {
   EXPECT_DOUBLE_EQ(times.read.value(), 8.0);
   EXPECT_DOUBLE_EQ(times.stall.value(), 2.0);
   EXPECT_FALSE(times.waits);
+  EXPECT_DOUBLE_EQ(times.mirror.value(), 40.0);
   // A CPU's copy reads and writes.
   EXPECT_DOUBLE_EQ(save_times(Example("cpu").on(12)).stall.value(), 5.0);
   gpu.profile.node.disk_bytes_per_s = 0.0;
@@ -101,6 +106,41 @@ TEST(FailureOutlook, CountsAWriteOnce) {
                    Example("some GPU", {"checkpoint.every=10", "checkpoint.async=false"})
                        .outlook()
                        .goodput);
+}
+
+TEST(FailureOutlook, OfSparesTellsWhatWaitingForNodesCosts) {
+  const Example gpu("some GPU", {"checkpoint.every=10"});
+  const FailureOutlook at_once = gpu.outlook();
+  EXPECT_FALSE(at_once.spares.has_value());
+  // A node fails every five hours, and after as long a time a new node is there.
+  Cluster cluster = gpu.on(12);
+  const FailureOutlook none = gpu.outlook(cluster, 5.0 * 3600.0).value();
+  EXPECT_DOUBLE_EQ(none.spares->waits, 0.5);
+  EXPECT_DOUBLE_EQ(none.goodput, at_once.goodput / 2.0);
+  EXPECT_DOUBLE_EQ(none.best_goodput, at_once.best_goodput / 2.0);
+  EXPECT_DOUBLE_EQ(none.spares->goodput, none.goodput);
+  EXPECT_DOUBLE_EQ(none.spares->per_node, none.goodput);
+  EXPECT_DOUBLE_EQ(none.best_interval_s, at_once.best_interval_s);
+  cluster.spares = 1;
+  const FailureOutlook one = gpu.outlook(cluster, 5.0 * 3600.0).value();
+  EXPECT_DOUBLE_EQ(one.spares->waits, 0.2);
+  EXPECT_DOUBLE_EQ(one.goodput, at_once.goodput * 0.8);
+  EXPECT_DOUBLE_EQ(one.spares->per_node, one.goodput * 2.0 / 3.0);
+  // 0.5 of the run's time for two paid nodes is less than 0.8 for three.
+  EXPECT_EQ(none.best_spares->spares, 1);
+  EXPECT_DOUBLE_EQ(none.best_spares->per_node, one.spares->per_node);
+}
+
+TEST(RunTotals, CountThePriceOfSparesAndNotTheirPower) {
+  Example gpu("some GPU");
+  gpu.profile.node.watts = 5000.0;
+  gpu.profile.node.price_per_hour = 10.0;
+  Cluster cluster = gpu.on(12);
+  cluster.spares = 1;
+  const RunTotals totals = totals_of(cluster, 7200.0);
+  EXPECT_DOUBLE_EQ(totals.node_hours, 6.0);
+  EXPECT_DOUBLE_EQ(totals.money, 60.0);
+  EXPECT_DOUBLE_EQ(totals.kilowatt_hours, 20.0);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ sys.path.insert(0, str(SOURCE / "tools"))
 import predicted_rows  # noqa: E402
 
 MODEL = SOURCE / "tests/fixtures/configs/llama3-70b.json"
+MIXTURE = SOURCE / "tests/fixtures/configs/qwen3-30b-a3b.json"
 RECIPE = SOURCE / "recipes/llama3-70b.toml"
 MACHINES = sorted(path.stem for path in (SOURCE / "hardware").glob("*.toml"))
 
@@ -144,6 +145,77 @@ def test_every_number_follows_from_the_others(plan):
     assert failure["interval_s"] == pytest.approx(100 * step["seconds"])
     assert 0.9 < failure["goodput"] <= failure["best_goodput"] + 1e-4 < 1.0001
     assert failure["run"]["seconds"] == pytest.approx(run["seconds"] / failure["goodput"])
+
+
+def test_spares_are_paid_and_shorten_the_wait_for_a_node(plan):
+    words = ("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--failure-hours", "100")
+    at_once = planned(plan, *words)
+    (one,) = at_once["failures"]
+    assert one["spares"] is one["best_spares"] is None
+    assert "each lost node is replaced at once" in plan(*words).stdout
+
+    # A node fails every 25 hours, and another one comes after as long a time.
+    words += ("--replace-hours", "25")
+    (none,) = planned(plan, *words)["failures"]
+    assert none["spares"]["spares"] == 0
+    assert none["spares"]["waits"] == pytest.approx(1 / 2)
+    assert none["goodput"] == pytest.approx(one["goodput"] / 2)
+    found = planned(plan, *words, "--spares", "2")
+    (two,) = found["failures"]
+    # Erlang's formula: two spares are both in use a fifth of the time.
+    assert two["spares"]["waits"] == pytest.approx(1 / 16)
+    assert two["goodput"] == two["spares"]["goodput"] == pytest.approx(one["goodput"] * 15 / 16)
+    assert two["spares"]["goodput_per_paid_node"] == pytest.approx(two["goodput"] * 4 / 6)
+    assert two["best_spares"] == none["best_spares"]
+    assert two["best_spares"]["spares"] == 1
+    assert two["best_spares"]["goodput_per_paid_node"] == pytest.approx(one["goodput"] * 4 / 5 * 4 / 5)
+    assert two["best_interval_s"] == one["best_interval_s"]
+    assert found["run"]["node_hours"] == pytest.approx(at_once["run"]["node_hours"] * 6 / 4)
+    assert found["run"]["kwh"] == at_once["run"]["kwh"]
+    text = plan(*words, "--spares", "2").stdout
+    assert "runs/a on 32 ranks: 4 nodes of machine.toml, and 2 spares\n" in text
+    assert re.search(r"spares: training goes on \d.* after a failure with a spare, 1d 01h without", text)
+    shrinks = planned(plan, *words, "--set", "resilience.on_node_loss=shrink")
+    assert 'resilience.on_node_loss: spares count as with "spare"' in shrinks["not_checked"]
+    refused(plan(*words[:-2], "--spares", "2", check=False), "--spares", "--replace-hours")
+
+
+def test_uneven_loads_of_experts_take_memory_of_their_own(plan):
+    words = ["run.toml", "--nodes", "4", "--hardware", "machine.toml", "--set", f"model.config={MIXTURE}",
+             "--set", "parallel.tp=1", "--set", "parallel.ep=8"]
+    even = planned(plan, *words)
+    found = planned(plan, *words, "--imbalance", "1.5")
+    for before, rank in zip(even["memory"]["ranks"], found["memory"]["ranks"]):
+        assert "uneven_bytes" not in before
+        assert rank["uneven_bytes"] > rank["all_bytes"] == before["all_bytes"]
+    assert found["step"] == even["step"]
+    assert "experts count at even loads" in plan(*words).stdout
+    assert re.search(r"experts at 1\.5 times even loads: activations .* work .* all .*; (.* left|lacks .*)\n",
+                     plan(*words, "--imbalance", "1.5").stdout)
+    assert "experts" not in plan("run.toml", "--nodes", "4", "--hardware", "machine.toml").stdout
+    refused(plan("run.toml", "--nodes", "4", "--hardware", "machine.toml", "--imbalance", "2", check=False),
+            "[plan] --imbalance", "has none")
+
+
+def test_a_mirror_and_data_at_addresses_are_told_and_no_store_is_asked(plan, place):
+    words = ["run.toml", "--nodes", "4", "--hardware", "machine.toml", "--set",
+             'checkpoint.mirror="s3://bucket/run"', "--set", 'data.train=[{ path = "s3://bucket/wiki" }]']
+    (place / "machine.toml").write_text(PROFILE.replace("watts", "store_bytes_per_s = 1e8\nwatts"))
+    found = planned(plan, *words)
+    storage = found["storage"]
+    assert storage["mirror_keep"] == 2
+    assert storage["mirror_s"] == pytest.approx(storage["checkpoint_bytes"] / 4 / 1e8)
+    assert storage["mirror_s"] > found["failures"][0]["interval_s"]
+    assert "copied_bytes" not in storage
+    assert "s3://bucket/wiki is an address, looked at by train" in found["not_checked"]
+    assert "checkpoint.mirror: whether s3://bucket/run may be written" in found["not_checked"]
+    text = plan(*words).stdout
+    assert re.search(r"checkpoint\.mirror: 2\.\d+ TB in s3://bucket/run; a copy takes 2\.\d+e\+03 s, "
+                     r"longer than from save to save: it leaves some out\n", text)
+    assert planned(plan, *words, "--set", "checkpoint.mirror_keep=0")["storage"]["mirror_keep"] == 0
+    (place / "machine.toml").write_text(PROFILE)
+    assert planned(plan, *words)["storage"]["mirror_s"] is None
+    assert "a copy takes not known, the machine has no node.store_bytes_per_s" in plan(*words).stdout
 
 
 def test_peer_memory_and_the_published_range_of_failures(plan):

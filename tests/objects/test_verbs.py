@@ -249,6 +249,28 @@ def trained(run, local, tmp_path_factory):
     return curve(root / "run")
 
 
+def test_plan_asks_the_store_for_sizes_only_with_look(run, local, filled, tmp_path):
+    words = ["plan", write_config(tmp_path), *sets(f"model.config={json.dumps(str(local / 'model'))}",
+                                                   'data.train=[{ path = "s3://corpus/store" }]',
+                                                   f'data.cache="{tmp_path}"', "data.cache_gb=1e-6"),
+             "--ranks", "1", "--hardware", "g5.48xlarge", "--json"]
+    total = sum(filled.sizes("store/").values())
+    told = "s3://corpus/store is an address, looked at by train"
+    with FaultProxy(filled.endpoint) as proxy:
+        env = environment(tmp_path / "home", proxy.endpoint)
+        blind = json.loads(run("longhaul", *words, env=env).stdout)
+        assert "copied_bytes" not in blind["storage"] and told in blind["not_checked"]
+        assert proxy.requests == []
+        found = json.loads(run("longhaul", *words, "--look", env=env).stdout)
+        assert proxy.requests != []
+    assert found["storage"]["copied_bytes"] == total
+    assert found["storage"]["copied_s"] == pytest.approx(total / 6.269e9)
+    assert found["storage"]["cache_room_bytes"] == 1000
+    assert told not in found["not_checked"]
+    text = run("longhaul", *words[:-1], "--look", env=environment(tmp_path / "home", filled.endpoint)).stdout
+    assert "which each node copies to data.cache before step 1" in text and "room 1.0 kB, lacks" in text
+
+
 @pytest.mark.parametrize("ranks", [2, *later(1)])
 def test_training_on_objects_is_bitwise_that_on_files(run, local, filled, trained, tmp_path, ranks):
     cache = tmp_path / "cache"

@@ -37,6 +37,8 @@ int64_t TokenCounts::rows(KeptRows kind) const {
       return static_cast<int64_t>(std::ceil(static_cast<double>(inside) * kMaskedShare));
     case KeptRows::Sequences:
       return sequences;
+    case KeptRows::Routed:
+      return static_cast<int64_t>(std::ceil(static_cast<double>(inside) * imbalance));
   }
   return 0;
 }

@@ -58,6 +58,7 @@ enum class KeptRows {
   Tokens,
   Masked,     ///< the tokens that were masked out, which BERT predicts
   Sequences,  ///< the first tokens of sequences
+  Routed,     ///< the tokens that come to the experts of a rank
 };
 
 /// The share of masked tokens that is assumed before data is read. BERT's published
@@ -71,6 +72,8 @@ struct TokenCounts {
   int64_t inside = 0;
   int64_t outside = 0;
   int64_t sequences = 0;
+  /// Rows that come to the experts of this rank, over the mean of the ranks of `ep`.
+  double imbalance = 1.0;
 
   /// Returns the rows of a tensor where features are split.
   int64_t rows(KeptRows kind) const;

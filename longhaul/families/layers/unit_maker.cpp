@@ -188,7 +188,10 @@ Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k
   // the weights before it, and their sum.
   keep_rows(KeptKind::FeedForward, logits, 9 * top_k + (normalised ? top_k + 1 : 0),
             kAlways);
-  return make({.kind = KeptKind::FeedForward, .width = x.width, .each = top_k});
+  return make({.kind = KeptKind::FeedForward,
+               .width = x.width,
+               .rows = KeptRows::Routed,
+               .each = top_k});
 }
 
 std::vector<Feature> UnitMaker::expert_matrices(
@@ -219,7 +222,7 @@ std::vector<Feature> UnitMaker::expert_matrices(
   for (size_t i = 0; i < names.at(0).size(); ++i) {
     unit_.work.products += elements * top_k;
     unit_.work.unused += elements * (static_cast<double>(experts) - top_k);
-    KeptTensor result = {.width = out, .each = at(x).each};
+    KeptTensor result = {.width = out, .rows = at(x).rows, .each = at(x).each};
     if (split.dim == 0) result.split = split;
     put_off(result);
     results.push_back(make(result));
@@ -282,9 +285,11 @@ Feature UnitMaker::gated_product(const Feature& gate, const Feature& up, bool we
   if (weighed) {
     keep_rows(KeptKind::FeedForward, gate, gate.width, unless_again(kComposite));
   }
-  const Feature y =
-      make({.width = gate.width, .split = at(gate).split, .each = at(gate).each},
-           /*again=*/true);
+  const Feature y = make({.width = gate.width,
+                          .split = at(gate).split,
+                          .rows = at(gate).rows,
+                          .each = at(gate).each},
+                         /*again=*/true);
   at(y).kind = KeptKind::FeedForward;
   return y;
 }
