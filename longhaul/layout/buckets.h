@@ -88,8 +88,9 @@ struct BucketMember {
   int64_t num_elements = 0;  ///< without padding
 };
 
-/// Parameters side by side in one buffer. They have one unit and one sum group, and agree
-/// in `counted`, `frozen` and `expert`.
+/// Parameters side by side in one buffer. They have one unit and one SumGroup, and agree
+/// in `frozen`, in `expert` and in whether norms count and checkpoints save them here
+/// (`counted`).
 struct BucketShape {
   int unit = 0;
   int sum_group = kNoSum;

@@ -51,7 +51,8 @@ class LaneSums<TilePair> {
   explicit LaneSums(int64_t dim)
       : dim_(dim), turned_(dim * kQueryBlock), rows_(kQueryBlock * dim) {}
 
-  /// Packs a block of keys transposed, [D][kKeyBlock / 2].
+  /// Packs a block of keys transposed, [D][kKeyBlock / 2]: an element holds two
+  /// neighbouring keys.
   static void pack_keys(const Bf16* x, int64_t stride, int64_t count, int64_t dim,
                         int64_t /*padded_dim*/, TilePair* out) {
     for (int64_t d = 0; d < dim; d += kTileBlock) {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "longhaul/families/family.h"
-#include "longhaul/tokenizer/split/split.h"
+#include "longhaul/tokenizer/split/patterns.h"
 
 namespace longhaul::tokenizer {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/tokenizer/split/split.h"
+#include "longhaul/tokenizer/split/patterns.h"
 
 namespace longhaul::tokenizer {
 

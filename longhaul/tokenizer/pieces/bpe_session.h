@@ -7,7 +7,7 @@
 
 #include "longhaul/tokenizer/pieces/bpe_model.h"
 #include "longhaul/tokenizer/pieces/piece_cache.h"
-#include "longhaul/tokenizer/split/split.h"
+#include "longhaul/tokenizer/split/patterns.h"
 
 namespace longhaul::tokenizer {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "longhaul/tokenizer/split/patterns.h"
 #include "longhaul/tokenizer/split/regex.h"
-#include "longhaul/tokenizer/split/split.h"
 
 namespace longhaul::tokenizer {
 

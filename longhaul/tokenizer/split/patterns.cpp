@@ -1,4 +1,4 @@
-#include "longhaul/tokenizer/split/split.h"
+#include "longhaul/tokenizer/split/patterns.h"
 
 #include <array>
 
