@@ -28,6 +28,11 @@ struct PlannedOn {
   std::vector<double> failure_hours = {};  ///< mean node hours between failures
 };
 
+/// Returns what a plan says if a model has experts and the machine has no rate of their
+/// products.
+std::optional<std::string> note_on_experts(const ModelConfig& model,
+                                           const plan::Machine& machine);
+
 /// Everything that is told of a planned run. `run` has a model.
 struct PlannedFigures {
   /// Throws ConfigError for a layout that train refuses, and for a machine without the
