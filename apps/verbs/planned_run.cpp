@@ -9,6 +9,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
+#include "longhaul/families/network.h"
 #include "longhaul/run/step_record.h"
 
 namespace longhaul::apps {
@@ -71,6 +72,7 @@ std::vector<std::string> lines_not_checked(const PlannedFigures& p) {
     lines.push_back(fmt::format("run.device = \"{}\": the plan is that of {}", device,
                                 p.on.profile.device));
   }
+  if (const auto note = note_on_experts(*p.run.model, p.machine)) lines.push_back(*note);
   return lines;
 }
 
@@ -432,6 +434,14 @@ OrderedJson failures_json(const PlannedFigures& p, double seconds) {
 }
 
 }  // namespace
+
+std::optional<std::string> note_on_experts(const ModelConfig& model,
+                                           const plan::Machine& machine) {
+  if (!machine.grouped_rates.empty() || !families::has_experts(model.network)) return {};
+  return "products of experts: the machine has no rate of grouped products, so that they "
+         "count as fast as others, though few rows of an expert are slower; longhaul "
+         "bench RUN.toml --out FILE measures it";
+}
 
 PlannedFigures::PlannedFigures(const CheckedRun& checked, const PlannedOn& planned_on)
     : run(checked),

@@ -33,6 +33,11 @@ struct PlannedOn {
   double imbalance = 1.0;  ///< see plan::device_memory; 1: of even loads alone
 };
 
+/// Returns what a plan says if a model has experts and the machine has no rate of their
+/// products.
+std::optional<std::string> note_on_experts(const ModelConfig& model,
+                                           const plan::Machine& machine);
+
 /// Everything that is told of a planned run. `run` has a model.
 struct PlannedFigures {
   /// Throws ConfigError for a layout that train refuses, and for a machine without the

@@ -50,6 +50,7 @@ SearchedLayouts search_on(const CheckedRun& run, const PlannedOn& on, size_t top
   SearchedLayouts searched{run, on, {}, plan::room_of_rank(cluster), host_left};
   searched.found = plan::search_layouts(
       {config, model, machine, on.profile, on.ranks, frozen, searched.room}, top);
+  searched.experts_note = note_on_experts(*run.model, machine);
   if (config.run.steps) searched.steps = last_step(config, *config.run.steps);
   if (!searched.found.best.empty()) {
     searched.total =
@@ -209,6 +210,7 @@ void print_search(const SearchedLayouts& s) {
     fmt::print("  {:>9}  {}\n  {:>9}  {}\n", grouped(loser.layouts),
                reason_text(s, loser), "", plan::to_string(loser.example, s.on.ranks));
   }
+  if (s.experts_note) fmt::print("\nnot checked\n  {}\n", *s.experts_note);
 }
 
 OrderedJson search_json(const SearchedLayouts& s) {
@@ -220,6 +222,8 @@ OrderedJson search_json(const SearchedLayouts& s) {
   out["ranks_per_node"] = s.on.node_ranks;
   out["host_left_bytes"] = s.host_left;
   out["layouts"] = s.found.layouts;
+  out["not_checked"] = OrderedJson::array();
+  if (s.experts_note) out["not_checked"].push_back(*s.experts_note);
   out["best"] = OrderedJson::array();
   for (const plan::CountedLayout& one : s.found.best) {
     out["best"].push_back(counted_json(s, one));

@@ -28,6 +28,7 @@ struct SearchedLayouts {
   double host_left = 0.0;
   int64_t steps = 0;           ///< 0: run.epochs, which depends on the data
   plan::RunTotals total = {};  ///< of the best layout, without failures
+  std::optional<std::string> experts_note = {};  ///< as note_on_experts has it
 };
 
 /// Finds the best layouts of a run. `on` says the most nodes with --until and --budget,

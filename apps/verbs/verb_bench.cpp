@@ -25,6 +25,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
 #include "longhaul/families/model_config.h"
+#include "longhaul/families/network.h"
 #include "longhaul/format/dtype.h"
 #include "longhaul/layout/rank_costs.h"
 #include "longhaul/measure/causes.h"
@@ -180,6 +181,20 @@ std::vector<ExchangeProfile> measure_exchanges(const RunConfig& config, at::Devi
   return found;
 }
 
+/// Measures the products of the run's experts. Returns nothing for a run without experts.
+std::vector<MeasuredRate> measure_experts(const RunConfig& config, at::Device device) {
+  if (!families::has_experts(
+          load_model_config(config.model.config, config.model.override_).network)) {
+    return {};
+  }
+  const bool fp32 = config.precision.compute == ComputeType::Fp32;
+  std::vector<MeasuredRate> rates =
+      measure::measure(measure::grouped_probes(fp32 ? at::kFloat : at::kBFloat16, device),
+                       {.count = kQuickRounds});
+  rates.erase(rates.begin());  // the product that the others relate to
+  return rates;
+}
+
 /// Returns the run's settings with its files in a scratch directory, few steps, and every
 /// second of them profiled.
 LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scratch) {
@@ -267,6 +282,16 @@ void print_exchanges(const HardwareProfile& machine) {
   }
 }
 
+/// Prints how fast products of experts are, where that was measured.
+void print_experts(const HardwareProfile& machine, bool bf16) {
+  for (const int64_t rows : kGroupedRows) {
+    const MeasuredRate* rate = machine.find(grouped_product_name(bf16, rows));
+    if (rate == nullptr) continue;
+    if (rows == kGroupedRows.front()) fmt::print("\n");
+    fmt::print("{:<34} {:>14}\n", rate->name, rate_text(rate->median, rate->unit));
+  }
+}
+
 /// Writes the profile to the file of --out, where there is one.
 void write_profile(const BenchArguments& arguments, const HardwareProfile& profile) {
   if (arguments.out.empty()) return;
@@ -332,7 +357,8 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
                   at::get_num_threads());
   }
   if (!arguments.out.empty()) {
-    machine.exchanges = measure_exchanges(loaded.config, device, *world, *node);
+    machine.put_rates(measure_experts(loaded.config, device));
+    machine.put_exchanges(measure_exchanges(loaded.config, device, *world, *node));
   }
   if (world->rank() > 0) return;
   const MeasuredSteps steps = read_steps(loaded.config.run.dir);
@@ -344,6 +370,7 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
                steps, arguments);
   if (!arguments.json) {
     print_products(step, bf16 ? machine.peak_bf16 : machine.peak_fp32);
+    print_experts(machine, bf16);
     print_exchanges(machine);
   }
   write_profile(arguments, machine);
@@ -385,7 +412,8 @@ void add_bench(CLI::App& program, Outcome& outcome) {
   add_set_option(*verb, arguments->sets)->needs(file);
   verb->add_option("--out", arguments->out,
                    "file to which the machine's profile is written (for run.hardware and "
-                   "plan); with a run it has the exchanges of the run's groups, too");
+                   "plan); with a run it has the exchanges of the run's groups, too, and "
+                   "the products of its experts");
   verb->add_option(
       "--hardware", arguments->hardware,
       "with a run: a profile of this machine; by default the machine is measured now");

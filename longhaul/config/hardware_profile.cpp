@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <tuple>
 
 #include "longhaul/base/error.h"
 #include "longhaul/config/codec.h"
@@ -134,9 +135,31 @@ const config::Table& table_of(const config::Value& value, const char* what) {
 
 }  // namespace
 
+std::string grouped_product_name(bool bf16, int64_t rows) {
+  return fmt::format("grouped product {} {} rows", bf16 ? "bf16" : "fp32", rows);
+}
+
 const MeasuredRate* HardwareProfile::find(std::string_view name) const {
   const auto found = std::ranges::find(rates, name, &MeasuredRate::name);
   return found == rates.end() ? nullptr : &*found;
+}
+
+void HardwareProfile::put_rates(const std::vector<MeasuredRate>& newer) {
+  for (const MeasuredRate& rate : newer) {
+    std::erase_if(rates, [&](const MeasuredRate& old) { return old.name == rate.name; });
+    rates.push_back(rate);
+  }
+}
+
+void HardwareProfile::put_exchanges(const std::vector<ExchangeProfile>& newer) {
+  const auto what = [](const ExchangeProfile& one) {
+    return std::tie(one.group, one.operation, one.ranks, one.on_node);
+  };
+  std::erase_if(exchanges, [&](const ExchangeProfile& old) {
+    return std::ranges::any_of(
+        newer, [&](const ExchangeProfile& one) { return what(one) == what(old); });
+  });
+  exchanges.insert(exchanges.begin(), newer.begin(), newer.end());
 }
 
 std::string to_toml(const HardwareProfile& profile) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,12 @@ struct MeasuredRate {
   /// the quotient stays.
   double to_first = 0.0;
 };
+
+/// The rows of an expert at which the products of experts are measured. With few rows the
+/// weights of an expert take longer to read than to multiply.
+inline constexpr std::array<int64_t, 3> kGroupedRows = {16, 64, 256};
+/// Returns the name of such a rate: "grouped product bf16 64 rows".
+std::string grouped_product_name(bool bf16, int64_t rows);
 
 /// The share of a peak rate that an operation reaches, where no rate was measured; 0
 /// where it is not known.
@@ -80,6 +88,10 @@ struct HardwareProfile {
 
   /// Returns the rate of a name, or null if there is none.
   const MeasuredRate* find(std::string_view name) const;
+  /// Takes newer measurements. They replace those of the same name, or of the same
+  /// operation of an equal group; all others stay. The newer exchanges stand first.
+  void put_rates(const std::vector<MeasuredRate>& newer);
+  void put_exchanges(const std::vector<ExchangeProfile>& newer);
 };
 
 std::string to_toml(const HardwareProfile& profile);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "longhaul/base/error.h"
 #include "tests/support/settings.h"
 
@@ -61,6 +64,32 @@ TEST(HardwareProfileFile, RefusesWhatIsNoneWithItsPlace) {
             std::string::npos);
   EXPECT_NE(message(head + "[guess]\n").find("a profile has no 'guess'"),
             std::string::npos);
+}
+
+TEST(HardwareProfile, TakesNewerMeasurementsAndKeepsAllOthers) {
+  HardwareProfile profile = example();
+  profile.put_rates(
+      {{"copy", "B", 3e10}, {"grouped product bf16 16 rows", "FLOP", 1e11}});
+  std::vector<std::string> names;
+  for (const MeasuredRate& rate : profile.rates) names.push_back(rate.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"product bf16 2048x1024x1024", "copy",
+                                             grouped_product_name(/*bf16=*/true, 16)}));
+  EXPECT_EQ(profile.find("copy")->median, 3e10);
+  profile.put_rates({});
+  EXPECT_EQ(profile.rates.size(), 3U);
+
+  // The same operation over more ranks, or of another group, is another one.
+  profile.put_exchanges({{"tp", "all_gather", 8, 4, {5e9, 1e-5}},
+                         {"tp", "all_gather", 16, 4, {2e9, 1e-5}}});
+  ASSERT_EQ(profile.exchanges.size(), 2U);
+  EXPECT_EQ(profile.exchanges[0].link.bytes_per_s, 5e9);
+  profile.put_exchanges({{"dp", "all_gather", 8, 4, {7e9, 1e-5}}});
+  ASSERT_EQ(profile.exchanges.size(), 3U);
+  EXPECT_EQ(profile.exchanges[0].group, "dp");
+  EXPECT_EQ(profile.exchanges[1].link.bytes_per_s, 5e9);
+  // A run on one rank has no exchanges.
+  profile.put_exchanges({});
+  EXPECT_EQ(profile.exchanges.size(), 3U);
 }
 
 TEST(HardwareProfileFile, OfAnotherMachineIsRefused) {

@@ -9,11 +9,15 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <array>
+#include <memory>
+#include <string>
 
 #include "longhaul/device/device.h"
 #include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/ops/linear/products.h"
 #include "longhaul/ops/linear/weight_gradients.h"
+#include "longhaul/tensor/parameter.h"
 
 namespace longhaul::measure {
 namespace {
@@ -27,6 +31,8 @@ constexpr int64_t kTimesOnDevice = 4;
 constexpr std::array<Shape, 5> kShapes = {
     Shape{2048, 1024, 1024}, Shape{2048, 1024, 4096}, Shape{2048, 4096, 1024},
     Shape{2048, 2048, 2048}, Shape{512, 1024, 1024}};
+/// Experts whose matrices do not fit into a CPU's caches together, as a layer's do not.
+constexpr int64_t kExperts = 16;
 constexpr int64_t kCopyBytes = int64_t{256} << 20;
 
 /// Sequences, positions, query heads, key heads and head dim of an attention.
@@ -78,6 +84,18 @@ Probe weight_gradient(const Shape& s, at::Device device) {
 constexpr double kForwardProducts = 2.0;
 constexpr double kBackwardProducts = 5.0;
 
+/// Computes the gradients of `inputs` from that of y.
+void run_backward(const at::Tensor& y, const at::Tensor& dy,
+                  const std::vector<at::Tensor>& inputs) {
+  std::vector<torch::autograd::Edge> edges;
+  for (const at::Tensor& input : inputs) {
+    edges.push_back(torch::autograd::impl::gradient_edge(input));
+  }
+  torch::autograd::Engine::get_default_engine().execute(
+      {torch::autograd::impl::gradient_edge(y)}, {dy}, /*keep_graph=*/false,
+      /*create_graph=*/false, /*accumulate_grad=*/false, edges);
+}
+
 Probe attention(const Heads& h, bool backward, at::Device device) {
   const auto input = [&](int64_t heads) {
     return values({h.B, h.S, heads, h.D}, at::kBFloat16, device).requires_grad_(backward);
@@ -94,16 +112,46 @@ Probe attention(const Heads& h, bool backward, at::Device device) {
         const device::BackwardHere here;
         const at::AutoGradMode mode(backward);
         const at::Tensor y = ops::attention(q, {k, v}, {}, /*fused=*/true);
-        if (backward) {
-          torch::autograd::Engine::get_default_engine().execute(
-              {torch::autograd::impl::gradient_edge(y)}, {dy}, /*keep_graph=*/false,
-              /*create_graph=*/false, /*accumulate_grad=*/false,
-              {torch::autograd::impl::gradient_edge(q),
-               torch::autograd::impl::gradient_edge(k),
-               torch::autograd::impl::gradient_edge(v)});
-        }
+        if (backward) run_backward(y, dy, {q, k, v});
         wait_for(device);
       }};
+}
+
+/// Returns the matrices [N, K] of experts, side by side in one memory as in a bucket.
+ops::ExpertWeights expert_weights(int64_t N, int64_t K, at::ScalarType dtype,
+                                  at::Device device) {
+  const at::Tensor all = values({N, K}, dtype, device).repeat({kExperts, 1, 1});
+  const at::Tensor gradients =
+      at::zeros({kExperts, N, K}, at::TensorOptions(device).dtype(at::kFloat));
+  ops::ExpertWeights weights;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    const auto parameter = tensor::make_parameter(std::to_string(e), {N, K}, {});
+    parameter->set_frozen(false);
+    parameter->bind(all[e], gradients[e]);
+    weights.push_back({parameter});
+  }
+  return weights;
+}
+
+Probe grouped_product(int64_t rows, const ops::ExpertWeights& weights,
+                      at::ScalarType dtype, at::Device device) {
+  const std::vector<int64_t>& extent = weights.front().front()->slice().extent;
+  const int64_t R = kExperts * rows, N = extent[0], K = extent[1];
+  const at::Tensor x = values({R, K}, dtype, device).requires_grad_(true);
+  const at::Tensor dy = values({R, N}, dtype, device);
+  const at::Tensor offsets = at::arange(0, R + 1, rows, at::kInt).to(device);
+  const auto queue = std::make_shared<ops::WeightGradients>();
+  // The products of the forward, of the rows' gradients and of the weights' gradients.
+  return {grouped_product_name(dtype == at::kBFloat16, rows), "FLOP",
+          3.0 * 2.0 * static_cast<double>(R * K * N),
+          [x, dy, offsets, weights, queue, device] {
+            const device::BackwardHere here;
+            const at::AutoGradMode mode(true);
+            const at::Tensor y =
+                ops::grouped_linear(x, offsets, weights, queue, /*fused=*/true)[0];
+            run_backward(y, dy, {x});
+            wait_for(device);
+          }};
 }
 
 Probe copy(at::Device device) {
@@ -132,6 +180,16 @@ std::vector<Probe> product_probes(at::Device device) {
   const Shape shape = shapes_on(device).front();
   return {product(shape, at::kBFloat16, "bf16", device),
           product(shape, at::kFloat, "fp32", device)};
+}
+
+std::vector<Probe> grouped_probes(at::ScalarType dtype, at::Device device) {
+  const Shape shape = shapes_on(device).front();
+  std::vector<Probe> probes = {product(shape, at::kBFloat16, "bf16", device)};
+  const ops::ExpertWeights weights = expert_weights(shape.N, shape.K, dtype, device);
+  for (const int64_t rows : kGroupedRows) {
+    probes.push_back(grouped_product(rows, weights, dtype, device));
+  }
+  return probes;
 }
 
 std::vector<Probe> compute_probes(at::Device device) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <vector>
 
@@ -17,5 +18,10 @@ std::vector<Probe> compute_probes(at::Device device);
 /// Returns the first product of compute_probes in bf16 and in fp32. These two probes show
 /// in a tenth of a second which number format suits a machine.
 std::vector<Probe> product_probes(at::Device device);
+
+/// Returns probes of the products of experts that have kGroupedRows rows each, forward
+/// and backward, and before them the first probe of compute_probes, which they relate to.
+/// The products are in `dtype`, bf16 or fp32, and the gradients of the weights in fp32.
+std::vector<Probe> grouped_probes(at::ScalarType dtype, at::Device device);
 
 }  // namespace longhaul::measure

@@ -20,10 +20,11 @@ using layout::TrafficKind;
 using layout::TrafficLine;
 using layout::Verb;
 
-std::vector<std::string> names_of(const std::vector<std::string>& sets, int64_t ranks) {
+std::vector<std::string> names_of(const std::vector<std::string>& sets, int64_t ranks,
+                                  const std::string& model_name = "llama3-70b") {
   const RunConfig config = accepted("", sets).config;
   const ModelDescription model =
-      load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")
+      load_model_config(source_dir() / "tests/fixtures/configs" / (model_name + ".json"))
           .description;
   const layout::LayoutDescription layout =
       layout::describe_layout(config, model, ranks, layout::Placement::even(8));
@@ -45,6 +46,11 @@ TEST(Exchanges, AreThoseOfTheRunsGroups) {
   for (const char* name : {"pp send_recv", "tp all_gather", "tp reduce_scatter",
                            "dp reduce_scatter", "dp all_gather"}) {
     EXPECT_EQ(std::ranges::count(all, name), 1) << name;
+  }
+  const std::vector<std::string> experts =
+      names_of({"parallel.pp=2", "parallel.ep=4"}, 8, "mixtral-8x7b");
+  for (const char* name : {"pp send_recv", "ep all_to_all", "ep expert rows"}) {
+    EXPECT_EQ(std::ranges::count(experts, name), 1) << name;
   }
 }
 

@@ -1,6 +1,8 @@
 #include "longhaul/plan/machine.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 
 #include "longhaul/base/error.h"
 
@@ -56,6 +58,17 @@ const ExchangeProfile* measured(const Machine& machine, const GroupSpread& group
 
 }  // namespace
 
+double Machine::grouped(double rows) const {
+  if (grouped_rates.empty()) return products;
+  const auto above =
+      std::ranges::lower_bound(grouped_rates, rows, {}, &GroupedRate::rows);
+  if (above == grouped_rates.begin()) return above->rate;
+  const GroupedRate& below = *std::prev(above);
+  if (above == grouped_rates.end()) return below.rate;
+  const double share = std::log(rows / below.rows) / std::log(above->rows / below.rows);
+  return std::lerp(below.rate, above->rate, share);
+}
+
 Machine machine_of(const HardwareProfile& profile, std::string_view name, bool bf16,
                    int64_t ranks, int64_t node_ranks) {
   const double peak = bf16 ? profile.peak_bf16 : profile.peak_fp32;
@@ -75,6 +88,11 @@ Machine machine_of(const HardwareProfile& profile, std::string_view name, bool b
   machine.inside = profile.inside;
   machine.between = profile.between;
   machine.exchanges = profile.exchanges;
+  for (const int64_t rows : kGroupedRows) {
+    const MeasuredRate* rate = profile.find(grouped_product_name(bf16, rows));
+    if (rate == nullptr) continue;
+    machine.grouped_rates.push_back({static_cast<double>(rows), rate->median});
+  }
   const auto need = [&](bool there, std::string_view what, std::string_view add) {
     if (there) return;
     fail_config("hardware", "{} has no {}; add {}", name, what, add);

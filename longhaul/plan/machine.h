@@ -8,6 +8,12 @@
 
 namespace longhaul::plan {
 
+/// The measured rate of products of experts that have so many rows each.
+struct GroupedRate {
+  double rows = 0.0;
+  double rate = 0.0;  ///< FLOP/s, forward and backward together
+};
+
 /// The rates of one rank's device and of its links, from a hardware profile.
 struct Machine {
   double products = 0.0;   ///< FLOP/s of dense products in the compute dtype
@@ -18,6 +24,13 @@ struct Machine {
   LinkProfile inside;      ///< of a rank to the ranks of its node
   LinkProfile between;     ///< of a rank to other nodes, where all ranks of a node send
   std::vector<ExchangeProfile> exchanges = {};  ///< measured operations of groups
+  std::vector<GroupedRate> grouped_rates = {};  ///< by rows, ascending
+
+  /// Returns the rate of products of experts with so many rows each. Between two
+  /// measurements the rate changes evenly with the logarithm of the rows. Fewer or more
+  /// rows have the rate of the nearest measurement. Without a measurement the rate is
+  /// that of dense products.
+  double grouped(double rows) const;
 };
 
 /// Takes the rates from a profile. A measured rate counts; where there is none, the peak

@@ -119,6 +119,34 @@ TEST(Machine, HasMeasuredRatesWhereThereAreSome) {
                    1e14 * profile.efficiency.attention);
 }
 
+TEST(Machine, HasTheRateOfProductsOfExpertsByTheirRows) {
+  HardwareProfile profile = example_profile();
+  profile.peak_fp32 = 1e14;
+  const Machine plain = machine_of(profile, "m.toml", true, 1, 8);
+  for (const double rows : {1.0, 64.0, 1e6}) {
+    EXPECT_EQ(plain.grouped(rows), plain.products);
+  }
+  profile.rates = {{"grouped product bf16 256 rows", "FLOP", 6e14},
+                   {"grouped product bf16 16 rows", "FLOP", 1e14},
+                   {"grouped product bf16 64 rows", "FLOP", 2e14},
+                   {"grouped product fp32 64 rows", "FLOP", 3e13}};
+  const Machine machine = machine_of(profile, "m.toml", true, 1, 8);
+  // Dense products keep their own rate.
+  EXPECT_EQ(machine.products, plain.products);
+  EXPECT_DOUBLE_EQ(machine.grouped(16.0), 1e14);
+  EXPECT_DOUBLE_EQ(machine.grouped(64.0), 2e14);
+  EXPECT_DOUBLE_EQ(machine.grouped(256.0), 6e14);
+  // The square root of 16 times 64 is half of the way in the logarithm.
+  EXPECT_DOUBLE_EQ(machine.grouped(32.0), 1.5e14);
+  EXPECT_DOUBLE_EQ(machine.grouped(128.0), 4e14);
+  EXPECT_DOUBLE_EQ(machine.grouped(0.5), 1e14);
+  EXPECT_DOUBLE_EQ(machine.grouped(5000.0), 6e14);
+  // One measurement holds for all rows.
+  const Machine fp32 = machine_of(profile, "m.toml", false, 1, 8);
+  EXPECT_DOUBLE_EQ(fp32.grouped(4.0), 3e13);
+  EXPECT_DOUBLE_EQ(fp32.grouped(400.0), 3e13);
+}
+
 TEST(Machine, NamesWhatAProfileLacksAndWhatToAdd) {
   const auto message = [](const HardwareProfile& profile, bool bf16, int64_t ranks) {
     return message_of<ConfigError>(

@@ -113,6 +113,7 @@ Problem drawn(uint64_t seed) {
       p.machine.exchanges.push_back({"measured", operation, 2, 2, link});
     }
   }
+  if (chance.of<int>({0, 1}) == 0) p.machine.grouped_rates = {{8, 1e9}, {256, 1e12}};
   return p;
 }
 

@@ -42,6 +42,7 @@ double bytes_of_update(const PrecisionSection& precision);
 /// Estimates the time of a step from the rates of a machine:
 /// - a unit's products and attention take their operations at the machine's rates, the
 ///   backward twice the forward, and what is recomputed once more;
+/// - products of experts have the rate of the rows that each expert gets at even loads;
 /// - what is left of a unit moves the tensors that it keeps through memory: written and
 ///   read in the forward; read, and their gradients written and read, in the backward;
 /// - exchanges within a pass (tp, cp, ep) hold the pass up;

@@ -33,16 +33,18 @@ Machine rates() {
   return machine;
 }
 
-StepEstimate estimate(std::vector<std::string> sets, int64_t ranks) {
+StepEstimate estimate(std::vector<std::string> sets, int64_t ranks,
+                      const Machine& machine = rates(),
+                      const std::string& model_name = "llama3-70b") {
   sets.insert(sets.end(), {"data.seq_len=4096", "batch.micro_size=1"});
   const RunConfig config = accepted("", std::move(sets)).config;
   const ModelDescription model =
-      load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")
+      load_model_config(source_dir() / "tests/fixtures/configs" / (model_name + ".json"))
           .description;
   const layout::LayoutDescription layout =
       layout::describe_layout(config, model, ranks, layout::Placement::even(8));
   const auto costs = layout::stage_costs(config, model, layout);
-  return estimate_step({config, model, layout, costs}, rates());
+  return estimate_step({config, model, layout, costs}, machine);
 }
 
 TimePart part(const StepEstimate& step, const std::string& name) {
@@ -128,6 +130,47 @@ TEST(StepEstimate, AddsWhatTensorParallelismExchanges) {
   const StepEstimate across = estimate({"batch.global_size=1", "parallel.tp=16"}, 16);
   EXPECT_GT(part(across, "exchanges over tp").seconds,
             part(inside, "exchanges over tp").seconds);
+}
+
+/// Mixtral sends each of 4096 tokens to 2 of its 8 experts, so that an expert has 1024
+/// rows.
+TEST(StepEstimate, TakesProductsOfExpertsAtTheRateOfTheirRows) {
+  Machine machine = rates();
+  machine.grouped_rates = {{256.0, 1e14}, {4096.0, 3e14}};
+  const double others =
+      32.0 * (2.0 * 4096 * 4096 + 2.0 * 4096 * 1024 + 8.0 * 4096) + 4096.0 * 32000;
+  const double experts = 32.0 * 2 * 3 * 4096 * 14336;
+  const auto check = [&](std::vector<std::string> sets, int64_t ranks, double rate) {
+    sets.emplace_back("batch.global_size=4");
+    const StepEstimate step = estimate(sets, ranks, machine, "mixtral-8x7b");
+    const double tokens = 4.0 * kTokens / static_cast<double>(ranks);
+    EXPECT_NEAR(part(step, "matrix products").seconds /
+                    (6.0 * tokens * (others / 1e15 + experts / rate)),
+                1.0, 1e-9)
+        << sets.front();
+  };
+  check({"parallel.ep=1"}, 1, 2e14);
+  // Ranks that share the experts bring their tokens, and those of tp have the same ones.
+  check({"parallel.ep=4"}, 4, 3e14);
+  check({"parallel.tp=2"}, 2, 2e14);
+  check({"parallel.ep=2", "parallel.cp=2"}, 2, 2e14);
+  machine.grouped_rates.clear();
+  check({"parallel.ep=4"}, 4, 1e15);
+}
+
+TEST(StepEstimate, TakesRowsOfExpertsAndMessagesOfStagesAsTheyWereMeasured) {
+  Machine machine = rates();
+  machine.exchanges = {{"ep", "expert rows", 8, 8, {1e15, 1.0}},
+                       {"ep", "all_to_all", 8, 8, {1e15, 0.5}},
+                       {"pp", "send_recv", 4, 4, {1e15, 1.0}}};
+  // Each of 32 layers sends rows four times, and their numbers once, for a micro batch.
+  const StepEstimate experts =
+      estimate({"batch.global_size=8", "parallel.ep=8"}, 8, machine, "mixtral-8x7b");
+  EXPECT_NEAR(part(experts, "exchanges over ep").seconds, 32.0 * (4.0 + 0.5), 0.1);
+  // A step's first micro batch passes three times to the last stage, and its last one
+  // passes three times back.
+  const std::vector<std::string> sets = {"batch.global_size=16", "parallel.pp=4"};
+  EXPECT_GT(estimate(sets, 4, machine).seconds, estimate(sets, 4).seconds + 5.0);
 }
 
 }  // namespace

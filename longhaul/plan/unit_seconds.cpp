@@ -1,6 +1,17 @@
 #include "longhaul/plan/unit_seconds.h"
 
 namespace longhaul::plan {
+namespace {
+
+/// Returns the rows of each of a unit's experts in a micro batch, whose tokens choose
+/// them equally often. The ranks of an ep group share the experts and bring their tokens.
+double rows_of_expert(const UnitDescription& unit, const layout::Passes& passes,
+                      const layout::LayoutDescription& layout) {
+  return static_cast<double>(passes.tokens.inside * unit.forward.routed * layout.ep) /
+         static_cast<double>(unit.forward.routes);
+}
+
+}  // namespace
 
 ForwardSeconds forward_seconds(const UnitDescription& unit, const layout::Passes& passes,
                                const layout::LayoutDescription& layout, int64_t seq_len,
@@ -18,6 +29,10 @@ ForwardSeconds forward_seconds(const UnitDescription& unit, const layout::Passes
                      (work.products * tokens +
                       work.of_sequence * static_cast<double>(passes.tokens.sequences)) /
                      parts / machine.products;
+  if (work.grouped > 0.0) {
+    seconds.products += 2.0 * work.grouped * tokens / parts /
+                        machine.grouped(rows_of_expert(unit, passes, layout));
+  }
   seconds.attention = 2.0 * work.attention * tokens * seen_on_average(work, seq_len) /
                       parts / machine.attention;
   seconds.moved =

@@ -40,7 +40,8 @@ struct ForwardSeconds {
   static constexpr double kReadBack = 3.0;
 };
 
-/// Returns the seconds of a unit's passes on the first rank of a tp group.
+/// Returns the seconds of a unit's passes on the first rank of a tp group. The products
+/// of experts have the rate of as many rows as each expert gets at even loads.
 ForwardSeconds forward_seconds(const UnitDescription& unit, const layout::Passes& passes,
                                const layout::LayoutDescription& layout, int64_t seq_len,
                                const Machine& machine);

@@ -105,10 +105,11 @@ int64_t pairs(int64_t seq_len, const UnitWork& work) {
 int64_t described(const ModelDescription& model, int64_t seq_len, Again again) {
   double products = 0.0, attention = 0.0, twice = 0.0;
   for (const UnitDescription& unit : model.units) {
-    products += unit.work.products + unit.work.of_sequence / static_cast<double>(seq_len);
+    products +=
+        unit.work.all_products() + unit.work.of_sequence / static_cast<double>(seq_len);
     attention +=
         unit.work.attention * static_cast<double>(kRows * pairs(seq_len, unit.work));
-    if (unit.kind == UnitKind::Block) twice += unit.work.products;
+    if (unit.kind == UnitKind::Block) twice += unit.work.all_products();
   }
   const auto tokens = static_cast<double>(kRows * seq_len);
   double sum = tokens * 3 * products + attention * (1 + 2.5);

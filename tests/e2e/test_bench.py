@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from programs import SOURCE
@@ -74,6 +75,39 @@ def test_a_runs_step_is_told_cause_by_cause(run, tmp_path, profile):
     # The bench saves no checkpoint and leaves no file behind.
     assert not (tmp_path / "run").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "run.toml"]
+
+
+def test_a_profile_gains_the_products_of_a_runs_experts_and_keeps_what_it_has(run, tmp_path, profile):
+    config = write_config(tmp_path)
+    model = tmp_path / "model/config.json"
+    model.write_text(json.dumps({
+        **json.loads(model.read_text()), "architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+        "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}))
+    machine = tmp_path / "machine.toml"
+    machine.write_text(profile.read_text() + """
+[[rate]]
+name = "grouped product bf16 16 rows"
+unit = "FLOP"
+median = 1.0
+[[exchange]]
+group = "tp"
+operation = "all_gather"
+ranks = 8
+on_node = 8
+bytes_per_s = 3e9
+""")
+    before = tomllib.loads(machine.read_text())
+    shown = run("longhaul", "bench", config, "--steps", "5", "--hardware", machine, "--out", machine,
+                "--set", "run.threads=0", cwd=tmp_path).stdout
+    after = tomllib.loads(machine.read_text())
+    assert after["machine"] == before["machine"] and after["rate"][:-3] == before["rate"][:-1]
+    names = [f"grouped product bf16 {rows} rows" for rows in (16, 64, 256)]
+    assert [rate["name"] for rate in after["rate"][-3:]] == names
+    for rate in after["rate"][-3:]:
+        assert 1e6 < rate["low"] <= rate["median"] <= rate["high"] and rate["to_first"] > 0
+        assert rate["name"] in shown
+    # One rank exchanges nothing.
+    assert [one["bytes_per_s"] for one in after["exchange"]] == [3e9]
 
 
 def test_a_file_that_is_no_profile_is_refused_with_its_place(run, tmp_path):

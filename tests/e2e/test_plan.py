@@ -263,6 +263,37 @@ def test_what_is_not_here_is_not_checked(plan):
         re.match(r"(\s+\S+){1}(\s+\S+ \S+){6}", lines[head + 1]).end()
 
 
+def test_products_of_experts_have_their_own_rate_or_a_note_that_they_have_none(plan, place):
+    def products(*words):
+        found = planned(plan, "run.toml", "--nodes", "1", *words, "--set", f"model.config={MIXTURE}",
+                        "--set", "parallel.tp=1")
+        [part] = [one for one in found["step"]["parts"] if one["cause"] == "matrix products"]
+        return part["exposed_s"], [line for line in found["not_checked"] if "experts" in line]
+
+    rates = "".join(f"""
+[[rate]]
+name = "grouped product bf16 {rows} rows"
+unit = "FLOP"
+median = {rate}
+""" for rows, rate in ((16, 2e14), (64, 3e14), (256, 4e14)))
+    (place / "measured.toml").write_text(PROFILE + rates)
+    plain, [note] = products("--hardware", "machine.toml")
+    assert "the machine has no rate of grouped products" in note and "longhaul bench" in note
+    # 4,096 tokens to 8 of 128 experts each are 256 rows of an expert, and the other products of
+    # Qwen3-30B-A3B are at 0.8 of 1 PFLOP/s.
+    experts = 6 * 8 * 4096 * 48 * 8 * 3 * 2048 * 768
+    measured, notes = products("--hardware", "measured.toml")
+    assert notes == []
+    assert measured - plain == pytest.approx(experts / 4e14 - experts / 8e14, rel=1e-6)
+    # Fewer rows are slower, and the ranks of ep bring theirs together.
+    short = ("--hardware", "measured.toml", "--set", "data.seq_len=256")
+    assert products(*short)[0] > measured / 16 * 1.2
+    assert products(*short, "--set", "parallel.ep=8")[0] < products(*short)[0]
+    words = ("run.toml", "--nodes", "1", "--set", f"model.config={MIXTURE}", "--search", "--top", "1")
+    assert note in plan(*words, "--hardware", "machine.toml").stdout
+    assert planned(plan, *words, "--hardware", "measured.toml")["not_checked"] == []
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_machine_that_comes_along_plans_a_run(plan, machine):
     found = planned(plan, "run.toml", "--nodes", "4", "--price", "1", "--hardware", machine,

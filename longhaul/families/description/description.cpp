@@ -266,7 +266,7 @@ FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
   double causal = 0.0;
   for (const UnitDescription& unit : units) {
     const UnitWork& work = unit.work;
-    products += work.products + work.of_sequence / static_cast<double>(seq_len);
+    products += work.all_products() + work.of_sequence / static_cast<double>(seq_len);
     full += work.attention * static_cast<double>(std::min(work.window, seq_len));
     causal += work.attention * seen_on_average(work, seq_len);
   }
@@ -282,7 +282,7 @@ double seen_on_average(const UnitWork& work, int64_t seq_len) {
 
 double forward_cost(const UnitDescription& unit, int64_t seq_len) {
   const UnitWork& work = unit.work;
-  return work.products + work.of_sequence / static_cast<double>(seq_len) +
+  return work.all_products() + work.of_sequence / static_cast<double>(seq_len) +
          work.attention * seen_on_average(work, seq_len) + work.lookups;
 }
 
@@ -299,7 +299,8 @@ void check_description(const ModelDescription& model) {
     LH_ASSERT(unit.kind == kind, "unit {} stands out of order", i);
     LH_ASSERT(kind != UnitKind::Block || unit.layer == static_cast<int64_t>(i) - 1,
               "unit {} is block {}", i, unit.layer);
-    LH_ASSERT(unit.work.products + unit.work.lookups > 0.0, "unit {} has no work", i);
+    LH_ASSERT(unit.work.all_products() + unit.work.lookups > 0.0, "unit {} has no work",
+              i);
     check_forward(unit, i);
     for (const ParameterDescription& p : unit.parameters) check_parameter(p, names);
   }

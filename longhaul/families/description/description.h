@@ -90,7 +90,10 @@ enum class UnitKind { Embedding, Block, Head };
 
 /// Multiplications of a unit's forward pass for each token.
 struct UnitWork {
-  double products = 0.0;   ///< products with the unit's weights
+  double products = 0.0;  ///< products with weights that all tokens use
+  /// Products with the weights of the experts that the token is sent to. One grouped
+  /// product computes them for all experts.
+  double grouped = 0.0;
   double attention = 0.0;  ///< scores and values, for each position that the token sees
   /// Positions that the token sees at most, its own included.
   int64_t window = int64_t{1} << 62;
@@ -100,6 +103,8 @@ struct UnitWork {
   /// token is not sent to.
   double unused = 0.0;
   bool causal = true;  ///< false if a token also sees the tokens behind it
+  /// Returns the products with all weights for each token.
+  double all_products() const { return products + grouped; }
   bool operator==(const UnitWork&) const = default;
 };
 

@@ -220,7 +220,7 @@ std::vector<Feature> UnitMaker::expert_matrices(
   take_input(x);
   std::vector<Feature> results;
   for (size_t i = 0; i < names.at(0).size(); ++i) {
-    unit_.work.products += elements * top_k;
+    unit_.work.grouped += elements * top_k;
     unit_.work.unused += elements * (static_cast<double>(experts) - top_k);
     KeptTensor result = {.width = out, .rows = at(x).rows, .each = at(x).each};
     if (split.dim == 0) result.split = split;

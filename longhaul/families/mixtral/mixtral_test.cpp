@@ -39,6 +39,11 @@ TEST(Mixtral, ThePublishedModelIsCountedAsTransformersCounts) {
   // A token goes to 2 of 8 experts.
   EXPECT_EQ(model.num_active_parameters(), 12'879'925'248);
   EXPECT_EQ(model.flops_per_token(4096).products, 6.0 * 12'748'587'008);
+  // Gate, up and down of two experts are apart from attention and router.
+  const UnitWork& block = model.units.at(1).work;
+  EXPECT_EQ(block.grouped, 2.0 * 3 * 4096 * 14336);
+  EXPECT_EQ(block.products, 2.0 * 4096 * 4096 + 2.0 * 4096 * 1024 + 8.0 * 4096);
+  EXPECT_EQ(model.units.back().work.grouped, 0.0);
   EXPECT_TRUE(config.ignored_fields.empty());
   EXPECT_EQ(config.network.balance, 0.02);
   EXPECT_FALSE(config.network.asks_for_balance);
