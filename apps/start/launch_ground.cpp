@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/open_files.h"
 

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <utility>
 
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/numbers.h"

@@ -6,7 +6,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "longhaul/base/error.h"
 

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "longhaul/base/counted.h"
-#include "longhaul/base/error.h"
 
 namespace longhaul::families {
 namespace {

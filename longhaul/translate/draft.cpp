@@ -1,7 +1,5 @@
 #include "longhaul/translate/draft.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/text.h"

@@ -16,7 +16,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"
-#include "longhaul/cluster/supervisor/supervisor_lease.h"
 #include "longhaul/cluster/supervisor/supervisor_members.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "longhaul/base/error.h"

@@ -7,7 +7,6 @@
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"

@@ -7,7 +7,6 @@
 #include <ATen/ops/empty_like.h>
 
 #include <numeric>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/common/node.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"

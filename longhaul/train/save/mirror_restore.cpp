@@ -12,7 +12,6 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
