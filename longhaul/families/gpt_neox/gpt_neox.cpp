@@ -20,14 +20,13 @@ struct GptNeoxSettings {
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;
-  int64_t rotated = 0;  ///< rotated features of each head, which are its first
   double layer_norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   bool parallel_residual = true;
   bool attention_bias = true;
   Activation activation = Activation::GeluExact;
-  RopeConfig rope;
+  Rotation rotation;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
 };
@@ -117,17 +116,11 @@ double one_number(const ConfigFields& fields, const RotationNumber& number) {
   return value;
 }
 
-/// How GPT-NeoX rotates: the first features of each head.
-struct NeoxRotation {
-  RopeConfig rope;
-  int64_t features = 0;
-};
-
 /// Reads the rotation from rotary_emb_base and rotary_pct, or from rope_theta and
 /// partial_rotary_factor of rope_parameters (or of rope_scaling), as transformers 5
 /// writes them. Throws InputError for a missing number, for places that disagree, and for
 /// what read_rope refuses.
-NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
+Rotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   const double theta = one_number(fields, {"rope_theta", "rotary_emb_base", 10000.0});
   const double part = one_number(fields, {"partial_rotary_factor", "rotary_pct", 0.25});
   // The object `usual` has the form of config.json for families that rotate whole heads,
@@ -145,11 +138,8 @@ NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
     usual[object].erase("partial_rotary_factor");
     usual[object].erase("rope_theta");
   }
-  NeoxRotation rotation;
-  rotation.rope = read_rope(ConfigFields(usual, fields.file()));
-  rotation.features =
-      rotated_features(fields, "rotary_pct (partial_rotary_factor)", part, head_dim);
-  return rotation;
+  return {read_rope(ConfigFields(usual, fields.file())),
+          rotated_features(fields, "rotary_pct (partial_rotary_factor)", part, head_dim)};
 }
 
 void check_no_neox_dropout(const ConfigFields& fields) {
@@ -185,9 +175,7 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
   s.attention_bias = fields.boolean("attention_bias").value_or(true);
   s.activation = read_gelu(fields);
-  const NeoxRotation rotation = read_neox_rotation(fields, s.head_dim());
-  s.rotated = rotation.features;
-  s.rope = rotation.rope;
+  s.rotation = read_neox_rotation(fields, s.head_dim());
   return s;
 }
 
@@ -215,7 +203,7 @@ Attention neox_attention(const GptNeoxSettings& s, const std::string& name) {
   attention.out =
       neox_projection(name + "o_proj", name + "dense", s.hidden_size, s.attention_bias);
   attention.head_dim = s.head_dim();
-  attention.rotation = Rotation{s.rope, s.rotated};
+  attention.rotation = s.rotation;
   return attention;
 }
 
