@@ -150,8 +150,8 @@ std::string describe_saved_dataset(const fs::path& path, const std::string& fiel
       "columns used    {}{}{}\n"
       "tokenizer       not recorded in this format\n",
       path.string(), grouped(dataset.rows), lengths, dataset.files.size(),
-      human_bytes(static_cast<double>(dataset.bytes)), dataset.field,
-      dataset.has_labels ? ", labels" : "", dataset.has_mask ? ", attention_mask" : "");
+      human_bytes(dataset.bytes), dataset.field, dataset.has_labels ? ", labels" : "",
+      dataset.has_mask ? ", attention_mask" : "");
 }
 
 }  // namespace longhaul::data

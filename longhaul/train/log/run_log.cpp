@@ -209,8 +209,7 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
       "optimizer state per rank",
       model.parameters_text(), grouped(model.num_parameters_without_embedding()),
       model.tied ? ", which is also the output projection" : "",
-      human_bytes(static_cast<double>(session.flat().bytes())),
-      human_bytes(static_cast<double>(session.optimizer().bytes()))));
+      human_bytes(session.flat().bytes()), human_bytes(session.optimizer().bytes())));
   const std::string kinds = families::layer_kinds(session.model().network);
   if (!kinds.empty()) tell("attention of the model: " + kinds);
   tell(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",

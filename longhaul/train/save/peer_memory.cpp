@@ -28,8 +28,6 @@ namespace {
 /// is taken instead.
 constexpr int kFailedMemoryStarts = 2;
 
-std::string human(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
 /// Returns the directory that a supervisor has made for the run's memory; null: there is
 /// no supervisor.
 const char* memory_dir_given() { return std::getenv("LONGHAUL_MEMORY_DIR"); }
@@ -100,8 +98,8 @@ PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
   run.log().info(fmt::format(
       "peer memory: the state is kept every {} steps in {}; it takes {} on this machine: "
       "two slots, each with {} of its ranks and {} of its neighbours",
-      every_, options.dir.string(), human(2 * (use.own_bytes + use.other_bytes)),
-      human(use.own_bytes), human(use.other_bytes)));
+      every_, options.dir.string(), human_bytes(2 * (use.own_bytes + use.other_bytes)),
+      human_bytes(use.own_bytes), human_bytes(use.other_bytes)));
   if (use.machines == 1) {
     run.log().warning(
         "peer memory: all ranks are on one machine, so there is only one copy, which is "

@@ -368,8 +368,8 @@ void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
                     report.step, run::kRunPastFile, report.not_kept));
   }
   log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
-                              report.step, human_bytes(static_cast<double>(report.bytes)),
-                              report.seconds, report.stall));
+                              report.step, human_bytes(report.bytes), report.seconds,
+                              report.stall));
   if (report.waited > kLongWait) {
     log_.log().warning(
         fmt::format("the checkpoint of step {} had to wait {:.1f} s for the one before "

@@ -128,11 +128,10 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
     if (tokens || !listing.outline.empty()) {
       listings[address] = std::move(listing);
     } else {
-      log.info(
-          fmt::format("{} is no token store, and no save_to_disk directory with {} "
-                      "tokens in each row: it is copied whole, although the order "
-                      "is sequential",
-                      address, seq_len));
+      log.info(fmt::format(
+          "{} is no token store, and no save_to_disk directory with {} tokens in each "
+          "row: it is copied whole, although the order is sequential",
+          address, seq_len));
     }
   }
   return listings;
@@ -184,7 +183,7 @@ void stage(const fs::path& address, const Listings& listings,
   log.info(fmt::format("{} is read from {}{}: {} fetched by this rank in {:.1f} s",
                        address.string(), copy.string(),
                        listed == listings.end() ? "" : ", its shards as they come",
-                       human_bytes(static_cast<double>(bytes)), watch.seconds()));
+                       human_bytes(bytes), watch.seconds()));
 }
 
 /// Runs `work` on a thread of each rank, since it may take longer than a collective may.
@@ -226,10 +225,11 @@ void prove_same_copies(const std::vector<fs::path>& addresses,
   comm::on_all_ranks(world, [&] {
     if (own == first) return;
     throw TemporaryError(
-        "objects", fmt::format("rank {} has copied other versions of the run's objects "
-                               "than rank 0: they were replaced meanwhile; start again "
-                               "when no program changes them",
-                               world.rank()));
+        "objects",
+        fmt::format(
+            "rank {} has copied other versions of the run's objects than rank 0: they "
+            "were replaced meanwhile; start again when no program changes them",
+            world.rank()));
   });
 }
 
