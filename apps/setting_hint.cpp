@@ -165,9 +165,8 @@ constexpr PlaceWord kPlaceWords[] = {
 
 /// Names that other programs give to the file with all settings.
 constexpr std::string_view kRunFileWords =
-    "config config_file config_path cfg c conf training_config "
-    "job.config_file "
-    "run_file toml";
+    "config config_file config_path cfg c conf training_config job.config_file run_file "
+    "toml";
 /// The names of positional arguments that stand for a run's TOML file.
 constexpr std::string_view kRunFiles = "config file run";
 

@@ -271,8 +271,7 @@ class TryChain {
         "  {}  run.steps, data.seq_len, batch.global_size, a smaller optimizer.lr\n"
         "A model that somebody has trained before learns your text faster than this one: "
         "put it in\nthe place of {}; `longhaul new MODEL DATA --out run.toml` writes the "
-        "run "
-        "file for it.\n",
+        "run file for it.\n",
         in("text.jsonl"), sample_.whole ? "" : "is the beginning of your text only; ",
         in("model/config.json"), in("run.toml"), in("model"));
   }

@@ -288,9 +288,8 @@ std::optional<int> look_for_run(const SuperviseArguments& arguments,
   throw TemporaryError(
       "run directory",
       *problem +
-          ", nor does any other node that was asked. The run does not begin anew "
-          "by itself: mount the directory, and the job tries again; a new job "
-          "begins anew");
+          ", nor does any other node that was asked. The run does not begin anew by "
+          "itself: mount the directory, and the job tries again; a new job begins anew");
 }
 
 /// Takes the lease, and tries another node if this one cannot write what the run needs.

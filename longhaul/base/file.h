@@ -122,8 +122,7 @@ class Mapping : public std::unique_ptr<std::byte, Unmap> {
 /// What to do about a file system that lacks what a run needs; the end of a message.
 inline constexpr std::string_view kOtherFileSystem =
     "choose a place on a local disk or a shared file system (Lustre, NFS, GPFS), not on "
-    "a "
-    "mounted bucket";
+    "a mounted bucket";
 
 /// A whole file mapped read-only. Empty files map to an empty span. If the file system
 /// has no mappings, a file of at most 64 MiB is read into memory and a larger one is

@@ -35,8 +35,7 @@ template <class... Args>
 std::string other_kind(std::string_view prefix) {
   if (prefix.starts_with("version ")) {
     return "a Git LFS pointer, not the file itself: run `git lfs pull` there, or "
-           "download "
-           "it again";
+           "download it again";
   }
   if (prefix.starts_with('<')) {
     return "a web page, not the file itself: download it again";

@@ -163,15 +163,13 @@ void note_copies(ForeignModel& model) {
   if (merged.copies == 0) return;
   if (merged.differing_copies == 0) {
     model.notes.push_back(
-        fmt::format("copies: {} further copies, all bitwise equal to "
-                    "the first",
+        fmt::format("copies: {} further copies, all bitwise equal to the first",
                     grouped(merged.copies)));
     return;
   }
   model.notes.push_back(
       fmt::format("copies: {} of {} further copies differ from the first, in {} "
-                  "elements; the first is "
-                  "kept",
+                  "elements; the first is kept",
                   grouped(merged.differing_copies), grouped(merged.copies),
                   grouped(merged.differing_elements)));
 }
@@ -276,8 +274,7 @@ void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>&
     }
   }
   model.notes.push_back(fmt::format(
-      "model type '{}': names and shapes are as stored, not compared with the "
-      "config{}{}",
+      "model type '{}': names and shapes are as stored, not compared with the config{}{}",
       config.model_type, config.not_read.empty() ? "" : ": ", config.not_read));
 }
 

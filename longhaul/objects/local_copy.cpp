@@ -379,8 +379,7 @@ struct LocalCopies::State {
       }
       const std::string damage = fmt::format(
           "{}: its bytes have come {} times, now with hash {}, and {} says {}: the "
-          "object "
-          "in the store is damaged. Put it there again",
+          "object in the store is damaged. Put it there again",
           object.address.text(), fetches + 1, came, known->record, known->hash);
       if (known->dir == address) throw InputError("objects", damage);
       say(damage);

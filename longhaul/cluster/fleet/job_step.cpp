@@ -63,10 +63,9 @@ struct Streams {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execvp(arguments[0], arguments.data());
-  const std::string problem = fmt::format(
-      "longhaul: error: [launch] {} cannot be "
-      "started: {}\n",
-      command[0], std::strerror(errno));
+  const std::string problem =
+      fmt::format("longhaul: error: [launch] {} cannot be started: {}\n", command[0],
+                  std::strerror(errno));
   (void)!::write(STDERR_FILENO, problem.data(), problem.size());
   ::_exit(127);
 }

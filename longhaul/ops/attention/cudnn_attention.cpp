@@ -18,9 +18,8 @@ const LibraryOp kCudnnForward("aten::_scaled_dot_product_cudnn_attention", "",
                               "is_causal scale return_debug_mask");
 const LibraryOp kCudnnBackward(
     "aten::_scaled_dot_product_cudnn_attention_backward", "",
-    "grad_out query key value out logsumexp max_q philox_seed "
-    "philox_offset attn_bias cum_seq_q cum_seq_k max_k dropout_p "
-    "is_causal scale");
+    "grad_out query key value out logsumexp max_q philox_seed philox_offset attn_bias "
+    "cum_seq_q cum_seq_k max_k dropout_p is_causal scale");
 
 constexpr int64_t kShortest = 256;
 constexpr int64_t kMultiple = 64;

@@ -220,10 +220,8 @@ class Differences {
     if (is_class_with_own_rules(name)) {
       said_.push_back(
           fmt::format("{} does not read {} as it is but builds a tokenizer of its own, "
-                      "which longhaul "
-                      "does not know; AutoTokenizer may cut text otherwise than "
-                      "longhaul, which reads "
-                      "the file; {}",
+                      "which longhaul does not know; AutoTokenizer may cut text "
+                      "otherwise than longhaul, which reads the file; {}",
                       why, file_.string(), read_the_file()));
       return;
     }
@@ -248,8 +246,7 @@ class Differences {
     if (others.empty()) return;
     said_.push_back(fmt::format(
         "{} builds its tokenizer anew from the vocabulary of {}, with {}: AutoTokenizer "
-        "of "
-        "transformers 5 cuts text otherwise than longhaul, which reads the file; {}",
+        "of transformers 5 cuts text otherwise than longhaul, which reads the file; {}",
         why, file_.string(), fmt::join(others, ", "), read_the_file()));
   }
 
@@ -280,8 +277,7 @@ class Differences {
     };
     said_.push_back(
         fmt::format("{} puts {} a text in transformers 5, and longhaul puts {} it; say "
-                    "which is meant "
-                    "with add_bos_token and add_eos_token in {}",
+                    "which is meant with add_bos_token and add_eos_token in {}",
                     why, words(*theirs), words(ours), kConfig));
   }
 

@@ -170,8 +170,7 @@ std::string RunLog::epochs_left(const TrainingSession& session,
                   *config_.run.epochs, had / per_epoch, counted(steps, "step"));
   if (rest >= 1.0) {
     text += fmt::format(
-        "; the last {} of the data do not fill a batch of {} and are not "
-        "trained",
+        "; the last {} of the data do not fill a batch of {} and are not trained",
         counted(static_cast<int64_t>(rest), "sequence"), config_.batch.global_size);
   }
   return text;

@@ -101,10 +101,9 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
   throw InputError(
       "checkpoint",
       fmt::format(
-          "{} was saved by run {}, and this is run {}: neither {} there nor {} in "
-          "{} says that its checkpoints are this run's. Bring one of these files "
-          "back, or set checkpoint.resume = \"{}\" to begin from it, or \"never\" "
-          "to begin anew",
+          "{} was saved by run {}, and this is run {}: neither {} there nor {} in {} "
+          "says that its checkpoints are this run's. Bring one of these files back, or "
+          "set checkpoint.resume = \"{}\" to begin from it, or \"never\" to begin anew",
           path.string(), other, record.run, run::kCheckpointsOwnerFile, run::kRunPastFile,
           config.run.dir.string(), path.string()));
 }

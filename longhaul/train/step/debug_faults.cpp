@@ -61,8 +61,7 @@ void check_debug(const session::Session& session, system::Logger& log) {
   const auto step = [&](const std::string& key, int64_t number) {
     if (!c.run.steps || number <= *c.run.steps) return;
     log.warning(
-        fmt::format("{}: {} names step {}, but run.steps = {}: nothing happens "
-                    "then",
+        fmt::format("{}: {} names step {}, but run.steps = {}: nothing happens then",
                     config::origin(c, key), key, number, *c.run.steps));
   };
   for (const int64_t number : c.profile.steps) step("profile.steps", number);

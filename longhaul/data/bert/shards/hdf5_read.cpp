@@ -218,8 +218,7 @@ void Hdf5Column::check_filters(hid_t plist) {
                                                           : ChunkFilter::Fletcher32;
     if (!known || std::ranges::find(filters_, filter) != filters_.end()) {
       fail(
-          fmt::format("{} {}; deflate (gzip), shuffle and fletcher32 are read, each "
-                      "once",
+          fmt::format("{} {}; deflate (gzip), shuffle and fletcher32 are read, each once",
                       filter_name(id, name),
                       known ? "stands twice among its filters" : "is not read"));
     }
