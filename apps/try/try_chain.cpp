@@ -89,10 +89,8 @@ class TryChain {
 
   void check_signal() const {
     if (signals_.raised() == 0) return;
-    throw TemporaryError("try", fmt::format("{}: {} was removed; the same command begins "
-                                            "again",
-                                            system::signal_name(signals_.raised()),
-                                            options_.dir.string()));
+    fail_temporary("try", "{}: {} was removed; the same command begins again",
+                   system::signal_name(signals_.raised()), options_.dir.string());
   }
 
   /// Returns the signal that this process got, to send it on to the command that is

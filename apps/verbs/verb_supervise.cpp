@@ -388,8 +388,8 @@ std::vector<std::string> await_boot(const cluster::SlurmClient& slurm,
   patience.stop = [&] { return signals.raised() != 0; };
   std::vector<std::string> booted = cluster::await_boot(slurm, job.id, nodes, patience);
   if (signals.raised() == 0) return booted;
-  throw TemporaryError("supervise", fmt::format("{} came before the nodes had booted",
-                                                system::signal_name(signals.raised())));
+  fail_temporary("supervise", "{} came before the nodes had booted",
+                 system::signal_name(signals.raised()));
 }
 
 int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob& job,

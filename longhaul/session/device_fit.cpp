@@ -24,11 +24,11 @@ std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
       human_bytes(a.work), human_bytes(a.logits), human_bytes(all), human_bytes(free),
       human_bytes(total_bytes));
   if (states > free) {
-    throw ConfigError(
-        "memory", fmt::format("a rank needs {}; use more ranks, a higher parallel.zero, "
-                              "tp or pp, or precision.master = \"bf16_sr\" (longhaul "
-                              "config --ranks N shows the memory that each choice takes)",
-                              needs));
+    fail_config("memory",
+                "a rank needs {}; use more ranks, a higher parallel.zero, "
+                "tp or pp, or precision.master = \"bf16_sr\" (longhaul "
+                "config --ranks N shows the memory that each choice takes)",
+                needs);
   }
   return "memory may not suffice: " + needs;
 }

@@ -90,11 +90,10 @@ double peak_of(const fs::path& file, at::Device device, format::DType compute) {
   const bool bf16 = compute == format::DType::BF16;
   const double peak = bf16 ? profile.peak_bf16 : profile.peak_fp32;
   if (peak > 0.0) return peak;
-  throw ConfigError(
-      "hardware",
-      fmt::format("{} has no peak.{}, which precision.compute needs; measure the machine "
-                  "again with longhaul bench --out, or leave run.hardware out",
-                  file.string(), bf16 ? "bf16" : "fp32"));
+  fail_config("hardware",
+              "{} has no peak.{}, which precision.compute needs; measure the machine "
+              "again with longhaul bench --out, or leave run.hardware out",
+              file.string(), bf16 ? "bf16" : "fp32");
 }
 
 }  // namespace

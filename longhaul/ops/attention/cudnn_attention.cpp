@@ -48,12 +48,11 @@ std::vector<c10::IValue> run_cudnn(const LibraryOp& op, const AttentionPart& par
     return op.call(std::move(arguments));
   } catch (const c10::Error& error) {
     if (!is_refusal(error.what_without_backtrace())) throw;
-    throw ConfigError(
-        "attention",
-        fmt::format("cuDNN refuses queries [{}] and keys [{}]: {}; set run.deterministic "
-                    "= true to use LibTorch's flash kernels",
-                    fmt::join(part.q.sizes(), ", "), fmt::join(part.k().sizes(), ", "),
-                    error.what_without_backtrace()));
+    fail_config("attention",
+                "cuDNN refuses queries [{}] and keys [{}]: {}; set run.deterministic "
+                "= true to use LibTorch's flash kernels",
+                fmt::join(part.q.sizes(), ", "), fmt::join(part.k().sizes(), ", "),
+                error.what_without_backtrace());
   }
 }
 

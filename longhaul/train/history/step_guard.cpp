@@ -128,13 +128,10 @@ void StepGuard::stop_if_told(const Verdict& verdict, const GuardState& state,
                              settings_.spike_window)
                        : "";
   if (verdict.kind == "no_targets") {
-    throw InputError(
-        "data",
-        fmt::format("step {}: {}{}; look at the data with longhaul inspect{}", step,
-                    verdict.why, so_far,
-                    verdict.too_many
-                        ? ""
-                        : "; resilience.on_bad_step = \"skip\" skips such batches"));
+    fail_input(
+        "data", "step {}: {}{}; look at the data with longhaul inspect{}", step,
+        verdict.why, so_far,
+        verdict.too_many ? "" : "; resilience.on_bad_step = \"skip\" skips such batches");
   }
   throw Error(
       ErrorKind::Internal, "numerics",

@@ -468,12 +468,11 @@ void certify_weights(const TrainingSession& session, system::Logger& log) {
   const std::string fields = fields_of_result(session.model(), config);
   if (!fields.empty()) problems.push_back(fields);
   if (!problems.empty()) {
-    throw InputError(
+    fail_input(
         "certificate",
-        fmt::format(
-            "the loaded model is not the model of {}: {}; nothing was trained; look at "
-            "the files with longhaul inspect, and compare with a start on fewer ranks",
-            files.source().path.string(), fmt::join(problems, "; ")));
+        "the loaded model is not the model of {}: {}; nothing was trained; look at "
+        "the files with longhaul inspect, and compare with a start on fewer ranks",
+        files.source().path.string(), fmt::join(problems, "; "));
   }
   tell_differences(session, config, log);
   double share = 0.0;

@@ -157,10 +157,10 @@ void certify_first_update(TrainingSession& session, double lr, system::Logger& l
                                   comm::ReduceOp::Sum);
   const Worst worst = worst_of_all(session.world(), check.worst);
   if (worst.ratio > 1.0) {
-    throw InputError("certificate",
-                     fmt::format("the first update did not start from {}: {}; the run "
-                                 "was stopped after step 1, and nothing was saved",
-                                 source->source().path.string(), worst.text));
+    fail_input("certificate",
+               "the first update did not start from {}: {}; the run "
+               "was stopped after step 1, and nothing was saved",
+               source->source().path.string(), worst.text);
   }
   log.info(fmt::format(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "

@@ -115,11 +115,11 @@ std::vector<fs::path> old_enough_candidates(const session::Session& session,
   }
   const auto lost = start.past().newest_in(checkpoint_dir(config));
   if (lost && !oldest) {
-    throw TemporaryError(
-        "checkpoint", fmt::format("the run has to go back, but none of its checkpoints "
-                                  "is left in {}; the newest was of step {}; bring the "
-                                  "directory back, and start the same command again",
-                                  checkpoint_dir(config).string(), *lost));
+    fail_temporary("checkpoint",
+                   "the run has to go back, but none of its checkpoints "
+                   "is left in {}; the newest was of step {}; bring the "
+                   "directory back, and start the same command again",
+                   checkpoint_dir(config).string(), *lost);
   }
   if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
   return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));

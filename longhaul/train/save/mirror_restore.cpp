@@ -90,14 +90,12 @@ bool is_missing_here(const RunConfig& config) {
   for (const auto& entry : checkpoint::list_checkpoints(dir)) {
     if (entry.valid) here.push_back(entry.step);
   }
-  throw InputError(
-      "checkpoint",
-      fmt::format(
-          "checkpoint.resume = {}: neither {} nor {} has a whole checkpoint of "
-          "that step; steps here: {}; in the mirror: {}",
-          config.checkpoint.resume.step, dir.string(), *config.checkpoint.mirror,
-          here.empty() ? "none" : fmt::format("{}", fmt::join(here, ", ")),
-          mirrored.empty() ? "none" : fmt::format("{}", fmt::join(mirrored, ", "))));
+  fail_input("checkpoint",
+             "checkpoint.resume = {}: neither {} nor {} has a whole checkpoint of "
+             "that step; steps here: {}; in the mirror: {}",
+             config.checkpoint.resume.step, dir.string(), *config.checkpoint.mirror,
+             here.empty() ? "none" : fmt::format("{}", fmt::join(here, ", ")),
+             mirrored.empty() ? "none" : fmt::format("{}", fmt::join(mirrored, ", ")));
 }
 
 /// What rank 0 takes from the mirror.
@@ -172,9 +170,8 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   }
   for (const std::string& line : skipped) run.log().warning(line);
   if (found.steps.empty() && !skipped.empty()) {
-    throw InputError("mirror", fmt::format("none of its {} is whole: {}",
-                                           counted(std::ssize(skipped), "checkpoint"),
-                                           skipped.front()));
+    fail_input("mirror", "none of its {} is whole: {}",
+               counted(std::ssize(skipped), "checkpoint"), skipped.front());
   }
   if (found.steps.empty()) {
     run.log().info(fmt::format("{} has no checkpoint, and neither has {}", store.place(),
@@ -279,9 +276,10 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
           error.message()));
     }
   }
-  throw InputError("mirror", fmt::format("{}: no checkpoint is whole any more; set "
-                                         "checkpoint.resume = \"never\" to begin anew",
-                                         store.place()));
+  fail_input("mirror",
+             "{}: no checkpoint is whole any more; set "
+             "checkpoint.resume = \"never\" to begin anew",
+             store.place());
 }
 
 bool begins_with(const fs::path& file, const fs::path& head) {
@@ -325,10 +323,10 @@ void prove_fetched(const session::Session& session, const std::string& run,
     const system::Stopwatch watch;
     while (!fs::exists(manifest)) {
       if (watch.seconds() > checkpoint::kNameSeconds) {
-        throw TemporaryError(
-            "mirror", fmt::format("rank {} does not see {}, which rank 0 has fetched; "
-                                  "every node must see the same directory",
-                                  session.world().rank(), manifest.string()));
+        fail_temporary("mirror",
+                       "rank {} does not see {}, which rank 0 has fetched; "
+                       "every node must see the same directory",
+                       session.world().rank(), manifest.string());
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }

@@ -56,10 +56,9 @@ void check_shapes(const session::Session& session,
     checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
                               model.tensors(), model.spare_names());
   } catch (const InputError& error) {
-    throw ConfigError(
-        "model", fmt::format("{} is a checkpoint of another model than {} describes: {}",
-                             reader.path().string(), session.model().source_path.string(),
-                             error.what()));
+    fail_config("model", "{} is a checkpoint of another model than {} describes: {}",
+                reader.path().string(), session.model().source_path.string(),
+                error.what());
   }
 }
 
@@ -329,10 +328,10 @@ std::optional<History> resume_from_memory(TrainingSession& session, RunStart& st
 void check_first_values(const ModelConfig& model) {
   for (const ParameterDescription& p : model.description.parameters()) {
     if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
-    throw ConfigError(
-        "model", fmt::format("{}: initializer_range = 0 makes {} begin as zeros; set "
-                             "model.override.initializer_range, usually to 0.02",
-                             model.source_path.string(), p.name));
+    fail_config("model",
+                "{}: initializer_range = 0 makes {} begin as zeros; set "
+                "model.override.initializer_range, usually to 0.02",
+                model.source_path.string(), p.name);
   }
 }
 

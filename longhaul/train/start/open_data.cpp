@@ -36,10 +36,10 @@ Named readable(const DataInputs& inputs, Named named) {
   if (packed == 0) return named;
   if (packed != std::ssize(paths)) {
     const auto in_place = std::ranges::find_if_not(paths, packs);
-    throw ConfigError(
-        "data", fmt::format("{} lists {} together with files that have to be packed; "
-                            "give each kind an entry of its own",
-                            named.key, in_place->string()));
+    fail_config("data",
+                "{} lists {} together with files that have to be packed; "
+                "give each kind an entry of its own",
+                named.key, in_place->string());
   }
   if (data::names_bert_shards(paths.front())) {  // checked before the files are packed
     data::check_losses(data::example_losses(), paths.front().string(),

@@ -224,12 +224,11 @@ void prove_same_copies(const std::vector<fs::path>& addresses,
   const std::string first = world.broadcast_string(own, 0);
   comm::on_all_ranks(world, [&] {
     if (own == first) return;
-    throw TemporaryError(
+    fail_temporary(
         "objects",
-        fmt::format(
-            "rank {} has copied other versions of the run's objects than rank 0: they "
-            "were replaced meanwhile; start again when no program changes them",
-            world.rank()));
+        "rank {} has copied other versions of the run's objects than rank 0: they "
+        "were replaced meanwhile; start again when no program changes them",
+        world.rank());
   });
 }
 
