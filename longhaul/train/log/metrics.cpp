@@ -149,8 +149,8 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
   if (metrics_.repaired() > 0) {
-    log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
-                             run::kMetricsFile, metrics_.repaired()));
+    log_.warning("{} ended in a torn line of {} bytes, which was cut off",
+                 run::kMetricsFile, metrics_.repaired());
   }
 }
 
@@ -222,8 +222,8 @@ void MetricsWriter::validation(const run::ValidationRecord& record) {
     tensorboard_->scalar(tag + run::kLossKey, record.step, record.loss);
     tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
   }
-  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
-                        record.step, record.name, record.loss, record.perplexity()));
+  log_.info("validation step {} {} loss {:.5f} perplexity {:.3f}", record.step,
+            record.name, record.loss, record.perplexity());
 }
 
 void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {

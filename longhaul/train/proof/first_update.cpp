@@ -162,10 +162,10 @@ void certify_first_update(TrainingSession& session, double lr, system::Logger& l
                "was stopped after step 1, and nothing was saved",
                source->source().path.string(), worst.text);
   }
-  log.info(fmt::format(
+  log.info(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "
       "rounding may do ({} masters looked at)",
-      worst.ratio, grouped(check.elements)));
+      worst.ratio, grouped(check.elements));
 }
 
 }  // namespace longhaul::train

@@ -81,10 +81,10 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
   if (newest.empty()) return;
   if (!newest.contains(record.run) && !of_events.empty()) {
     run.log().info(
-        fmt::format("{} and {} are lost; {} tells that this run has saved {}: the run "
-                    "takes the identity there, {}",
-                    run::kRunPastFile, run::kCheckpointsOwnerFile, run::kEventsFile,
-                    newest[of_events].string(), of_events));
+        "{} and {} are lost; {} tells that this run has saved {}: the run "
+        "takes the identity there, {}",
+        run::kRunPastFile, run::kCheckpointsOwnerFile, run::kEventsFile,
+        newest[of_events].string(), of_events);
     start.take_over(of_events);
   }
   if (newest.contains(record.run)) {
@@ -121,9 +121,9 @@ void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
     const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
     run.log().warning(
-        fmt::format("checkpoint.resume = \"never\": the run begins anew; {} is kept as "
-                    "{}; delete it when you need the space",
-                    entry.path.string(), aside.string()));
+        "checkpoint.resume = \"never\": the run begins anew; {} is kept as "
+        "{}; delete it when you need the space",
+        entry.path.string(), aside.string());
   }
   start.begin_anew();
 }
@@ -147,9 +147,9 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
     // This run's own directory was lost or is new: the run takes the identity of the
     // checkpoints.
     run.log().info(
-        fmt::format("{} has the checkpoints of run {}: this run takes that identity and "
-                    "goes on from them",
-                    dir.string(), *owner));
+        "{} has the checkpoints of run {}: this run takes that identity and "
+        "goes on from them",
+        dir.string(), *owner);
     start.take_over(*owner);
   }
   if (!owner) settle_unmarked(dir, config, start, run);
@@ -201,9 +201,9 @@ void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t
     if (entry.step <= step || !entry.valid) continue;
     const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
     run.log().warning(
-        fmt::format("{} is newer than step {}, from which this run goes on: it is kept "
-                    "as {}; delete it when you need the space",
-                    entry.path.string(), step, aside.string()));
+        "{} is newer than step {}, from which this run goes on: it is kept "
+        "as {}; delete it when you need the space",
+        entry.path.string(), step, aside.string());
   }
 }
 
@@ -302,12 +302,12 @@ void tell_unknown_past(const session::Session& session, const RunStart& start,
     const fs::path& run_dir = session.config().run.dir;
     const int64_t done = last_step_of_metrics(run_dir);
     if (done <= step || !start.past().knows_no_start(run_dir)) return;
-    run.log().warning(fmt::format(
+    run.log().warning(
         "{} has steps up to {}, and {} and {}, which say which checkpoint was "
         "the newest, are lost: the newest in {} is of step {}, and the steps "
         "since are trained again",
         (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile, run::kEventsFile,
-        checkpoint_dir(session.config()).string(), step));
+        checkpoint_dir(session.config()).string(), step);
   });
 }
 
@@ -325,8 +325,8 @@ void note_loaded(const session::Session& session, RunStart& start, RunLog& run) 
   });
   if (const auto other = Failure::of([&] { start.loaded(); })) failure = other;
   if (!failure) return;
-  run.log().warning(fmt::format("the state was loaded, but {} could not be updated: {}",
-                                run::kRunPastFile, failure->message));
+  run.log().warning("the state was loaded, but {} could not be updated: {}",
+                    run::kRunPastFile, failure->message);
 }
 
 }  // namespace longhaul::train

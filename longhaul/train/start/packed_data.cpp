@@ -74,11 +74,11 @@ void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& wo
 
 void announce(const std::vector<fs::path>& paths, const fs::path& store,
               system::Logger& log) {
-  log.info(fmt::format(
+  log.info(
       "packing {}{} into {}: this is done once, and later starts use it again",
       paths.front().string(),
       paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
-      store.string()));
+      store.string());
 }
 
 /// Logs now and then how far the packing is.
@@ -168,9 +168,9 @@ fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& opti
     });
   }
   const data::ExampleStoreInfo info = data::ExampleStoreInfo::read(to.out);
-  log.info(fmt::format("{}: {}: {} examples of {} tokens from {} shards",
-                       there ? "packed earlier" : "packed", to.out.string(),
-                       grouped(info.rows), info.form.seq_len, info.origins.size()));
+  log.info("{}: {}: {} examples of {} tokens from {} shards",
+           there ? "packed earlier" : "packed", to.out.string(), grouped(info.rows),
+           info.form.seq_len, info.origins.size());
   return to.out;
 }
 

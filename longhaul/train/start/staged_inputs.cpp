@@ -1,7 +1,5 @@
 #include "longhaul/train/start/staged_inputs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -128,10 +126,10 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
     if (tokens || !listing.outline.empty()) {
       listings[address] = std::move(listing);
     } else {
-      log.info(fmt::format(
+      log.info(
           "{} is no token store, and no save_to_disk directory with {} tokens in each "
           "row: it is copied whole, although the order is sequential",
-          address, seq_len));
+          address, seq_len);
     }
   }
   return listings;
@@ -180,10 +178,9 @@ void stage(const fs::path& address, const Listings& listings,
   }
   const fs::path copy = objects.readable(address);
   const uint64_t bytes = objects.store()->counts().read - before;
-  log.info(fmt::format("{} is read from {}{}: {} fetched by this rank in {:.1f} s",
-                       address.string(), copy.string(),
-                       listed == listings.end() ? "" : ", its shards as they come",
-                       human_bytes(bytes), watch.seconds()));
+  log.info("{} is read from {}{}: {} fetched by this rank in {:.1f} s", address.string(),
+           copy.string(), listed == listings.end() ? "" : ", its shards as they come",
+           human_bytes(bytes), watch.seconds());
 }
 
 /// Runs `work` on a thread of each rank, since it may take longer than a collective may.
