@@ -7,6 +7,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "longhaul/base/crc.h"
 #include "longhaul/base/error.h"
 #include "longhaul/imports/pickle/zip_reader.h"
 
@@ -66,7 +67,7 @@ class ZipForm {
       fail(what_, "written by a big-endian machine; load and save it on another one");
     }
     const ZipEntry& pickle = entries_.at(prefix_ + "data.pkl");
-    if (pickle.crc != 0 && crc32_of(bytes(pickle)) != pickle.crc) {
+    if (pickle.crc != 0 && crc_of<kCrc32>(bytes(pickle)) != pickle.crc) {
       fail(what_,
            "byte {}: the checksum of data.pkl is wrong; the file is damaged, copy it "
            "again",
