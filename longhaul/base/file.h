@@ -36,6 +36,24 @@ std::vector<fs::path> paths_in(const fs::path& dir);
 void try_remove(const fs::path& path) noexcept;
 void try_remove_all(const fs::path& path);
 
+/// A file or directory that is removed, with all in it, when this object goes, unless
+/// keep() was called.
+class ScratchPath {
+ public:
+  explicit ScratchPath(fs::path path) : path_(std::move(path)) {}
+  ~ScratchPath() {
+    if (!kept_) try_remove_all(path_);
+  }
+  ScratchPath(const ScratchPath&) = delete;
+  ScratchPath& operator=(const ScratchPath&) = delete;
+  const fs::path& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
 /// A file descriptor that is closed when its owner is destroyed.
 class Descriptor {
  public:
