@@ -270,9 +270,7 @@ std::optional<std::string> as_answer(const NamedVerb& verb, const UnknownFlag& f
                       !flag.value.empty() && has_word("checkpoint ckpt", flag.name);
   const std::string name = number ? "step" : flag.name;
   for (const OptionAnswer& one : kOptionAnswers) {
-    if (has_word(one.verbs, last) && has_word(one.names, name)) {
-      return say(one.answer);
-    }
+    if (has_word(one.verbs, last) && has_word(one.names, name)) return say(one.answer);
   }
   return std::nullopt;
 }

@@ -46,9 +46,7 @@ data::BuildOptions build_options(const BuildCommand& command) {
   options.holdout = parse_share("--holdout", command.holdout);
   options.drop_duplicates = command.drop_duplicates;
   options.newlines_to_spaces = command.newlines_to_spaces;
-  if (!command.part_size.empty()) {
-    options.part_bytes = parse_byte_size(command.part_size);
-  }
+  if (!command.part_size.empty()) options.part_bytes = parse_byte_size(command.part_size);
   const Task task = task_of_launch();
   options.process = task.process;
   options.processes = task.processes;

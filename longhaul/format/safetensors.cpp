@@ -141,9 +141,7 @@ void parse_metadata(const Json& json, const std::string& what,
                     SafetensorsHeader& header) {
   if (!json.is_object()) fail(what, "__metadata__ is not an object");
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) {
-      fail(what, "__metadata__ '{}' is no string", key);
-    }
+    if (!value.is_string()) fail(what, "__metadata__ '{}' is no string", key);
     header.metadata[key] = value.get<std::string>();
   }
 }

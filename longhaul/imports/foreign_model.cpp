@@ -206,9 +206,7 @@ std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
     const auto found =
         next ? dict_of_tensors(state, *next, depth + 1, found_at) : std::nullopt;
     if (!found) continue;
-    if (found_at != nullptr) {
-      *found_at = key + (found_at->empty() ? "" : "." + *found_at);
-    }
+    if (found_at != nullptr) *found_at = key + (found_at->empty() ? "" : "." + *found_at);
     return found;
   }
   const bool holds = std::ranges::any_of(tree.entries(dict), [&](const auto& entry) {

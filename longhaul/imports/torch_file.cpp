@@ -141,9 +141,7 @@ class StreamForm {
     for (const auto ref : keys.items(keys.root)) {
       const auto key = keys.as_text(ref);
       const auto found = key ? open.find(std::string(*key)) : open.end();
-      if (found == open.end()) {
-        fail(what_, "data of a storage that nothing refers to");
-      }
+      if (found == open.end()) fail(what_, "data of a storage that nothing refers to");
       PickleStorage& storage = *found->second;
       open.erase(found);
       const uint64_t left = bytes_.size() - position_;
@@ -163,9 +161,7 @@ class StreamForm {
       storage.begin = base + position_;
       position_ += static_cast<size_t>(storage.bytes());
     }
-    if (!open.empty()) {
-      fail(what_, "no data of storage '{:.40}'", open.begin()->first);
-    }
+    if (!open.empty()) fail(what_, "no data of storage '{:.40}'", open.begin()->first);
   }
 
   Bytes bytes_;

@@ -308,9 +308,7 @@ void put_axolotl_overrides(const Job& job) {
         entry = &table->back();
       }
       table = std::get_if<config::Table>(&entry->value.data);
-      if (table == nullptr) {
-        fail_input("flags", "{} is both a value and a table", name);
-      }
+      if (table == nullptr) fail_input("flags", "{} is both a value and a table", name);
     }
     table->push_back({rest, "", axolotl_field(whole)});
   }

@@ -173,9 +173,7 @@ void put_smp_data(const Job& job) {
   }
   const Said* const test = job.find("test_dir");
   if (test == nullptr || synthetic.value.value_or(false)) return;
-  if (test->variable) {
-    return draft.fill("data.validation", not_looked_up(*test));
-  }
+  if (test->variable) return draft.fill("data.validation", not_looked_up(*test));
   const config::Table set{{"name", "", text_value("test")},
                           {"path", "", text_value(test->text())}};
   draft.put("data.validation", {config::Array{{set, ""}}, ""}, test->shown);

@@ -33,9 +33,7 @@ void put_zero_for_minus_one(const Job& job, const std::string& key, const char* 
 
 void put_resume(const Job& job, const Said* said) {
   if (said == nullptr) return;
-  if (said->variable) {
-    return job.draft().fill("checkpoint.resume", not_looked_up(*said));
-  }
+  if (said->variable) return job.draft().fill("checkpoint.resume", not_looked_up(*said));
   if (said->text() == "latest_if_exists") {
     return job.draft().put("checkpoint.resume", text_value("latest"), said->as_written());
   }

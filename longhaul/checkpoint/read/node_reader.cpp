@@ -383,9 +383,7 @@ std::string ReadReport::describe() const {
   const auto bytes = static_cast<double>(read);
   std::string text = fmt::format("{} read in {:.1f} s ({}/s)", human_bytes(bytes),
                                  seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
-  if (passed > 0) {
-    text += fmt::format(", {} passed between ranks", human_bytes(passed));
-  }
+  if (passed > 0) text += fmt::format(", {} passed between ranks", human_bytes(passed));
   return text;
 }
 

@@ -44,9 +44,7 @@ struct Streams {
   ::dup2(streams.errors, STDERR_FILENO);
   if (streams.output >= 0) ::dup2(streams.output, STDOUT_FILENO);
   if (streams.input >= 0) ::dup2(streams.input, STDIN_FILENO);
-  for (const auto& [name, value] : environment) {
-    ::setenv(name.c_str(), value.c_str(), 1);
-  }
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);
   for (const std::string& word : command) {

@@ -63,9 +63,7 @@ class Judge {
   HangVerdict judge() const {
     std::vector<size_t> guilty =
         those([&](size_t r) { return ranks_[r]->process != ProcessState::Running; });
-    if (guilty.empty()) {
-      guilty = those([&](size_t r) { return !waits(r) && awaited(r); });
-    }
+    if (guilty.empty()) guilty = those([&](size_t r) { return !waits(r) && awaited(r); });
     if (guilty.empty()) guilty = those([&](size_t r) { return !waits(r); });
     if (guilty.empty())
       guilty = those([&](size_t r) { return awaited(r) && !pointing(r); });

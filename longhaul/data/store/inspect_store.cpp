@@ -122,9 +122,7 @@ void describe_dropped(const StoreInfo& info, Table& table, OrderedJson& json) {
   for (const auto& [cause, count] : info.dropped) {
     table.row("left out", "{}: {}", counted(count, "record"), cause);
   }
-  if (info.bad_records) {
-    table.row("", "{} lists the broken ones", info.bad_records->name);
-  }
+  if (info.bad_records) table.row("", "{} lists the broken ones", info.bad_records->name);
   if (info.padding_removed > 0) {
     table.row("", "{} positions of padding behind ready ids",
               grouped(info.padding_removed));

@@ -127,9 +127,7 @@ Rotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   // which read_rope expects.
   OrderedJson usual = {{"rope_theta", theta}};
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  if (fields.object().contains(kOriginal)) {
-    usual[kOriginal] = fields.object()[kOriginal];
-  }
+  if (fields.object().contains(kOriginal)) usual[kOriginal] = fields.object()[kOriginal];
   for (const char* object : kObjects) {
     const OrderedJson* json = fields.find(object);
     if (json == nullptr) continue;

@@ -30,9 +30,7 @@ Json read_beside(const fs::path& dir, const char* name) {
   const fs::path file = dir / name;
   if (!fs::exists(file)) return {};
   Json json = read_json(file);
-  if (!json.is_object()) {
-    fail_input("tokenizer", "{}: expected an object", file.string());
-  }
+  if (!json.is_object()) fail_input("tokenizer", "{}: expected an object", file.string());
   return json;
 }
 
@@ -78,9 +76,7 @@ class Collector {
       return;
     }
     const Json more = read_beside(dir, kAdded);
-    for (const auto& [token, id] : more.items()) {
-      add(Json(token), kAdded);
-    }
+    for (const auto& [token, id] : more.items()) add(Json(token), kAdded);
     const Json map = read_beside(dir, kMap);
     named_in(map, kMap);
     named_in(config, kConfig, map);

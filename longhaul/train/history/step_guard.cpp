@@ -29,9 +29,7 @@ Statistics statistics_of(const std::vector<double>& values) {
   Statistics s;
   for (const double value : values) s.mean += value;
   s.mean /= count;
-  for (const double value : values) {
-    s.deviation += (value - s.mean) * (value - s.mean);
-  }
+  for (const double value : values) s.deviation += (value - s.mean) * (value - s.mean);
   s.deviation =
       std::max(std::sqrt(s.deviation / count), kLeastDeviation * std::abs(s.mean));
   return s;

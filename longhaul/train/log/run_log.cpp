@@ -195,9 +195,7 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
                    format::dtype_name(session.machine().policy.compute),
                    whose("products")));
   tell("attention: " + whose("attention"));
-  if (const char* why = system::amx_refusal()) {
-    log_->warning("AMX is not used: {}", why);
-  }
+  if (const char* why = system::amx_refusal()) log_->warning("AMX is not used: {}", why);
   for (const auto& [name, value] : logged_environment()) {
     tell(fmt::format("environment {}={}", name, value));
   }

@@ -27,9 +27,7 @@ std::vector<int64_t> block_begins(int64_t size) {
   const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
   std::vector<int64_t> begins;
   begins.reserve(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    begins.push_back(i * (size - kBlock) / (count - 1));
-  }
+  for (int64_t i = 0; i < count; ++i) begins.push_back(i * (size - kBlock) / (count - 1));
   return begins;
 }
 

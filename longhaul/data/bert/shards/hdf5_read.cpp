@@ -359,9 +359,7 @@ ShardShape common_shape(const std::vector<Hdf5Column>& columns, const fs::path& 
                shape.rows, width, shape.rows, shape.seq_len, shape.predictions);
   }
   const std::string problem = shape_problem(shape);
-  if (!problem.empty()) {
-    fail_input("data", "{}: {}", path.string(), problem);
-  }
+  if (!problem.empty()) fail_input("data", "{}: {}", path.string(), problem);
   return shape;
 }
 
