@@ -12,7 +12,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/imports/foreign_source.h"
 #include "longhaul/imports/to_checkpoint.h"

@@ -22,7 +22,6 @@
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/open_source.h"
-#include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/device/device.h"
 #include "longhaul/format/hf_weights.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "longhaul/base/counted.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/mesh.h"

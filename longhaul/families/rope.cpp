@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "longhaul/base/text.h"
-#include "longhaul/families/family.h"
 
 namespace longhaul::families {
 namespace {

@@ -5,8 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "longhaul/base/error.h"
-
 namespace longhaul::layout {
 namespace {
 

@@ -19,7 +19,6 @@
 #include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/json/json_fields.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/objects/copy_content.h"

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/translate/flag_rules.h"
 

@@ -12,7 +12,6 @@
 #include <tuple>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/read/node_plan.h"
 #include "longhaul/checkpoint/read/read_ahead.h"

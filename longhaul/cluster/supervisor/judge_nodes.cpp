@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/health/findings.h"
 #include "longhaul/cluster/health/peers.h"

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/parse.h"

@@ -8,7 +8,6 @@
 
 #include <numeric>
 
-#include "longhaul/base/error.h"
 #include "longhaul/ops/common/node.h"
 #include "longhaul/ops/experts/routed_rows.h"
 #include "longhaul/tensor/buffer_of.h"

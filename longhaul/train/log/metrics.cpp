@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"

@@ -11,7 +11,6 @@
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/memory/memory_directory.h"
 #include "longhaul/checkpoint/memory/survey.h"
