@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "longhaul/base/text.h"
+#include "longhaul/families/family.h"
 
 namespace longhaul::families {
 namespace {
