@@ -15,13 +15,8 @@ namespace {
 /// The settings of GPT-NeoX and Pythia, which rotate a part of each head and have
 /// LayerNorm, biases and GELU. Attention and feed-forward run side by side or one after
 /// the other.
-struct GptNeoxSettings {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
+struct GptNeoxSettings : Outline {
   double layer_norm_eps = 1e-5;
-  double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   bool parallel_residual = true;
   bool attention_bias = true;
@@ -225,11 +220,7 @@ Block neox_block(const GptNeoxSettings& s, int64_t layer) {
 }
 
 Network neox_network(const GptNeoxSettings& s, int64_t vocab_size, int64_t positions) {
-  Network network;
-  network.width = s.hidden_size;
-  network.query_heads = network.key_heads = s.num_attention_heads;
-  network.stddev = s.initializer_range;
-  network.max_positions = positions;
+  Network network = begin_network(s, s.num_attention_heads, positions);
   network.embedding.tokens = {"gpt_neox.embed_in", vocab_size};
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
     network.blocks.push_back(neox_block(s, i));
