@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -214,14 +215,6 @@ std::vector<std::string> ModelDescription::names() const {
   std::vector<std::string> all;
   for (const ParameterDescription& p : parameters()) all.push_back(p.name);
   return all;
-}
-
-std::set<std::string> ModelDescription::names_without_decay() const {
-  std::set<std::string> found;
-  for (const ParameterDescription& p : parameters()) {
-    if (!p.decays) found.insert(p.name);
-  }
-  return found;
 }
 
 std::vector<format::TensorSlice> ModelDescription::stored_tensors() const {
