@@ -234,7 +234,9 @@ OrderedJson memory_json(const PlannedFigures& p) {
                         {"token_bytes", one.tokens},
                         {"context_bytes", one.context},
                         {"all_bytes", one.all()}};
-    if (has_devices(p)) rank["left_bytes"] = p.on.profile.node.device_bytes - one.all();
+    if (has_devices(p)) {
+      rank["left_bytes"] = p.on.profile.node.device_bytes - one.all();
+    }
     out["ranks"].push_back(std::move(rank));
   }
   out["node"] = {{"host_bytes", p.on.profile.node.host_bytes},

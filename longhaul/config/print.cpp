@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"

@@ -26,10 +26,10 @@ struct Course {
   double most = 0.0;
 };
 
-/// The state of a run, put together from its files. Texts are plain. The figures are
-/// those of the last step, and NaN without one; the time of a step, the rates and mfu are
-/// medians of the last steps.
-struct RunView : run::StepFigures {
+/// The state of a run, put together from its files. Texts are plain. The numbers of
+/// StepNumbers are those of the last step, and NaN without one; the time of a step, the
+/// rates and mfu are medians of the last steps.
+struct RunView : run::StepNumbers {
   std::string name;
   double now = 0.0;         ///< seconds since 1970
   std::string state;        ///< as in status.json; "killed", "not started",

@@ -21,8 +21,8 @@ inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 /// Seconds since 1970 of the year 5138: a time beyond is no time.
 inline constexpr double kLastTime = 1e11;
 
-/// The figures of a step that also tell how a run stands.
-struct StepFigures {
+/// The numbers of a step that also tell how a run stands.
+struct StepNumbers {
   int64_t step = 0;
   double loss = 0.0;
   double grad_norm = 0.0;
@@ -32,7 +32,7 @@ struct StepFigures {
   double tokens_per_s = 0.0;
   double mfu = 0.0;          ///< counts full attention
   double memory_peak = 0.0;  ///< bytes, the largest of the ranks
-  // Only a model with experts has these figures.
+  // Only a model with experts has these numbers.
   double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
   double expert_busiest = kNoFigure;  ///< most tokens of an expert, over an even share
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
@@ -40,7 +40,7 @@ struct StepFigures {
 
 /// One optimizer step. As it is read, a figure that its line does not say, or says as
 /// null (a loss that is not finite), is NaN; a duration that it does not say is 0.
-struct StepRecord : StepFigures {
+struct StepRecord : StepNumbers {
   int attempt = 1;         ///< which start of the run did it
   bool applied = true;     ///< false: a bad step, whose update was not made
   double time = 0.0;       ///< seconds since 1970, at its end
