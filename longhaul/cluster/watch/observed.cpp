@@ -95,7 +95,8 @@ ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) 
 
 ObservedRank observe(const run::RankState& state, const std::string& node, double now) {
   ObservedRank o;
-  static_cast<run::RankFacts&>(o) = state;
+  const run::RankFacts& same = state;
+  static_cast<run::RankFacts&>(o) = same;
   o.node = node;
   if (state.waits) {
     o.waits_group = state.waits_for.group;
