@@ -165,6 +165,11 @@ Known<std::string> Job::text(const std::string& name,
                             [](const Said& said) { return said.text(); });
 }
 
+void Job::ask(const std::string& name, const std::string& key,
+              const std::string& what) const {
+  if (const Said* const said = find(name)) draft_.fill(key, said->as_written() + what);
+}
+
 Known<int64_t> Job::replicas() const {
   for (const char* key : {"parallel.tp", "parallel.pp", "parallel.cp"}) {
     const auto line = draft_.lines().find(key);

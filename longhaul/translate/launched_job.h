@@ -76,6 +76,11 @@ class Job {
     }
   }
 
+  /// Asks for the value of a key if a setting is given. `what` follows the setting's
+  /// words.
+  void ask(const std::string& name, const std::string& key,
+           const std::string& what) const;
+
   /// Returns the number of replicas: the ranks of the world over tp * pp * cp of the
   /// draft.
   Known<int64_t> replicas() const;

@@ -122,10 +122,7 @@ void put_axolotl_optimizer(const Job& job) {
   job.put_betas("adam_beta1", "adam_beta2", 0.9, 0.999);
   draft.put_default("optimizer.weight_decay", 0.0);
   for (const char* key : {"embedding_lr", "embedding_lr_scale", "unfrozen_parameters"}) {
-    if (const Said* const said = job.find(key)) {
-      draft.fill("optimizer.groups",
-                 said->as_written() + ": { match, lr_scale } or { match, frozen }");
-    }
+    job.ask(key, "optimizer.groups", ": { match, lr_scale } or { match, frozen }");
   }
 }
 

@@ -402,9 +402,7 @@ void put_megatron_data(const Job& job) {
                "whose .bin and .idx are not read",
                path->as_written());
   }
-  if (const Said* const path = job.find("valid_data_path")) {
-    draft.fill("data.validation", path->as_written() + ": a token store of it");
-  }
+  job.ask("valid_data_path", "data.validation", ": a token store of it");
 }
 
 void put_megatron_profile(const Job& job) {
@@ -478,10 +476,7 @@ void translate_smp(const Job& job) {
   }
   for (const char* name : {"pretrained_model_name", "pretrained_checkpoint_file",
                            "finetune_checkpoint_load_dir"}) {
-    if (const Said* const said = job.find(name)) {
-      draft.fill("init.weights",
-                 said->as_written() + ": a Hugging Face directory of these weights");
-    }
+    job.ask(name, "init.weights", ": a Hugging Face directory of these weights");
   }
   if (job.on("profile_nsys").value_or(false)) {
     job.leave("profile_nsys", "profile.steps names the steps whose timeline is written");
@@ -542,17 +537,14 @@ void translate_megatron(const Job& job) {
   if (load == nullptr) {
     job.leave("finetune", "without --load there is nothing to begin from");
   } else if (job.find("finetune") != nullptr) {
-    draft.fill("init.weights",
-               load->as_written() + ": a Hugging Face directory of these weights");
+    job.ask("load", "init.weights", ": a Hugging Face directory of these weights");
   } else if (save == nullptr || save->text() != load->text()) {
     job.leave("load",
               "longhaul import DIR --format checkpoint, then checkpoint.resume, goes on "
               "from it");
   }
-  if (const Said* const said = job.find("pretrained_checkpoint")) {
-    draft.fill("init.weights",
-               said->as_written() + ": a Hugging Face directory of these weights");
-  }
+  job.ask("pretrained_checkpoint", "init.weights",
+          ": a Hugging Face directory of these weights");
   const Known<int64_t> minutes = job.whole("distributed_timeout_minutes");
   if (minutes.value) {
     draft.put("resilience.comm_timeout_s", static_cast<double>(*minutes.value) * 60.0,

@@ -128,10 +128,8 @@ void put_nanotron_model(const Job& job) {
       "model.config",
       "the config.json of a Llama (or of the model's family); model.override below has "
       "their shape");
-  if (const Said* const path = job.find("model.init_method.path")) {
-    draft.fill("init.weights",
-               path->as_written() + ": a Hugging Face directory of these weights");
-  }
+  job.ask("model.init_method.path", "init.weights",
+          ": a Hugging Face directory of these weights");
 }
 
 void put_nanotron_data(const Job& job) {
