@@ -10,7 +10,6 @@
 
 #include "apps/new_file.h"
 #include "apps/try/followed_training.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/json.h"

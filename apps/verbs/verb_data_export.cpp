@@ -5,7 +5,6 @@
 
 #include "apps/objects/local_input.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/path_pattern.h"

@@ -8,7 +8,6 @@
 #include "apps/verbs/import_flags.h"
 #include "apps/weights_output.h"
 #include "longhaul/base/build_info.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"

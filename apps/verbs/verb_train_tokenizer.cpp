@@ -6,7 +6,6 @@
 
 #include "apps/inputs/data_arguments.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/documents.h"

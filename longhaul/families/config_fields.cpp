@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::families {
 namespace {

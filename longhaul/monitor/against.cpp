@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
 #include "longhaul/base/numbers.h"

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/sparkline.h"

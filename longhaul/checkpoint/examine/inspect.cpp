@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"

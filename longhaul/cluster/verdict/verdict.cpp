@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
 #include "longhaul/run/place.h"
 
 namespace longhaul::cluster {

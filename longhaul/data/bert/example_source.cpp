@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/data/bert/example_store.h"
 
 namespace longhaul::data {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/sources/saved_dataset.h"

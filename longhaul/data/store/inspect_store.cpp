@@ -7,7 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/file_kinds.h"

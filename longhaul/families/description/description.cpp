@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 

@@ -8,9 +8,9 @@
 #include <map>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
+#include "longhaul/base/text.h"
 #include "longhaul/tokenizer/file/tokenizer_class.h"
 
 namespace longhaul::tokenizer {

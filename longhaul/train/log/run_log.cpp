@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "longhaul/base/build_info.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"

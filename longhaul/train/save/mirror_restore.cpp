@@ -15,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"

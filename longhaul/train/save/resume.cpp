@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/foreign_forms.h"

@@ -7,8 +7,8 @@
 #include <limits>
 #include <thread>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/families/parameter_names.h"
 
