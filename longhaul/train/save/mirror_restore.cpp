@@ -322,10 +322,10 @@ void prove_fetched(const session::Session& session, const std::string& run,
     const system::Stopwatch watch;
     while (!fs::exists(manifest)) {
       if (watch.seconds() > checkpoint::kNameSeconds) {
-        fail_temporary("mirror",
-                       "rank {} does not see {}, which rank 0 has fetched; "
-                       "every node must see the same directory",
-                       session.world().rank(), manifest.string());
+        throw TemporaryError(
+            "mirror", fmt::format("rank {} does not see {}, which rank 0 has fetched; "
+                                  "every node must see the same directory",
+                                  session.world().rank(), manifest.string()));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
