@@ -38,8 +38,8 @@ struct StepNumbers {
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
 };
 
-/// One optimizer step. As it is read, a figure that its line does not say, or says as
-/// null (a loss that is not finite), is NaN; a duration that it does not say is 0.
+/// One optimizer step. When it is read, a number that its line lacks, or has as null (a
+/// loss that is not finite), becomes NaN, and a duration that it lacks becomes 0.
 struct StepRecord : StepNumbers {
   int attempt = 1;         ///< which start of the run did it
   bool applied = true;     ///< false: a bad step, whose update was not made
