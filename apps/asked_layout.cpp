@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {

@@ -29,9 +29,10 @@ fs::path make_neighbour(const fs::path& path) {
 
 void refuse_existing(const fs::path& path, const std::string& area) {
   if (!fs::exists(fs::symlink_status(path))) return;
-  throw InputError(area, fmt::format("{} is there already, and nothing is overwritten; "
-                                     "remove it, or give --out another name",
-                                     path.string()));
+  fail_input(area,
+             "{} is there already, and nothing is overwritten; "
+             "remove it, or give --out another name",
+             path.string());
 }
 
 void write_new(const fs::path& path, std::string_view text, const std::string& area) {

@@ -27,10 +27,9 @@ std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
   std::vector<std::string> usable = this->usable(attempt);
   const size_t wanted = nodes_for(usable.size());
   if (wanted == 0) {
-    throw TemporaryError(
-        "nodes", fmt::format("the run needs {} nodes and can use {} ({}); left out: {}",
-                             nodes_, usable.size(), fmt::join(usable, ", "),
-                             fmt::join(attempt.excluded, ", ")));
+    fail_temporary("nodes", "the run needs {} nodes and can use {} ({}); left out: {}",
+                   nodes_, usable.size(), fmt::join(usable, ", "),
+                   fmt::join(attempt.excluded, ", "));
   }
   std::ranges::stable_partition(usable, [&](const std::string& node) {
     return std::ranges::count(last_, node) > 0;

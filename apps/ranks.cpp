@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "apps/start/other_launcher.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"

@@ -27,13 +27,11 @@ std::string expected_run(const fs::path& run_dir) {
   try {
     return cluster::missing_run(cluster::SlurmClient(), job_id(), run_dir);
   } catch (const TemporaryError& problem) {
-    throw TemporaryError(
-        "run directory",
-        fmt::format(
-            "{} shows no run on {}, and nothing tells whether an earlier start of "
-            "job {} has trained there: {}. Let the job start again, or submit the "
-            "run as a new job to begin it",
-            run_dir.string(), host_name(), job_id(), problem.message()));
+    fail_temporary("run directory",
+                   "{} shows no run on {}, and nothing tells whether an earlier start of "
+                   "job {} has trained there: {}. Let the job start again, or submit the "
+                   "run as a new job to begin it",
+                   run_dir.string(), host_name(), job_id(), problem.message());
   }
 }
 

@@ -165,9 +165,8 @@ constexpr PlaceWord kPlaceWords[] = {
 
 /// Names that other programs give to the file with all settings.
 constexpr std::string_view kRunFileWords =
-    "config config_file config_path cfg c conf training_config "
-    "job.config_file "
-    "run_file toml";
+    "config config_file config_path cfg c conf training_config job.config_file run_file "
+    "toml";
 /// The names of positional arguments that stand for a run's TOML file.
 constexpr std::string_view kRunFiles = "config file run";
 
@@ -271,9 +270,7 @@ std::optional<std::string> as_answer(const NamedVerb& verb, const UnknownFlag& f
                       !flag.value.empty() && has_word("checkpoint ckpt", flag.name);
   const std::string name = number ? "step" : flag.name;
   for (const OptionAnswer& one : kOptionAnswers) {
-    if (has_word(one.verbs, last) && has_word(one.names, name)) {
-      return say(one.answer);
-    }
+    if (has_word(one.verbs, last) && has_word(one.names, name)) return say(one.answer);
   }
   return std::nullopt;
 }

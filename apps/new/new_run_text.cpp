@@ -4,7 +4,6 @@
 #include <string>
 
 #include "apps/new/new_run.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/value.h"
 

@@ -68,9 +68,7 @@ std::string anchor_of(const std::string& text) {
   for (const char c : lower_case(text)) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == ' ') anchor += '-';
-    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || byte >= 0x80) {
-      anchor += c;
-    }
+    if (std::isalnum(byte) != 0 || c == '-' || c == '_' || byte >= 0x80) anchor += c;
   }
   return anchor;
 }

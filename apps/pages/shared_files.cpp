@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -22,9 +21,10 @@ fs::path shared_files(const std::string& name, const std::string& area) {
       return dir / name;
     }
   }
-  throw InputError(area, fmt::format("no {} found: neither {} nor a source tree around "
-                                     "{}; install with `make install` or the wheel",
-                                     name, installed.string(), binary.string()));
+  fail_input(area,
+             "no {} found: neither {} nor a source tree around "
+             "{}; install with `make install` or the wheel",
+             name, installed.string(), binary.string());
 }
 
 std::string own_model(const std::string& text) {

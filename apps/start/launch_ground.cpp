@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/open_files.h"
 
@@ -90,9 +89,7 @@ void check_mpirun_user(const Environment& environment, bool known, bool over_ssh
   if (known) return;
   const std::string who =
       fmt::format("the user {} has no entry in /etc/passwd", ::geteuid());
-  if (over_ssh) {
-    throw ConfigError(kArea, who + ", and ssh refuses such users; add one");
-  }
+  if (over_ssh) throw ConfigError(kArea, who + ", and ssh refuses such users; add one");
   const char* const home = environment("HOME");
   if (home != nullptr && *home != '\0') return;
   throw ConfigError(kArea, who +

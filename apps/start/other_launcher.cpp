@@ -68,9 +68,8 @@ std::string check_launcher(const Environment& environment, const comm::Launch& l
   if (tasks > 1 && alone && !chosen) {
     return fmt::format(
         "Slurm's job has {} tasks (SLURM_NTASKS), and srun did not start this process: "
-        "it "
-        "is a run of one rank. `srun --mpi=pmix longhaul ...` starts one rank for each "
-        "task, and {} on this node",
+        "it is a run of one rank. `srun --mpi=pmix longhaul ...` starts one rank for "
+        "each task, and {} on this node",
         tasks, command_for(words, tasks, tasks));
   }
   if (!elastic && !local && rank <= 0) {

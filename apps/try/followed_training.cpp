@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/sparkline.h"

@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/byte_stream.h"

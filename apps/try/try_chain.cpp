@@ -10,7 +10,6 @@
 
 #include "apps/new_file.h"
 #include "apps/try/followed_training.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/json.h"
@@ -89,10 +88,8 @@ class TryChain {
 
   void check_signal() const {
     if (signals_.raised() == 0) return;
-    throw TemporaryError("try", fmt::format("{}: {} was removed; the same command begins "
-                                            "again",
-                                            system::signal_name(signals_.raised()),
-                                            options_.dir.string()));
+    fail_temporary("try", "{}: {} was removed; the same command begins again",
+                   system::signal_name(signals_.raised()), options_.dir.string());
   }
 
   /// Returns the signal that this process got, to send it on to the command that is
@@ -271,8 +268,7 @@ class TryChain {
         "  {}  run.steps, data.seq_len, batch.global_size, a smaller optimizer.lr\n"
         "A model that somebody has trained before learns your text faster than this one: "
         "put it in\nthe place of {}; `longhaul new MODEL DATA --out run.toml` writes the "
-        "run "
-        "file for it.\n",
+        "run file for it.\n",
         in("text.jsonl"), sample_.whole ? "" : "is the beginning of your text only; ",
         in("model/config.json"), in("run.toml"), in("model"));
   }

@@ -8,8 +8,8 @@
 #include "apps/new_file.h"
 #include "apps/pages/shared_files.h"
 #include "apps/program.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 #include "longhaul/translate/translate.h"
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <system_error>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/families/network.h"

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "apps/new_file.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"

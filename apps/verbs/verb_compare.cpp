@@ -10,9 +10,9 @@
 #include "apps/objects/local_input.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/examine/compare.h"
 

@@ -192,9 +192,7 @@ void run_config(const ConfigCall& options) {
     layout = describe_run(loaded.config, run.model->description, options.ranks,
                           options.ranks_per_node, device_of(loaded.config.run));
   }
-  for (const std::string& warning : loaded.warnings) {
-    say_warning(warning);
-  }
+  for (const std::string& warning : loaded.warnings) say_warning(warning);
   if (options.json) {
     print_json(loaded, options, layout);
   } else {

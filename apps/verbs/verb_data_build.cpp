@@ -26,29 +26,22 @@ namespace {
 struct BuildCommand {
   BuildArguments common;
   std::string tokenizer;
-  int64_t vocab_size = 0;
+  data::BuildOptions options;
   std::string special = "tokenizer+eos";
   CLI::Option* special_option = nullptr;  ///< tells whether it was given
   std::string holdout = "0%";
-  bool drop_duplicates = false;
-  bool newlines_to_spaces = false;
   std::string part_size;
   int64_t seq_len = 0;
   int64_t global_size = 0;
 };
 
 data::BuildOptions build_options(const BuildCommand& command) {
-  data::BuildOptions options;
+  data::BuildOptions options = command.options;
   set_build_options(command.common, options);
-  options.vocab_size = command.vocab_size;
   options.special = data::policy_from_name(command.special).value();
   options.special_asked = command.special_option->count() > 0;
   options.holdout = parse_share("--holdout", command.holdout);
-  options.drop_duplicates = command.drop_duplicates;
-  options.newlines_to_spaces = command.newlines_to_spaces;
-  if (!command.part_size.empty()) {
-    options.part_bytes = parse_byte_size(command.part_size);
-  }
+  if (!command.part_size.empty()) options.part_bytes = parse_byte_size(command.part_size);
   const Task task = task_of_launch();
   options.process = task.process;
   options.processes = task.processes;
@@ -177,7 +170,7 @@ void add_inputs(CLI::App& verb, BuildCommand& command) {
       verb.add_option("--tokenizer", command.tokenizer,
                       "a tokenizer.json, a SentencePiece .model, or a directory that "
                       "holds one");
-  verb.add_option("--vocab-size", command.vocab_size,
+  verb.add_option("--vocab-size", command.options.vocab_size,
                   "in place of a tokenizer, where the inputs hold ready token ids: a "
                   "number above all of them")
       ->excludes(tokenizer)
@@ -197,9 +190,9 @@ void add_rules(CLI::App& verb, BuildCommand& command) {
                   "share of the documents for a validation store OUT-val, such as 1%")
       ->capture_default_str();
   verb.add_flag(
-      "--drop-duplicates", command.drop_duplicates,
+      "--drop-duplicates", command.options.drop_duplicates,
       "keep only the first of the documents with the same text; reads the inputs twice");
-  verb.add_flag("--newlines-to-spaces", command.newlines_to_spaces,
+  verb.add_flag("--newlines-to-spaces", command.options.newlines_to_spaces,
                 "make a space of each newline of a text before it is cut into tokens; "
                 "use it to get the token counts of a program that does the same");
   add_bad_record_arguments(verb, command.common);

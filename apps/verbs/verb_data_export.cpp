@@ -5,7 +5,6 @@
 
 #include "apps/objects/local_input.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/path_pattern.h"
@@ -18,22 +17,17 @@ namespace {
 struct ExportCommand {
   std::string store;
   std::string out;
-  int64_t seq_len = 0;
+  data::StoreExportOptions options;
   std::string tail = "drop";
   std::string shard_size = "500MB";
-  int threads = 0;
-  bool force = false;
   bool json = false;
 };
 
 void run_export(const ExportCommand& command) {
   data::check_utf8_path(command.store);
-  data::StoreExportOptions options;
-  options.seq_len = command.seq_len;
+  data::StoreExportOptions options = command.options;
   options.keep_tail = command.tail == "keep";
   options.file_bytes = parse_byte_size(command.shard_size);
-  options.threads = command.threads;
-  options.force = command.force;
   system::Progress progress("data export", "tokens");
   options.progress = progress.updates();
   const data::StoreExportReport report =
@@ -42,14 +36,14 @@ void run_export(const ExportCommand& command) {
   if (command.json) {
     fmt::print("{}\n", json_text(OrderedJson{{"path", command.out},
                                              {"rows", report.rows},
-                                             {"seq_len", command.seq_len},
+                                             {"seq_len", options.seq_len},
                                              {"tokens_left", report.tokens_left},
                                              {"files", report.files},
                                              {"bytes", report.bytes}}));
     return;
   }
   fmt::print("{}: {} of {} tokens in {}, {}; {} at the end make no whole row{}\n",
-             command.out, counted(report.rows, "row"), command.seq_len,
+             command.out, counted(report.rows, "row"), options.seq_len,
              counted(static_cast<int64_t>(report.files), "file"),
              human_bytes(report.bytes), counted(report.tokens_left, "token"),
              report.tokens_left > 0 ? "and were left out (--tail keep writes them)" : "");
@@ -63,7 +57,7 @@ void add_data_export(CLI::App& data, Outcome& outcome) {
       "export", "Writes a token store as a directory for datasets.load_from_disk");
   verb->add_option("store", command->store, "a token store")->required();
   verb->add_option("--out", command->out, "the directory to make")->required();
-  verb->add_option("--seq-len", command->seq_len, "tokens in a row")
+  verb->add_option("--seq-len", command->options.seq_len, "tokens in a row")
       ->required()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   verb->add_option("--tail", command->tail,
@@ -73,11 +67,11 @@ void add_data_export(CLI::App& data, Outcome& outcome) {
       ->capture_default_str();
   verb->add_option("--shard-size", command->shard_size, "largest size of a file, about")
       ->capture_default_str();
-  verb->add_option("--threads", command->threads,
+  verb->add_option("--threads", command->options.threads,
                    "number of files written at a time; 0: one for each core")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  verb->add_flag("--force", command->force,
+  verb->add_flag("--force", command->options.force,
                  "replace an existing directory of this kind at --out");
   verb->add_flag("--json", command->json, "print the figures as one JSON object");
   verb->footer(

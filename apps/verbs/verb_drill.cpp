@@ -20,15 +20,12 @@ namespace {
 
 struct DrillArguments {
   // The options of small runs that the drill makes itself.
-  std::string dir;
+  drill::SmallRunOptions small;
   std::vector<std::string> faults;
   int ranks = 2;
   int nodes = 0;
   int spares = 0;
-  int64_t steps = 60;
-  uint64_t seed = 1;
   // The options of a drill on a run that trains already.
-  std::string run;
   std::string fault;
   drill::LiveDrillOptions live;
   // The options of the job step that a drill on another node starts here.
@@ -97,13 +94,10 @@ int drill_small(const DrillArguments& arguments) {
   }
   if (faults.empty()) faults = possible;
   check_job(arguments);
-  drill::SmallRunOptions options;
+  drill::SmallRunOptions options = arguments.small;
   options.ranks = arguments.ranks * std::max(1, arguments.nodes);
   // A start on several nodes takes longer.
   if (arguments.nodes > 0) options.hang_seconds = 20;
-  options.dir = arguments.dir;
-  options.steps = arguments.steps;
-  options.seed = arguments.seed;
   options.command = [&](const fs::path& config) {
     return supervisor_words(arguments, config);
   };
@@ -132,19 +126,18 @@ int drill_live(const DrillArguments& arguments) {
   const drill::DrillFault fault =
       drill::drill_fault_of(arguments.fault, drill::faults_of_live_runs());
   if (arguments.on_node) {
-    drill::strike_here(arguments.run,
+    drill::strike_here(arguments.live.run,
                        {fault, arguments.live.rank, arguments.process, arguments.job});
     return 0;
   }
   drill::LiveDrillOptions options = arguments.live;
-  options.run = arguments.run;
   options.fault = fault;
   return drill::drill_live_run(options);
 }
 
 int drill(const DrillArguments& arguments) {
-  const bool live = !arguments.run.empty();
-  if (live != arguments.dir.empty()) {
+  const bool live = !arguments.live.run.empty();
+  if (live != arguments.small.dir.empty()) {
     throw ConfigError("drill",
                       "name either a run that trains, with --fault and --rank, or with "
                       "--dir a new directory for small runs of the drill's own");
@@ -157,7 +150,7 @@ int drill(const DrillArguments& arguments) {
 }
 
 void add_small_options(CLI::App& verb, DrillArguments& arguments) {
-  verb.add_option("--dir", arguments.dir,
+  verb.add_option("--dir", arguments.small.dir,
                   "a new directory, on the file system that is to be tried");
   verb.add_option("--faults", arguments.faults,
                   "faults for the small runs: kill-worker, kill-workers, stop-worker, "
@@ -174,15 +167,15 @@ void add_small_options(CLI::App& verb, DrillArguments& arguments) {
   verb.add_option("--spares", arguments.spares,
                   "number of further nodes of the job, which replace lost nodes")
       ->check(CLI::Range(0, 1024));
-  verb.add_option("--steps", arguments.steps, "steps of each small run")
+  verb.add_option("--steps", arguments.small.steps, "steps of each small run")
       ->check(CLI::Range(20, 100'000));
   verb.add_option(
-      "--seed", arguments.seed,
+      "--seed", arguments.small.seed,
       "seed that chooses when a fault comes in a small run and which rank it hits");
 }
 
 void add_live_options(CLI::App& verb, DrillArguments& arguments) {
-  verb.add_option("run", arguments.run,
+  verb.add_option("run", arguments.live.run,
                   "a supervised run that trains now: its directory or its configuration");
   verb.add_option("--fault", arguments.fault,
                   "fault for the run that trains: kill-worker, stop-worker, kill-node, "

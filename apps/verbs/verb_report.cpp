@@ -78,9 +78,7 @@ int run_report(ReportCall options) {
   Json json = options.json ? monitor::report_json(run, view) : Json::object();
   const int exit_code = options.against.empty() ? 0 : compare(options, run, json);
   const bool page = !options.out.empty() || (!options.json && options.against.empty());
-  if (page) {
-    write_page(options, view.name, monitor::report_page(run, view, this_build()));
-  }
+  if (page) write_page(options, view.name, monitor::report_page(run, view, this_build()));
   if (options.json) fmt::print("{}\n", json_text(json, 2));
   return exit_code;
 }

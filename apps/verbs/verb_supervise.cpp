@@ -288,9 +288,8 @@ std::optional<int> look_for_run(const SuperviseArguments& arguments,
   throw TemporaryError(
       "run directory",
       *problem +
-          ", nor does any other node that was asked. The run does not begin anew "
-          "by itself: mount the directory, and the job tries again; a new job "
-          "begins anew");
+          ", nor does any other node that was asked. The run does not begin anew by "
+          "itself: mount the directory, and the job tries again; a new job begins anew");
 }
 
 /// Takes the lease, and tries another node if this one cannot write what the run needs.
@@ -389,8 +388,8 @@ std::vector<std::string> await_boot(const cluster::SlurmClient& slurm,
   patience.stop = [&] { return signals.raised() != 0; };
   std::vector<std::string> booted = cluster::await_boot(slurm, job.id, nodes, patience);
   if (signals.raised() == 0) return booted;
-  throw TemporaryError("supervise", fmt::format("{} came before the nodes had booted",
-                                                system::signal_name(signals.raised())));
+  fail_temporary("supervise", "{} came before the nodes had booted",
+                 system::signal_name(signals.raised()));
 }
 
 int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob& job,

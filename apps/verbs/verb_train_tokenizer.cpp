@@ -6,7 +6,6 @@
 
 #include "apps/inputs/data_arguments.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/documents.h"
@@ -21,13 +20,11 @@ struct TrainTokenizerCommand {
   std::string out;
   std::string split = "llama3";
   std::vector<std::string> special_tokens;
-  size_t vocab_size = 16384;
-  uint64_t min_frequency = 0;
-  int threads = 2;
+  tokenizer::TrainOptions options;
 };
 
 tokenizer::TrainOptions train_options(const TrainTokenizerCommand& command) {
-  tokenizer::TrainOptions options;
+  tokenizer::TrainOptions options = command.options;
   options.split = command.split == "gpt2" ? tokenizer::SplitPattern::Gpt2
                                           : tokenizer::SplitPattern::Llama3;
   tokenizer::set_default_special_tokens(options);
@@ -37,9 +34,6 @@ tokenizer::TrainOptions train_options(const TrainTokenizerCommand& command) {
     options.eos_token = command.special_tokens.size() > 1 ? command.special_tokens[1]
                                                           : command.special_tokens[0];
   }
-  options.vocab_size = command.vocab_size;
-  options.min_frequency = command.min_frequency;
-  options.threads = command.threads;
   return options;
 }
 
@@ -72,9 +66,9 @@ void run_train_tokenizer(const TrainTokenizerCommand& command,
              counted(static_cast<int64_t>(trained.texts), "document"),
              human_bytes(trained.text_bytes));
   fmt::print("  BOS {}, EOS {}\n", options.bos_token, options.eos_token);
-  if (trained.vocab.size() < command.vocab_size) {
+  if (trained.vocab.size() < options.vocab_size) {
     fmt::print("  fewer than the {} asked for: no pair of pieces is left to merge\n",
-               grouped(static_cast<int64_t>(command.vocab_size)));
+               grouped(static_cast<int64_t>(options.vocab_size)));
   }
   if (documents.dropped().total() > 0) {
     fmt::print("left out        {}\n{}", counted(documents.dropped().total(), "record"),
@@ -91,7 +85,7 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome) {
   add_text_arguments(*verb, command->common);
   verb->add_option("--out", command->out, "the directory to make for tokenizer.json")
       ->required();
-  verb->add_option("--vocab-size", command->vocab_size,
+  verb->add_option("--vocab-size", command->options.vocab_size,
                    "size of the vocabulary: special tokens, 256 bytes and merges")
       ->capture_default_str();
   verb->add_option("--split", command->split,
@@ -101,10 +95,10 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome) {
   verb->add_option("--special-tokens", command->special_tokens,
                    "special tokens in place of those of --split; the first is BOS, the "
                    "second EOS (a single one is both)");
-  verb->add_option("--min-frequency", command->min_frequency,
+  verb->add_option("--min-frequency", command->options.min_frequency,
                    "pairs that are seen less often are not merged")
       ->capture_default_str();
-  verb->add_option("--threads", command->threads, "number of threads that count")
+  verb->add_option("--threads", command->options.threads, "number of threads that count")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   verb->footer(

@@ -6,7 +6,6 @@
 
 #include "apps/objects/local_input.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"

@@ -1,7 +1,6 @@
 #include "longhaul/base/control_groups.h"
 
 #include <fstream>
-#include <string>
 
 namespace longhaul {
 

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <utility>
 
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/numbers.h"
@@ -59,8 +58,7 @@ std::string advice(int error, std::string_view call = {}) {
       error == EFBIG) {
     const std::string limits = limits_reached(error);
     return fmt::format(
-        "{}{}; raise the limit that is reached, then run the same command "
-        "again",
+        "{}{}; raise the limit that is reached, then run the same command again",
         limits.empty() ? "" : "; the limits are: ", limits);
   }
   if (is_temporary(error)) {

@@ -36,6 +36,24 @@ std::vector<fs::path> paths_in(const fs::path& dir);
 void try_remove(const fs::path& path) noexcept;
 void try_remove_all(const fs::path& path);
 
+/// A file or directory that is removed, with all in it, when this object goes, unless
+/// keep() was called.
+class ScratchPath {
+ public:
+  explicit ScratchPath(fs::path path) : path_(std::move(path)) {}
+  ~ScratchPath() {
+    if (!kept_) try_remove_all(path_);
+  }
+  ScratchPath(const ScratchPath&) = delete;
+  ScratchPath& operator=(const ScratchPath&) = delete;
+  const fs::path& path() const { return path_; }
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path path_;
+  bool kept_ = false;
+};
+
 /// A file descriptor that is closed when its owner is destroyed.
 class Descriptor {
  public:
@@ -122,8 +140,7 @@ class Mapping : public std::unique_ptr<std::byte, Unmap> {
 /// What to do about a file system that lacks what a run needs; the end of a message.
 inline constexpr std::string_view kOtherFileSystem =
     "choose a place on a local disk or a shared file system (Lustre, NFS, GPFS), not on "
-    "a "
-    "mounted bucket";
+    "a mounted bucket";
 
 /// A whole file mapped read-only. Empty files map to an empty span. If the file system
 /// has no mappings, a file of at most 64 MiB is read into memory and a larger one is

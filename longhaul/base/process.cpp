@@ -10,7 +10,6 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
-#include <string_view>
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/file.h"

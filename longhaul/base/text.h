@@ -26,6 +26,12 @@ std::string human_bytes(std::integral auto bytes) {
 uint64_t parse_byte_size(std::string_view text);
 /// Returns "1h 02m", "3m 20s", "12 s".
 std::string human_duration(double seconds);
+/// Returns "1 rank", "2 ranks", "1,359 tokens". `plural` is given if the plural is not
+/// the singular with an s.
+std::string counted(int64_t number, std::string_view singular,
+                    std::string_view plural = {});
+/// Returns "a, b and 3 more": at most `most` of the names, and the number of the others.
+std::string listed(std::span<const std::string> names, size_t most);
 /// Returns "1,359,146".
 std::string grouped(int64_t number);
 /// Returns the index of the first * ? or [ of a text, which makes it a pattern; npos if

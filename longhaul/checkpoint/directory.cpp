@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ranges>
-#include <set>
 #include <string_view>
 
 #include "longhaul/base/error.h"

@@ -323,8 +323,7 @@ std::string foreign_advice(const ForeignCheckpoint& found, const fs::path& model
   }
   return fmt::format(
       "{} that was never finished (there is no file `done`), and there is no earlier "
-      "one: `longhaul "
-      "import` refuses it",
+      "one: `longhaul import` refuses it",
       what);
 }
 

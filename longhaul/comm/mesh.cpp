@@ -34,9 +34,7 @@ Mesh::Mesh(std::shared_ptr<Communicator> world, layout::MeshShape shape)
   cp_ = along(run::GroupKind::Cp, *world_, shape);
   tp_ = along(run::GroupKind::Tp, *world_, shape);
   data_ = shape.cp == 1 ? dp_ : along(run::GroupKind::Data, *world_, shape);
-  if (run::RankRecord* record = world_->ledger().record()) {
-    record->set_place(index_);
-  }
+  if (run::RankRecord* record = world_->ledger().record()) record->set_place(index_);
 }
 
 }  // namespace longhaul::comm

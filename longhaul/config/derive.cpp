@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "longhaul/base/clock.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"

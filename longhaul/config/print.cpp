@@ -124,9 +124,8 @@ std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& 
     }
   }
   if (!message.empty()) {
-    fail_at(where, message +
-                       "; a resume must keep it (or start a new run with "
-                       "init.weights)");
+    fail_at(where,
+            message + "; a resume must keep it (or start a new run with init.weights)");
   }
   return logged;
 }

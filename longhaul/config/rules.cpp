@@ -8,7 +8,6 @@
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/due.h"
-#include "longhaul/config/fields.h"
 #include "longhaul/dictionary/words.h"
 #include "longhaul/objects/address.h"
 

@@ -44,9 +44,7 @@ void refuse_what_is_not_finite(const Value& value, const std::string& name) {
 void Codec<ShardGroup>::read(const Value& value, const std::string& name,
                              ShardGroup& out) {
   if (const int64_t* ranks = std::get_if<int64_t>(&value.data)) {
-    if (*ranks < 1) {
-      fail_at(value.where, "{} = {}: must be at least 1", name, *ranks);
-    }
+    if (*ranks < 1) fail_at(value.where, "{} = {}: must be at least 1", name, *ranks);
     out = {ShardGroup::Kind::Ranks, *ranks};
     return;
   }
@@ -64,9 +62,7 @@ Value Codec<ShardGroup>::write(const ShardGroup& value) {
 void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
                              ResumeFrom& out) {
   if (const int64_t* step = std::get_if<int64_t>(&value.data)) {
-    if (*step < 0) {
-      fail_at(value.where, "{} = {}: a step is at least 0", name, *step);
-    }
+    if (*step < 0) fail_at(value.where, "{} = {}: a step is at least 0", name, *step);
     out = {ResumeFrom::Kind::Step, *step, {}};
     return;
   }
@@ -135,9 +131,7 @@ void Codec<std::vector<ModelOverride>>::read(const Value& value, const std::stri
   if (!table) fail_type(value, name, "a table such as { num_hidden_layers = 4 }");
   refuse_what_is_not_finite(value, name);
   out.clear();
-  for (const Entry& entry : *table) {
-    out.push_back({entry.key, print_json(entry.value)});
-  }
+  for (const Entry& entry : *table) out.push_back({entry.key, print_json(entry.value)});
 }
 
 Value Codec<std::vector<ModelOverride>>::write(const std::vector<ModelOverride>& value) {

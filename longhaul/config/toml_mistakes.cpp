@@ -203,9 +203,7 @@ std::string what_value_is(std::string_view value) {
   if (value.empty()) return "nothing stands behind the =";
   for (const auto& [theirs, ours] : kWords) {
     if (value != theirs) continue;
-    if (ours.empty()) {
-      return fmt::format("TOML has no {}: leave the key out", theirs);
-    }
+    if (ours.empty()) return fmt::format("TOML has no {}: leave the key out", theirs);
     return fmt::format("{} is no TOML; write {}", theirs, ours);
   }
   for (const std::string_view quote : {"\u201c", "\u201d", "\u2018", "\u2019"}) {

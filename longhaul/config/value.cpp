@@ -52,6 +52,31 @@ std::string join(const Items& items, const char* open, const char* close, Print 
   return out + close;
 }
 
+enum class Form { Toml, Json };
+
+std::string print_as(Form form, const Value& value) {
+  const bool json = form == Form::Json;
+  const auto print = [form](const Value& item) { return print_as(form, item); };
+  return std::visit(
+      Overload{[](bool b) { return std::string(b ? "true" : "false"); },
+               [](int64_t n) { return std::to_string(n); },
+               [&](double d) {
+                 return json && !std::isfinite(d) ? std::string("null") : print_double(d);
+               },
+               [](const std::string& s) { return quote(s); },
+               [&](const Value::Date& d) { return json ? quote(d.text) : d.text; },
+               [&](const Array& a) { return join(a, "[", "]", print); },
+               [&](const Table& t) {
+                 if (t.empty()) return std::string("{}");
+                 return join(
+                     t, json ? "{" : "{ ", json ? "}" : " }", [&](const Entry& e) {
+                       return (json ? quote(e.key) + ": " : print_key(e.key) + " = ") +
+                              print(e.value);
+                     });
+               }},
+      value.data);
+}
+
 }  // namespace
 
 std::string_view Value::kind() const {
@@ -84,39 +109,8 @@ std::string print_key(std::string_view key) {
   return bare ? std::string(key) : quote(key);
 }
 
-std::string print_value(const Value& value) {
-  return std::visit(
-      Overload{[](bool b) { return std::string(b ? "true" : "false"); },
-               [](int64_t n) { return std::to_string(n); },
-               [](double d) { return print_double(d); },
-               [](const std::string& s) { return quote(s); },
-               [](const Value::Date& d) { return d.text; },
-               [](const Array& a) { return join(a, "[", "]", print_value); },
-               [](const Table& t) {
-                 if (t.empty()) return std::string("{}");
-                 return join(t, "{ ", " }", [](const Entry& e) {
-                   return print_key(e.key) + " = " + print_value(e.value);
-                 });
-               }},
-      value.data);
-}
+std::string print_value(const Value& value) { return print_as(Form::Toml, value); }
 
-std::string print_json(const Value& value) {
-  return std::visit(Overload{[](bool b) { return std::string(b ? "true" : "false"); },
-                             [](int64_t n) { return std::to_string(n); },
-                             [](double d) {
-                               return std::isfinite(d) ? print_double(d)
-                                                       : std::string("null");
-                             },
-                             [](const std::string& s) { return quote(s); },
-                             [](const Value::Date& d) { return quote(d.text); },
-                             [](const Array& a) { return join(a, "[", "]", print_json); },
-                             [](const Table& t) {
-                               return join(t, "{", "}", [](const Entry& e) {
-                                 return quote(e.key) + ": " + print_json(e.value);
-                               });
-                             }},
-                    value.data);
-}
+std::string print_json(const Value& value) { return print_as(Form::Json, value); }
 
 }  // namespace longhaul::config

@@ -6,7 +6,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -26,20 +25,18 @@ class Library {
     handle_ = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
     if (handle_ == nullptr) handle_ = ::dlopen(kLibrary, RTLD_NOW);
     if (handle_ == nullptr) {
-      throw ConfigError("comm",
-                        fmt::format("{} cannot be loaded ({}); install NCCL, or put its "
-                                    "directory into LD_LIBRARY_PATH",
-                                    kLibrary, ::dlerror()));
+      fail_config("comm",
+                  "{} cannot be loaded ({}); install NCCL, or put its "
+                  "directory into LD_LIBRARY_PATH",
+                  kLibrary, ::dlerror());
     }
     int version = 0;
     const decltype(&ncclGetVersion) get_version = get("ncclGetVersion");
     get_version(&version);
     if (version / 10000 != NCCL_MAJOR || version < kOldest) {
-      throw ConfigError(
-          "comm",
-          fmt::format(
-              "{} is NCCL {}; this build needs NCCL of major version {}, at least {}",
-              kLibrary, version, NCCL_MAJOR, kOldest));
+      fail_config("comm",
+                  "{} is NCCL {}; this build needs NCCL of major version {}, at least {}",
+                  kLibrary, version, NCCL_MAJOR, kOldest);
     }
   }
 
@@ -55,9 +52,8 @@ class Library {
   Symbol get(const char* name) const {
     void* address = ::dlsym(handle_, name);
     if (address == nullptr) {
-      throw ConfigError(
-          "comm",
-          fmt::format("{} lacks the function {}; install a newer NCCL", kLibrary, name));
+      fail_config("comm", "{} lacks the function {}; install a newer NCCL", kLibrary,
+                  name);
     }
     return {address};
   }

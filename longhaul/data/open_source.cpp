@@ -26,9 +26,7 @@ constexpr const char* kAccepted =
     "of BERT's examples";
 
 [[noreturn]] void refuse(const fs::path& path) {
-  if (!fs::exists(path)) {
-    fail_input("data", "{}; {}", missing_path(path), kAccepted);
-  }
+  if (!fs::exists(path)) fail_input("data", "{}; {}", missing_path(path), kAccepted);
   std::string found = "a directory without store.json or state.json";
   if (!fs::is_directory(path)) {
     found = "a file; text becomes a token store with 'longhaul data build'";

@@ -37,8 +37,7 @@ inline constexpr std::string_view kNoJitter = "a router's input gets no noise";
 inline constexpr std::string_view kHub = "longhaul fetches nothing and sends nothing";
 inline constexpr std::string_view kTracked =
     "metrics and event files lie in run.dir, and `longhaul docs watching#tensorboard` "
-    "has a "
-    "script that sends them to wandb";
+    "has a script that sends them to wandb";
 inline constexpr std::string_view kNoCompiler = "there is no graph to compile";
 inline constexpr std::string_view kOneCheckpoint =
     "checkpoints have one form, and are always whole";

@@ -78,8 +78,7 @@ constexpr OtherValue kValues[] = {
      "", kNoRestarts},
     {"schedule.kind",
      "polynomial inverse_sqrt inverse_square_root inv_sqrt_with_warmup rex one_cycle "
-     "onecycle step multistep "
-     "reduce_lr_on_plateau greedy",
+     "onecycle step multistep reduce_lr_on_plateau greedy",
      "", kFiveKinds},
     {"schedule.kind", "sqrt 1_sqrt minus_sqrt exponential plateau", "",
      "it is a form of a decay: schedule.decay, with kind wsd or smp"},
@@ -145,8 +144,7 @@ constexpr OtherValue kValues[] = {
      "0 takes OMP_NUM_THREADS, and else the rank's share of the CPUs"},
     {"parallel.zero", "true", "",
      "it is 1, 2 or 3: 1 shards the optimizer's state, 2 the gradients too, 3 the "
-     "weights "
-     "too"},
+     "weights too"},
     {"checkpoint.resume", "false none no off", "\"never\""},
     {"resilience.on_bad_step", "ignore continue", "\"skip\""},
     {"resilience.on_bad_step", "raise error abort fail", "\"stop\""},
@@ -171,8 +169,7 @@ constexpr OtherSection kSections[] = {
     {"tokens", "batch data run"},
     {"datasets dataset dataloader data_loader data_stages corpus", "data"},
     {"parallelism distributed dist fsdp fsdp_config deepspeed zero ddp mesh "
-     "tensor_parallel "
-     "pipeline_parallel context_parallel",
+     "tensor_parallel pipeline_parallel context_parallel",
      "parallel"},
     {"activation_checkpoint activation_checkpointing recompute recomputation "
      "gradient_checkpointing",
@@ -196,8 +193,7 @@ constexpr OtherSection kSections[] = {
     {"inference generation sampling", "", "longhaul generate continues a text"},
     {"ema", "", "no averages of weights are kept"},
     {"distillation distill teacher", "",
-     "a run has one model, and the loss is that of "
-     "its tokens"},
+     "a run has one model, and the loss is that of its tokens"},
     {"env environment", "",
      "a run file sets no variables; they stand before the command"},
     {"hf", "", kHub},

@@ -26,8 +26,7 @@ constexpr std::string_view kNoFp16 =
 constexpr std::string_view kNoNumber = "it has no effect on training";
 constexpr std::string_view kBegins =
     "checkpoint.resume goes on from a run's own checkpoint, init.weights begins at step "
-    "0 "
-    "from other weights";
+    "0 from other weights";
 constexpr std::string_view kWeightOfBalance =
     "even loads make the term num_experts_per_tok here, and layers are averaged: "
     "Megatron-LM's coefficient x layers / num_experts_per_tok";
@@ -77,8 +76,7 @@ constexpr OtherWord kCommon[] = {
     {"learning_rate max_lr peak_lr", Copy, "optimizer.lr"},
     {"min_learning_rate eta_min min_decay_lr", Copy, "schedule.min_lr"},
     {"min_lr_ratio min_lr_rate min_lr_factor lr_min lr_min_ratio cosine_min_lr_ratio "
-     "alpha_f final_lr "
-     "final_lr_fraction",
+     "alpha_f final_lr final_lr_fraction",
      Rule, "schedule.min_lr", kRates},
     {"warmup lr_warmup", Rule, "schedule.warmup_steps schedule.warmup_fraction",
      "a number of steps, or a share of the horizon"},
@@ -86,8 +84,7 @@ constexpr OtherWord kCommon[] = {
      "schedule.warmup_fraction"},
     {"lr_warmup_steps lr_warmup_iters num_warmup_steps warmup_iters", Copy,
      "schedule.warmup_steps"},
-    {"lr_scheduler_type lr_scheduler lr_schedule lr_decay_style scheduler "
-     "scheduler_type",
+    {"lr_scheduler_type lr_scheduler lr_schedule lr_decay_style scheduler scheduler_type",
      Rule, "schedule.kind", "cosine, linear, constant, wsd or smp"},
     {"lr_scheduler_kwargs", Rule, "schedule.min_lr schedule.decay schedule.decay_steps",
      "each of its entries is a key of [schedule]"},
@@ -110,8 +107,7 @@ constexpr OtherWord kCommon[] = {
      "schedule.decay is the form of the rate's decay, optimizer.weight_decay that of the "
      "weights"},
     {"max_grad_norm clip_norm clip_grad clip_grad_norm grad_clip grad_norm_clip "
-     "grad_clip_norm "
-     "gradient_clip gradient_clipping gradient_clip_val max_norm",
+     "grad_clip_norm gradient_clip gradient_clipping gradient_clip_val max_norm",
      Copy, "optimizer.clip"},
     {"z_loss_weight z_loss_multiplier z_loss_coeff", Copy, "optimizer.z_loss"},
     {"label_smoothing label_smoothing_factor", None, "",
@@ -198,10 +194,9 @@ constexpr OtherWord kCommon[] = {
     {"moe_router_score_function score_function score_func scoring_func "
      "moe_router_topk_scaling_factor routed_scaling_factor route_scale "
      "moe_router_num_groups moe_router_group_topk n_group topk_group "
-     "moe_router_topk_limited_devices "
-     "moe_shared_expert_intermediate_size shared_expert_intermediate_size "
-     "n_shared_experts num_shared_experts enable_shared_expert "
-     "moe_router_force_load_balancing moe_force_load_balance",
+     "moe_router_topk_limited_devices moe_shared_expert_intermediate_size "
+     "shared_expert_intermediate_size n_shared_experts num_shared_experts "
+     "enable_shared_expert moe_router_force_load_balancing moe_force_load_balance",
      None, "", kNoSuchMixture},
     {"moe_router_dtype router_dtype", None, "", kRouterProduct},
     {"capacity_factor expert_capacity_factor moe_capacity_factor "
@@ -243,8 +238,7 @@ constexpr OtherWord kCommon[] = {
      "longhaul data build --holdout 1% sets documents aside before the run"},
     {"seq_length sequence_length sequence_len max_length max_seq_len max_seq_length "
      "max_sequence_length model_max_length context_length context_len context_window "
-     "ctx_len cutoff_len "
-     "block_size seqlen",
+     "ctx_len cutoff_len block_size seqlen",
      Copy, "data.seq_len"},
     {"context", Rule, "parallel.context data.seq_len",
      "parallel.context is how keys reach the ranks of cp, data.seq_len the tokens of a "
@@ -320,8 +314,7 @@ constexpr OtherWord kCommon[] = {
     {"sequence_parallel use_sequence_parallel enable_sequence_parallel "
      "sequence_parallel_enabled",
      Rule, "parallel.sequence",
-     "true, the default, or false; it matters with tp above "
-     "1"},
+     "true, the default, or false; it matters with tp above 1"},
     {"sequence_parallel_size sequence_parallel_degree", Rule,
      "parallel.cp parallel.sequence",
      "parallel.cp splits sequences over ranks, parallel.sequence works inside the tp "
@@ -336,9 +329,8 @@ constexpr OtherWord kCommon[] = {
     {"fsdp_config auto_wrap_policy fsdp_auto_wrap_policy wrapping_strategy "
      "fsdp_transformer_layer_cls_to_wrap backward_prefetch limit_all_gathers",
      None, "", kUnits},
-    {"cpu_offload offload_optimizer offload_param enable_cpu_offload "
-     "fsdp_offload_params fsdp_cpu_offload optimizer_cpu_offload offload_master "
-     "memory.offload",
+    {"cpu_offload offload_optimizer offload_param enable_cpu_offload fsdp_offload_params "
+     "fsdp_cpu_offload optimizer_cpu_offload offload_master memory.offload",
      None, "",
      "weights and optimizer state stay on the device; memory.offload_activations moves "
      "activations alone"},
@@ -386,12 +378,10 @@ constexpr OtherWord kCommon[] = {
      Copy, "checkpoint.keep"},
     {"resume_from_checkpoint resume_from resume_path resume_step resume_checkpoint_path "
      "auto_resume auto_resume_from_checkpoints resume load_step ckpt_path "
-     "overwrite_output_dir "
-     "save_overwrite",
+     "overwrite_output_dir save_overwrite",
      Rule, "checkpoint.resume",
      "the same command goes on from the newest checkpoint by itself; the key says "
-     "latest, "
-     "the default, never (begin anew), a step or a path"},
+     "latest, the default, never (begin anew), a step or a path"},
     {"async_save async_checkpoint", Rule, "checkpoint.async", "true is the default"},
     {"save_safetensors save_only_model save_optimizer ckpt_format checkpoint_format "
      "checkpoint.format dist_ckpt_format stage3_gather_16bit_weights_on_model_save",

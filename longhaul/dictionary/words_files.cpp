@@ -75,8 +75,7 @@ constexpr OtherWord kTorchtitan[] = {
      "checkpoint.every checkpoint.every_minutes"},
     {"training.checkpoint_folder", Rule, "checkpoint.dir"},
     {"parallelism.data_parallel_degree", Rule, "parallel.zero"},
-    {"parallelism.data_parallel_shard_degree "
-     "parallelism.data_parallel_replicate_degree",
+    {"parallelism.data_parallel_shard_degree parallelism.data_parallel_replicate_degree",
      Rule, "parallel.zero parallel.shard_group"},
     {"parallelism.fsdp_reshard_after_forward", Rule, "parallel.zero"},
     {"parallelism.tensor_parallel_degree", Rule, "parallel.tp"},
@@ -86,8 +85,7 @@ constexpr OtherWord kTorchtitan[] = {
     {"parallelism.pipeline_parallel_schedule", Rule, "parallel.pipeline"},
     {"parallelism.pipeline_parallel_microbatch_size", Rule, "batch.micro_size"},
     {"parallelism.pipeline_parallel_layers_per_stage "
-     "parallelism.pipeline_parallel_split_points "
-     "parallelism.module_fqns_per_model_part",
+     "parallelism.pipeline_parallel_split_points parallelism.module_fqns_per_model_part",
      None, "", "parallel.partition says how many layers a stage has"},
     {"parallelism.pipeline_parallel_schedule_csv", None, "",
      "parallel.pipeline names the schedules that there are"},
@@ -139,8 +137,7 @@ constexpr OtherWord kTorchtitan[] = {
      "longhaul config RUN --ranks N shows each rank's bytes"},
     {"fault_tolerance.*", None, "",
      "longhaul launch and longhaul submit supervise a run"},
-    {"validation.enable validation.enabled validation.dataset "
-     "validation.dataset_path",
+    {"validation.enable validation.enabled validation.dataset validation.dataset_path",
      Rule, "data.validation"},
     {"validation.freq", Rule, "validation.every"},
     {"validation.steps", Rule, "validation.batches"},
@@ -162,8 +159,7 @@ constexpr OtherWord kNanotron[] = {
     {"data_stages.data.seed", None, "", "run.seed orders the data"},
     {"data_stages.data.num_loading_workers", None, "", "data.train looks at the files"},
     {"data_stages.data.dataset.hf_dataset_or_datasets "
-     "data_stages.data.dataset.dataset_folder "
-     "data_stages.data.dataset.dataset_path "
+     "data_stages.data.dataset.dataset_folder data_stages.data.dataset.dataset_path "
      "data_stages.data.dataset.dataset_weights",
      Rule, "data.train"},
     {"data_stages.data.dataset", None, "", "no data set is named"},
@@ -183,8 +179,7 @@ constexpr OtherWord kNanotron[] = {
     {"model.init_method.*", None, "", "first values are normal, of initializer_range"},
     {"model.model_config.bos_token_id model.model_config.eos_token_id "
      "model.model_config.hidden_act model.model_config.hidden_size "
-     "model.model_config.intermediate_size "
-     "model.model_config.max_position_embeddings "
+     "model.model_config.intermediate_size model.model_config.max_position_embeddings "
      "model.model_config.num_attention_heads model.model_config.num_hidden_layers "
      "model.model_config.num_key_value_heads model.model_config.rms_norm_eps "
      "model.model_config.rope_theta model.model_config.tie_word_embeddings "
@@ -220,8 +215,7 @@ constexpr OtherWord kNanotron[] = {
     {"optimizer.learning_rate_scheduler.lr_decay_starting_step", Rule,
      "schedule.decay_steps"},
     {"optimizer.learning_rate_scheduler.min_decay_lr", Rule, "schedule.min_lr"},
-    {"optimizer.optimizer_factory.adam_beta1 "
-     "optimizer.optimizer_factory.adam_beta2",
+    {"optimizer.optimizer_factory.adam_beta1 optimizer.optimizer_factory.adam_beta2",
      Rule, "optimizer.betas"},
     {"optimizer.optimizer_factory.adam_eps", Copy, "optimizer.eps"},
     {"optimizer.optimizer_factory.name", Rule, "optimizer.kind"},
@@ -346,8 +340,7 @@ constexpr OtherWord kAxolotl[] = {
     {"tensor_parallel_size", Rule, "parallel.tp"},
     {"context_parallel_size sequence_parallel_degree", Rule, "parallel.cp"},
     {"dp_shard_size dp_replicate_size", Rule, "parallel.shard_group"},
-    {"adapter load_in_8bit load_in_4bit lora_* peft_* peft.* qlora_* gptq* "
-     "relora_*",
+    {"adapter load_in_8bit load_in_4bit lora_* peft_* peft.* qlora_* gptq* relora_*",
      None, "", kAllWeights},
     {"rl rl_beta trl.* chat_template* train_on_inputs", None, "", kNoTuning},
     {"group_by_length", None, "", "every sequence is packed full"},

@@ -104,9 +104,8 @@ constexpr OtherWord kMegatron[] = {
     {"exit_signal_handler", None, "", "SIGTERM always saves and ends"},
     {"seed", Copy, "run.seed"},
     {"seq_length", Copy, "data.seq_len"},
-    {"max_position_embeddings num_layers hidden_size ffn_hidden_size "
-     "num_attention_heads num_query_groups group_query_attention kv_channels "
-     "vocab_size",
+    {"max_position_embeddings num_layers hidden_size ffn_hidden_size num_attention_heads "
+     "num_query_groups group_query_attention kv_channels vocab_size",
      Rule, "model.override"},
     {"make_vocab_size_divisible_by padded_vocab_size", None, "", "nothing is padded"},
     {"rotary_base", Rule, "model.override"},

@@ -7,8 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "longhaul/base/counted.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/mesh.h"

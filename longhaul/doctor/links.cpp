@@ -9,7 +9,6 @@
 #include <cmath>
 #include <thread>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"

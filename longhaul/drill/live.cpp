@@ -91,8 +91,7 @@ std::string what_is_done(const Target& target, DrillFault fault) {
       return who + " gets SIGSTOP, as if it hung";
     case DrillFault::KillNode:
       return fmt::format(
-          "every process of the run on {}, agent and supervisor among "
-          "them, gets SIGKILL",
+          "every process of the run on {}, agent and supervisor among them, gets SIGKILL",
           target.rank.node);
     case DrillFault::MarkUnhealthy:
       return fmt::format("{} is put into {}; then {} gets SIGKILL", target.rank.node,
@@ -117,10 +116,8 @@ std::string what_to_expect(const Target& target, DrillFault fault) {
   }
   std::string where = "all ranks are started again";
   if (fault == DrillFault::MarkUnhealthy) {
-    where += fmt::format(
-        " without {}; with too few nodes the job goes back to the "
-        "queue",
-        target.rank.node);
+    where += fmt::format(" without {}; with too few nodes the job goes back to the queue",
+                         target.rank.node);
   }
   const std::string from =
       target.view.checkpoint
@@ -128,9 +125,8 @@ std::string what_to_expect(const Target& target, DrillFault fault) {
                         target.view.checkpoint->step)
           : std::string("from the begin: there is no checkpoint yet");
   return fmt::format(
-      "{}, ends the other ranks, and {}, {}; steps since then are done "
-      "again",
-      seen, where, from);
+      "{}, ends the other ranks, and {}, {}; steps since then are done again", seen,
+      where, from);
 }
 
 /// Returns whether a person at the terminal types yes. Throws ConfigError without a

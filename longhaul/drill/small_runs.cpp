@@ -13,7 +13,6 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/cluster/fleet/job_step.h"
 #include "longhaul/cluster/supervisor/supervisor_lease.h"
-#include "longhaul/drill/recovery.h"
 #include "longhaul/drill/strike.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/monitor/terminal_writer.h"
@@ -192,10 +191,7 @@ class Drill {
     }
     result.survived = wait_for_end(run) == 0;
     result.same_losses = curve_of(*files.look()) == wanted_;
-    const Recovery recovery = recovery_since(*files.look(), before);
-    result.seconds_to_new_step = recovery.seconds_to_new_step;
-    result.steps_redone = recovery.steps_redone;
-    result.cause = recovery.cause;
+    static_cast<Recovery&>(result) = recovery_since(*files.look(), before);
     if (!result.survived && result.cause.empty())
       result.cause = "the run did not end as it should";
     return result;

@@ -8,6 +8,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 #include "longhaul/drill/drilled_fault.h"
+#include "longhaul/drill/recovery.h"
 
 namespace longhaul::drill {
 
@@ -23,15 +24,12 @@ struct SmallRunOptions {
   std::function<void(const std::string& line)> progress;
 };
 
-/// What one drilled fault did to a small run.
-struct DrillResult {
+/// What one drilled fault did to a small run. If the drill failed, `cause` says why.
+struct DrillResult : Recovery {
   std::string fault;
   bool survived = false;     ///< the run ended by itself, with exit code 0
   bool same_losses = false;  ///< every step's loss and norm as in the undisturbed run
   int64_t at_step = 0;       ///< step at which the fault came
-  int64_t steps_redone = 0;
-  double seconds_to_new_step = 0.0;
-  std::string cause;  ///< what the supervisor said of the fault, or why the drill failed
   bool passed() const { return survived && same_losses; }
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DrillResult, fault, survived, same_losses, at_step,

@@ -3,8 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "longhaul/base/counted.h"
-#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::families {
 namespace {
@@ -73,9 +72,7 @@ std::optional<double> ConfigFields::number(std::string_view key) const {
 std::optional<bool> ConfigFields::boolean(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
-  if (!json->is_boolean()) {
-    fail(key, "expected true or false, found {}", shown(*json));
-  }
+  if (!json->is_boolean()) fail(key, "expected true or false, found {}", shown(*json));
   return json->get<bool>();
 }
 
@@ -106,9 +103,7 @@ std::string ConfigFields::valued(std::string_view key, int64_t value) const {
 
 double ConfigFields::eps(std::string_view key, std::optional<double> absent) const {
   const double value = absent ? number(key).value_or(*absent) : required_number(key);
-  if (value <= 0.0 || value >= 1.0) {
-    fail(key, "= {} must be between 0 and 1", value);
-  }
+  if (value <= 0.0 || value >= 1.0) fail(key, "= {} must be between 0 and 1", value);
   return value;
 }
 

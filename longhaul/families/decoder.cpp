@@ -6,7 +6,6 @@
 
 #include "longhaul/families/describe.h"
 #include "longhaul/families/plausible_sizes.h"
-#include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {
 namespace {
@@ -152,12 +151,7 @@ Family decoder_family(const std::string& model_type, const std::string& about,
 
 Network decoder_network(const DecoderSettings& s, const RopeConfig& rope,
                         int64_t vocab_size, int64_t max_positions) {
-  Network network;
-  network.width = s.hidden_size;
-  network.query_heads = s.num_attention_heads;
-  network.key_heads = s.num_key_value_heads;
-  network.stddev = s.initializer_range;
-  network.max_positions = max_positions;
+  Network network = begin_network(s, s.num_key_value_heads, max_positions);
   network.embedding.tokens = {"model.embed_tokens", vocab_size};
   network.embedding.padding_row = s.padding_row;
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) {

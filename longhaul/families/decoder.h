@@ -8,19 +8,15 @@
 #include "longhaul/families/family.h"
 #include "longhaul/families/network.h"
 #include "longhaul/families/rope.h"
+#include "longhaul/families/shared_fields.h"
 
 namespace longhaul {
 
 /// The settings of Llama, from whose network those of other decoders are made.
-struct DecoderSettings {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
+struct DecoderSettings : families::Outline {
   int64_t num_key_value_heads = 0;
   int64_t head_dim = 0;
   double rms_norm_eps = 0.0;
-  double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   std::optional<int64_t> padding_row = {};  ///< padding row of the embedding
 };

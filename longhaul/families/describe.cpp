@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
 #include "longhaul/families/rope.h"
 
 // Parameters are split as in "Megatron-LM" (Shoeybi et al.): the first projection of a

@@ -195,9 +195,7 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
                                std::span<const ModelOverride> overrides) {
   const std::string file = source.string();
   OrderedJson json = parse_ordered_json(text, file);
-  if (!json.is_object()) {
-    fail_input("model", "{}: expected a JSON object", file);
-  }
+  if (!json.is_object()) fail_input("model", "{}: expected a JSON object", file);
   apply_overrides(json, overrides);
   const ConfigFields fields(json, file);
   const Family& family = family_of(fields);
@@ -336,9 +334,7 @@ std::vector<std::string> settings_without_effect(const RunConfig& config,
 }
 
 void check_trainable(const ModelConfig& model) {
-  if (!model.training_problem.empty()) {
-    throw ConfigError("model", model.training_problem);
-  }
+  if (!model.training_problem.empty()) throw ConfigError("model", model.training_problem);
 }
 
 }  // namespace longhaul

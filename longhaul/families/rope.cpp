@@ -187,9 +187,7 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
               "\"yarn\"",
               kind);
   }
-  if (out.factor < 1.0) {
-    rope.fail("factor", "= {} must be at least 1", out.factor);
-  }
+  if (out.factor < 1.0) rope.fail("factor", "= {} must be at least 1", out.factor);
   refuse_unknown(rope, out.kind);
 }
 

@@ -4,31 +4,29 @@
 #include <optional>
 
 #include "longhaul/families/family.h"
-#include "longhaul/families/plausible_sizes.h"
+#include "longhaul/families/network.h"
 
 // Fields of config.json that several families have.
 
 namespace longhaul::families {
 
-/// Reads widths, layers and heads under the names that most config.json have.
-template <typename Settings>
-void read_outline(const ConfigFields& fields, Settings& s) {
-  s.hidden_size = fields.required_integer("hidden_size", 1, kMaxWidth);
-  s.intermediate_size = fields.required_integer("intermediate_size", 1, kMaxWidth);
-  s.num_hidden_layers = fields.required_integer("num_hidden_layers", 1, kMaxLayers);
-  s.num_attention_heads = fields.required_integer("num_attention_heads", 1, kMaxWidth);
-}
+/// The sizes of a model, under the names that most config.json have for them.
+struct Outline {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  double initializer_range = 0.02;
+};
 
+/// Reads widths, layers and heads.
+void read_outline(const ConfigFields& fields, Outline& outline);
 /// Reads what read_outline reads, and checks that the heads share the hidden width
 /// evenly.
-template <typename Settings>
-void read_outline_of_even_heads(const ConfigFields& fields, Settings& s) {
-  read_outline(fields, s);
-  if (s.hidden_size % s.num_attention_heads != 0) {
-    fields.fail("hidden_size", "= {} does not divide by num_attention_heads = {}",
-                s.hidden_size, s.num_attention_heads);
-  }
-}
+void read_outline_of_even_heads(const ConfigFields& fields, Outline& outline);
+
+/// Returns a network of these sizes, which has no layers yet.
+Network begin_network(const Outline& outline, int64_t key_heads, int64_t max_positions);
 
 /// Returns the form of GELU that "hidden_act" names: the tanh form (gelu_new, gelu_fast,
 /// gelu_pytorch_tanh) or the exact form (gelu, or an absent field). Throws InputError for

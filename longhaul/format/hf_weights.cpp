@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"

@@ -7,8 +7,7 @@ namespace {
 
 constexpr const char* kGguf =
     "GGUF files are for inference; take the safetensors from which they were made, with "
-    "their "
-    "config.json";
+    "their config.json";
 constexpr const char* kAdapter =
     "the directory of an adapter (LoRA), without the model's own weights; merge the "
     "adapter "

@@ -35,8 +35,7 @@ template <class... Args>
 std::string other_kind(std::string_view prefix) {
   if (prefix.starts_with("version ")) {
     return "a Git LFS pointer, not the file itself: run `git lfs pull` there, or "
-           "download "
-           "it again";
+           "download it again";
   }
   if (prefix.starts_with('<')) {
     return "a web page, not the file itself: download it again";
@@ -142,9 +141,7 @@ void parse_metadata(const Json& json, const std::string& what,
                     SafetensorsHeader& header) {
   if (!json.is_object()) fail(what, "__metadata__ is not an object");
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) {
-      fail(what, "__metadata__ '{}' is no string", key);
-    }
+    if (!value.is_string()) fail(what, "__metadata__ '{}' is no string", key);
     header.metadata[key] = value.get<std::string>();
   }
 }

@@ -29,9 +29,7 @@ size_t ForeignFiles::add(const fs::path& path) {
   if (known != numbers_.end()) return known->second;
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
-  if (error) {
-    fail_input("import", "{}: {}", path.string(), error.message());
-  }
+  if (error) fail_input("import", "{}: {}", path.string(), error.message());
   if (!root_.empty() && !lies_inside(real, root_)) {
     fail_input("import", "{}: leads out of {} to {}; copy the file itself there",
                path.string(), root_.string(), real.string());

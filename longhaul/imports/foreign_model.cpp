@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
@@ -163,15 +162,13 @@ void note_copies(ForeignModel& model) {
   if (merged.copies == 0) return;
   if (merged.differing_copies == 0) {
     model.notes.push_back(
-        fmt::format("copies: {} further copies, all bitwise equal to "
-                    "the first",
+        fmt::format("copies: {} further copies, all bitwise equal to the first",
                     grouped(merged.copies)));
     return;
   }
   model.notes.push_back(
       fmt::format("copies: {} of {} further copies differ from the first, in {} "
-                  "elements; the first is "
-                  "kept",
+                  "elements; the first is kept",
                   grouped(merged.differing_copies), grouped(merged.copies),
                   grouped(merged.differing_elements)));
 }
@@ -208,9 +205,7 @@ std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
     const auto found =
         next ? dict_of_tensors(state, *next, depth + 1, found_at) : std::nullopt;
     if (!found) continue;
-    if (found_at != nullptr) {
-      *found_at = key + (found_at->empty() ? "" : "." + *found_at);
-    }
+    if (found_at != nullptr) *found_at = key + (found_at->empty() ? "" : "." + *found_at);
     return found;
   }
   const bool holds = std::ranges::any_of(tree.entries(dict), [&](const auto& entry) {
@@ -276,8 +271,7 @@ void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>&
     }
   }
   model.notes.push_back(fmt::format(
-      "model type '{}': names and shapes are as stored, not compared with the "
-      "config{}{}",
+      "model type '{}': names and shapes are as stored, not compared with the config{}{}",
       config.model_type, config.not_read.empty() ? "" : ": ", config.not_read));
 }
 

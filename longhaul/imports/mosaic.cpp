@@ -94,9 +94,7 @@ Mosaic Mosaic::concatenate(const std::vector<Mosaic>& parts, size_t dim,
                            const std::string& what) {
   LH_CHECK(!parts.empty(), "import", "{}: no parts", what);
   Ints shape = parts.front().shape_;
-  if (dim >= shape.size()) {
-    fail_input("import", "{}: has {} dims", what, shape.size());
-  }
+  if (dim >= shape.size()) fail_input("import", "{}: has {} dims", what, shape.size());
   shape[dim] = 0;
   for (const Mosaic& part : parts) {
     Ints other = part.shape_;

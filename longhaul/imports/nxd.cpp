@@ -291,8 +291,7 @@ void read_optimizer(ForeignModel& model, const NxdLayout& layout, const Ranks& w
     model.masters = merge_state(model, std::move(masters), "master weights");
   } else {
     model.notes.emplace_back(
-        "no master weights were saved: masters start from the stored "
-        "weights");
+        "no master weights were saved: masters start from the stored weights");
   }
   model.notes.push_back(fmt::format(
       "optimizer state: {} data-parallel {}, {} steps", layout.optimizer_files->dp,

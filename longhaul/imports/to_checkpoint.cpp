@@ -138,19 +138,14 @@ uint64_t write_foreign_checkpoint(const ForeignModel& model, const fs::path& out
         "{}: exists and is not empty; give a new directory, or remove this one first",
         out.string());
   }
-  const fs::path temporary = final.string() + fmt::format(".tmp.{}", ::getpid());
-  try {
-    fs::create_directories(temporary);
-    const uint64_t bytes =
-        Writer(model, options, checkpoint::prepare_step(temporary, options.step, 1))
-            .run();
-    fs::rename(temporary, final);
-    sync_directory(final.parent_path());
-    return bytes;
-  } catch (...) {
-    try_remove_all(temporary);
-    throw;
-  }
+  const ScratchPath temporary(final.string() + fmt::format(".tmp.{}", ::getpid()));
+  fs::create_directories(temporary.path());
+  const uint64_t bytes =
+      Writer(model, options, checkpoint::prepare_step(temporary.path(), options.step, 1))
+          .run();
+  fs::rename(temporary.path(), final);
+  sync_directory(final.parent_path());
+  return bytes;
 }
 
 }  // namespace longhaul::imports

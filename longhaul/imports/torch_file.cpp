@@ -7,6 +7,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "longhaul/base/crc.h"
 #include "longhaul/base/error.h"
 #include "longhaul/imports/pickle/zip_reader.h"
 
@@ -66,7 +67,7 @@ class ZipForm {
       fail(what_, "written by a big-endian machine; load and save it on another one");
     }
     const ZipEntry& pickle = entries_.at(prefix_ + "data.pkl");
-    if (pickle.crc != 0 && crc32_of(bytes(pickle)) != pickle.crc) {
+    if (pickle.crc != 0 && crc_of<kCrc32>(bytes(pickle)) != pickle.crc) {
       fail(what_,
            "byte {}: the checksum of data.pkl is wrong; the file is damaged, copy it "
            "again",
@@ -140,9 +141,7 @@ class StreamForm {
     for (const auto ref : keys.items(keys.root)) {
       const auto key = keys.as_text(ref);
       const auto found = key ? open.find(std::string(*key)) : open.end();
-      if (found == open.end()) {
-        fail(what_, "data of a storage that nothing refers to");
-      }
+      if (found == open.end()) fail(what_, "data of a storage that nothing refers to");
       PickleStorage& storage = *found->second;
       open.erase(found);
       const uint64_t left = bytes_.size() - position_;
@@ -162,9 +161,7 @@ class StreamForm {
       storage.begin = base + position_;
       position_ += static_cast<size_t>(storage.bytes());
     }
-    if (!open.empty()) {
-      fail(what_, "no data of storage '{:.40}'", open.begin()->first);
-    }
+    if (!open.empty()) fail(what_, "no data of storage '{:.40}'", open.begin()->first);
   }
 
   Bytes bytes_;

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::infer {
 

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <map>
 #include <utility>
-
-#include "longhaul/base/error.h"
 
 namespace longhaul::layout {
 namespace {

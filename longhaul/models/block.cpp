@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/nn/dropout.h"
 #include "longhaul/ops/scaled.h"
 

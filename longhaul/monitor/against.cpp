@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
 #include "longhaul/base/numbers.h"
@@ -203,8 +202,7 @@ bool judge_loss(const Reference& run, const Reference& reference,
       static_cast<double>(found.within) / static_cast<double>(found.common);
   const bool passed = share >= options.points;
   std::string line = fmt::format(
-      "loss: {}: {:.2f}% of {} from step {} on within {:g}% of the reference "
-      "(needs "
+      "loss: {}: {:.2f}% of {} from step {} on within {:g}% of the reference (needs "
       "{:g}%)",
       passed ? "holds" : "MISSES", 100.0 * share, counted(found.common, "point"),
       from_step, 100.0 * options.rtol, 100.0 * options.points);

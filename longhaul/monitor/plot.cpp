@@ -167,9 +167,8 @@ void draw_dots(const Canvas& canvas, const Curve& curve, std::string& svg) {
     if (!std::isfinite(point.y)) continue;
     fmt::format_to(Out(svg),
                    "<circle class=\"dot {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\" "
-                   "data-at=\"{:.12g}\" "
-                   "data-value=\"{:.6g}\"><title>{} "
-                   "step {:.0f}: {:.5g}</title></circle>",
+                   "data-at=\"{:.12g}\" data-value=\"{:.6g}\"><title>{} step {:.0f}: "
+                   "{:.5g}</title></circle>",
                    curve.style, canvas.across(point.x), canvas.up(point.y), point.x,
                    point.y, escape(curve.name), point.x, point.y);
   }
@@ -183,8 +182,7 @@ void draw_not_finite(const Canvas& canvas, const Curve& curve, std::string& svg)
     if (++drawn > kMostDots) return;
     fmt::format_to(Out(svg),
                    "<path class=\"nan\" data-at=\"{:.12g}\" d=\"M{:.1f} {:.1f}l-4 "
-                   "-7h8z\"><title>{} at step {:.0f} "
-                   "is not finite</title></path>",
+                   "-7h8z\"><title>{} at step {:.0f} is not finite</title></path>",
                    point.x, canvas.across(point.x), kTop + 7.0, escape(curve.name),
                    point.x);
   }

@@ -169,14 +169,8 @@ void take_progress(const RunFiles& run, RunView& view) {
   if (view.validation) view.validation->name = plain_text(view.validation->name, 60);
   const run::StepRecord* last = records.last();
   if (last == nullptr) return;
-  view.step = last->step;
-  view.loss = last->loss;
-  view.grad_norm = last->grad_norm;
-  view.lr = last->lr;
-  view.memory_peak = last->memory_peak;
-  view.expert_use = last->expert_use;
-  view.expert_busiest = last->expert_busiest;
-  view.router_entropy = last->router_entropy;
+  const run::StepNumbers& numbers = *last;
+  static_cast<run::StepNumbers&>(view) = numbers;
   view.step_age = std::max(0.0, run.clock().now(view.now) - last->time);
   view.step_time = recent(records, &run::StepRecord::step_time);
   view.seqs_per_s = recent(records, &run::StepRecord::seqs_per_s);

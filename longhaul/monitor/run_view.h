@@ -17,7 +17,7 @@ struct RankSpeed {
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
-/// A curve of the run: how a quantity, such as the loss, went over the steps that count.
+/// The course of a figure over the steps that count.
 struct Course {
   std::vector<double> values;  ///< in the order of steps: means of shares of the run
   double first = 0.0;          ///< NaN without a step, like the numbers that follow
@@ -26,8 +26,10 @@ struct Course {
   double most = 0.0;
 };
 
-/// The state of a run, put together from its files. Texts are plain.
-struct RunView {
+/// The state of a run, put together from its files. Texts are plain. The numbers of
+/// StepNumbers are those of the last step, and NaN without one; the time of a step, the
+/// rates and mfu are medians of the last steps.
+struct RunView : run::StepNumbers {
   std::string name;
   double now = 0.0;         ///< seconds since 1970
   std::string state;        ///< as in status.json; "killed", "not started",
@@ -40,22 +42,8 @@ struct RunView {
   std::string host;
   int64_t attempt = 0;
   int64_t restarts = 0;
-  int64_t step = 0;
   std::optional<int64_t> last_step;
-  double loss = 0.0;  ///< NaN without a step, like the numbers that follow
-  double grad_norm = 0.0;
-  double lr = 0.0;
-  double step_time = 0.0;     ///< median of the last steps, seconds
-  double seqs_per_s = 0.0;    ///< median of the last steps
-  double tokens_per_s = 0.0;  ///< median of the last steps
-  double mfu = 0.0;           ///< median of the last steps
-  double memory_peak = 0.0;   ///< bytes
-  double step_age = 0.0;      ///< seconds since the last step
-  // These three numbers about experts are of the last step. They are also NaN if the
-  // model has no experts.
-  double expert_use = run::kNoFigure;
-  double expert_busiest = run::kNoFigure;
-  double router_entropy = run::kNoFigure;
+  double step_age = 0.0;  ///< seconds since the last step; NaN without one
   std::optional<double> seconds_left;
   std::optional<run::ValidationRecord> validation;
   std::optional<CheckpointInfo> checkpoint;

@@ -6,9 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
-#include "longhaul/monitor/axis.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/sparkline.h"
 #include "longhaul/run/run_status.h"

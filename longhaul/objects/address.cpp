@@ -42,9 +42,7 @@ void check_key(const std::string& key, std::string_view text) {
     fail_input("objects", "{}: the key has {} bytes, and {} are allowed", text,
                key.size(), kLongestKey);
   }
-  if (find_invalid_utf8(key)) {
-    fail_input("objects", "{:?}: the key is no UTF-8", text);
-  }
+  if (find_invalid_utf8(key)) fail_input("objects", "{:?}: the key is no UTF-8", text);
   if (!key.empty() && !is_path(key)) {
     fail_input("objects",
                "{}: the key has a part that is empty, \".\" or \"..\"; write the key "

@@ -14,12 +14,10 @@
 #include <thread>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/json/json_fields.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/objects/copy_content.h"
@@ -379,8 +377,7 @@ struct LocalCopies::State {
       }
       const std::string damage = fmt::format(
           "{}: its bytes have come {} times, now with hash {}, and {} says {}: the "
-          "object "
-          "in the store is damaged. Put it there again",
+          "object in the store is damaged. Put it there again",
           object.address.text(), fetches + 1, came, known->record, known->hash);
       if (known->dir == address) throw InputError("objects", damage);
       say(damage);

@@ -290,9 +290,7 @@ struct ObjectStore::State {
     }
     if (!sent || one->gone) {
       const std::lock_guard lock(one->mutex);
-      if (one->waiting.erase(number) > 0) {
-        throw end_of(*one);
-      }
+      if (one->waiting.erase(number) > 0) throw end_of(*one);
     }
     return answer.get();
   }

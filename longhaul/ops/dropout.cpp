@@ -13,7 +13,6 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/common/dropout_draws.h"
 #include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 

@@ -1,6 +1,5 @@
 #include "longhaul/optim/operators.h"
 
-#include "longhaul/optim/composite_updates.h"
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/operator_kernels.h"

@@ -174,9 +174,7 @@ std::set<std::string> frozen_by_own_names(const ModelDescription& model,
 
 TensorOfParameter stored_tensor_names(const ModelDescription& model) {
   TensorOfParameter tensors;
-  for (const ParameterDescription& p : model.parameters()) {
-    tensors[p.name] = file_name(p);
-  }
+  for (const ParameterDescription& p : model.parameters()) tensors[p.name] = file_name(p);
   return tensors;
 }
 

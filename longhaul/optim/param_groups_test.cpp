@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul::optim {

@@ -98,27 +98,32 @@ struct RecordedOperation {
   OperationName name() const { return {group, verb, number, bytes, label}; }
 };
 
-struct RankState {
+/// What a record says of a rank, and a node passes on as it is.
+struct RankFacts {
   int rank = 0;
   int world = 0;
   int64_t pid = 0;
-  std::string host;
   std::optional<Place> place;  ///< nothing where the rank has none yet
-  double created = 0.0;
   int64_t step = 0;
   std::string phase;
-  double phase_since = 0.0;
   bool waits = false;
-  RecordedOperation waits_for;
-  double waits_since = 0.0;
-  double moved = 0.0;  ///< last progress of other work than operations; 0: never
-  /// The longest seconds that a phase of each name took, among the phases that have
-  /// ended.
+  /// By name of a phase, the seconds of the longest such phase that has ended.
   std::map<std::string, double> longest_phases;
   std::string failure;
   bool told = false;       ///< the failure is another rank's
   int exit_code = -1;      ///< -1: alive, or ended by somebody else
   int64_t steps_done = 0;  ///< steps that this process has done
+  bool operator==(const RankFacts&) const = default;
+};
+
+/// What the reader of a record gets.
+struct RankState : RankFacts {
+  std::string host;
+  double created = 0.0;
+  double phase_since = 0.0;
+  RecordedOperation waits_for;
+  double waits_since = 0.0;
+  double moved = 0.0;  ///< last progress of other work than operations; 0: never
   double step_ended = 0.0;
   // Medians of the last steps.
   double step_wall_seconds = 0.0;

@@ -16,42 +16,46 @@ namespace longhaul::run {
 // The lines of metrics.jsonl (run/files.h): a step, or a validation. Writers and readers
 // share this file.
 
-/// Stands for a number that a record lacks.
+/// Stands for a figure that a record does not say.
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 /// Seconds since 1970 of the year 5138: a time beyond is no time.
 inline constexpr double kLastTime = 1e11;
 
+/// The numbers of a step that also tell how a run stands.
+struct StepNumbers {
+  int64_t step = 0;
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  double step_time = 0.0;  ///< seconds, waiting for data included
+  double seqs_per_s = 0.0;
+  double tokens_per_s = 0.0;
+  double mfu = 0.0;          ///< counts full attention
+  double memory_peak = 0.0;  ///< bytes, the largest of the ranks
+  // Only a model with experts has these numbers.
+  double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
+  double expert_busiest = kNoFigure;  ///< most tokens of an expert, over an even share
+  double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
+};
+
 /// One optimizer step. When it is read, a number that its line lacks, or has as null (a
 /// loss that is not finite), becomes NaN, and a duration that it lacks becomes 0.
-struct StepRecord {
-  int64_t step = 0;
+struct StepRecord : StepNumbers {
   int attempt = 1;         ///< which start of the run did it
   bool applied = true;     ///< false: a bad step, whose update was not made
   double time = 0.0;       ///< seconds since 1970, at its end
-  double step_time = 0.0;  ///< seconds, waiting for data included
   double data_time = 0.0;  ///< the part of step_time that waited for the batch
   double tokens = 0.0;     ///< tokens of the run so far
-  double loss = 0.0;
   /// The terms of the loss, if there are several. They are for people: no program reads
   /// them.
   std::vector<std::pair<std::string, double>> losses = {};
-  double grad_norm = 0.0;
-  double lr = 0.0;
-  double seqs_per_s = 0.0;
-  double tokens_per_s = 0.0;
-  double mfu = 0.0;  ///< counts full attention
   double mfu_causal = 0.0;
   double tflops_per_device = 0.0;       ///< counts full attention
   double peak_tflops_per_device = 0.0;  ///< what mfu and mfu_causal relate to
-  double memory_peak = 0.0;             ///< bytes, the largest of the ranks
   double host_memory = 0.0;             ///< bytes, resident memory of rank 0
   double host_anonymous = kNoFigure;    ///< bytes, the part that belongs to no file
   double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
-  // Only lines of a model with experts have these numbers.
-  double expert_use = kNoFigure;      ///< the layers' smallest share of experts in use
-  double expert_busiest = kNoFigure;  ///< most tokens of an expert, over an even share
-  double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
 };
 
 /// Tokens of the run so far by source, in the order of data.train. Sources that only
@@ -78,8 +82,8 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
              const PhaseMemory& memory = {});
 Json to_json(const ValidationRecord& record);
 
-// These are the keys of numbers in a line. Code that shows the same number elsewhere uses
-// the same keys.
+// These are the names of figures in a line. Code that shows the same figure elsewhere
+// takes them from here.
 inline constexpr const char* kStepKey = "step";
 inline constexpr const char* kTimeKey = "time";
 inline constexpr const char* kLossKey = "loss";

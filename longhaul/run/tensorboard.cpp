@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <bit>
+#include <span>
 #include <utility>
 
+#include "longhaul/base/crc.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
@@ -17,27 +18,9 @@ namespace {
 constexpr const char* kFileBegin = "events.out.tfevents.";
 constexpr auto kFlushEvery = std::chrono::seconds(5);
 
-/// Returns the CRC-32C (Castagnoli) of the bytes, by the reflected polynomial 0x82F63B78.
-uint32_t crc32c(std::string_view bytes) {
-  static const auto table = [] {
-    std::array<uint32_t, 256> t{};
-    for (uint32_t i = 0; i < 256; ++i) {
-      uint32_t c = i;
-      for (int bit = 0; bit < 8; ++bit) c = (c >> 1) ^ ((c & 1) != 0 ? 0x82F63B78U : 0U);
-      t[i] = c;
-    }
-    return t;
-  }();
-  uint32_t crc = 0xFFFFFFFFU;
-  for (const char byte : bytes) {
-    crc = table[(crc ^ static_cast<unsigned char>(byte)) & 0xFFU] ^ (crc >> 8);
-  }
-  return ~crc;
-}
-
 /// Returns the masked form of a checksum, which TFRecord stores.
 uint32_t masked(std::string_view bytes) {
-  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
+  return std::rotr(crc_of<kCrc32c>(std::as_bytes(std::span(bytes))), 15) + 0xA282EAD8U;
 }
 
 template <typename T>

@@ -119,9 +119,7 @@ nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
   if (!batch.segments.empty()) {
     parcel.add(out.segments, of_tokens(batch.segments), at::kInt);
   }
-  if (!batch.real.empty()) {
-    parcel.add(out.real, of_tokens(batch.real), at::kFloat);
-  }
+  if (!batch.real.empty()) parcel.add(out.real, of_tokens(batch.real), at::kFloat);
   out.targets.resize(batch.targets.size());
   for (size_t term = 0; term < batch.targets.size(); ++term) {
     std::vector<int32_t>& targets = batch.targets[term];

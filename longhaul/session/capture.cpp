@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/parameter_names.h"
 
 namespace longhaul::session {

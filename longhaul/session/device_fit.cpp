@@ -6,12 +6,6 @@
 #include "longhaul/base/text.h"
 
 namespace longhaul::session {
-namespace {
-
-std::string text_of(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
-
-}  // namespace
-
 std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
                       size_t total_bytes) {
   const layout::StateBytes& s = costs.state;
@@ -25,15 +19,16 @@ std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
       "weights {}, gradients {}, master weights {}, moments {}, tensors that ZeRO "
       "gathers {}, and about {} for activations and {} for work space (of which logits "
       "take {}), {} in all. The device has {} free of {}",
-      text_of(s.weights), text_of(s.gradients), text_of(s.masters), text_of(s.moments),
-      text_of(whole), text_of(a.in_flight.total()), text_of(a.work), text_of(a.logits),
-      text_of(all), text_of(free), text_of(static_cast<int64_t>(total_bytes)));
+      human_bytes(s.weights), human_bytes(s.gradients), human_bytes(s.masters),
+      human_bytes(s.moments), human_bytes(whole), human_bytes(a.in_flight.total()),
+      human_bytes(a.work), human_bytes(a.logits), human_bytes(all), human_bytes(free),
+      human_bytes(total_bytes));
   if (states > free) {
-    throw ConfigError(
-        "memory", fmt::format("a rank needs {}; use more ranks, a higher parallel.zero, "
-                              "tp or pp, or precision.master = \"bf16_sr\" (longhaul "
-                              "config --ranks N shows the memory that each choice takes)",
-                              needs));
+    fail_config("memory",
+                "a rank needs {}; use more ranks, a higher parallel.zero, "
+                "tp or pp, or precision.master = \"bf16_sr\" (longhaul "
+                "config --ranks N shows the memory that each choice takes)",
+                needs);
   }
   return "memory may not suffice: " + needs;
 }

@@ -1,7 +1,6 @@
 #include "longhaul/session/session.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -41,10 +40,10 @@ void check_device_fit(const Session& session, const ParameterClasses& classes,
       device::name(session.device()));
   const std::optional<device::Memory> memory = device::memory(session.device());
   if (!memory) {
-    log.warning(fmt::format(
+    log.warning(
         "{} does not tell how much memory it has (getMemoryInfo): whether the "
         "run fits is not known before it runs",
-        device::name(session.device())));
+        device::name(session.device()));
     return;
   }
   const std::string warning =
@@ -65,9 +64,9 @@ void tell_offset_waits(const Session& session, const ParameterClasses& classes,
       expert_sizes(model, session.layout().description().tensor));
   if (!why.empty()) {
     log.warning(
-        fmt::format("products of experts run one expert after another, and the "
-                    "host waits for the device in each layer: {}",
-                    why));
+        "products of experts run one expert after another, and the "
+        "host waits for the device in each layer: {}",
+        why);
     return;
   }
   const std::string mixed = describe_partly_frozen(

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include <utility>
 
@@ -53,8 +52,7 @@ void tell_unused_gpus(const RunSection& run, at::Device device, system::Logger& 
   if (run.device != "auto" || !device.is_cpu()) return;
   const std::string unused = device::unused_gpus();
   if (unused.empty()) return;
-  log.warning(
-      fmt::format("the run uses the CPU, although this machine has GPUs: {}", unused));
+  log.warning("the run uses the CPU, although this machine has GPUs: {}", unused);
 }
 
 /// Makes results repeat bitwise where the settings ask for it. The results of the CPU
@@ -90,11 +88,10 @@ double peak_of(const fs::path& file, at::Device device, format::DType compute) {
   const bool bf16 = compute == format::DType::BF16;
   const double peak = bf16 ? profile.peak_bf16 : profile.peak_fp32;
   if (peak > 0.0) return peak;
-  throw ConfigError(
-      "hardware",
-      fmt::format("{} has no peak.{}, which precision.compute needs; measure the machine "
-                  "again with longhaul bench --out, or leave run.hardware out",
-                  file.string(), bf16 ? "bf16" : "fp32"));
+  fail_config("hardware",
+              "{} has no peak.{}, which precision.compute needs; measure the machine "
+              "again with longhaul bench --out, or leave run.hardware out",
+              file.string(), bf16 ? "bf16" : "fp32");
 }
 
 }  // namespace
@@ -121,8 +118,7 @@ ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
                          system::Logger& log) {
   ModelConfig model = load_model_config(config_json, config.model.override_);
   for (const std::string& field : model.ignored_fields) {
-    log.warning(
-        fmt::format("config.json: the field '{}' is not known and has no effect", field));
+    log.warning("config.json: the field '{}' is not known and has no effect", field);
   }
   layout::check_against_model(config, model);
   for (const std::string& warning : settings_without_effect(config, model)) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/agree.h"

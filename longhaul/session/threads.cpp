@@ -47,10 +47,10 @@ ThreadChoice choose_threads(int64_t setting, const char* omp_num_threads, int sh
     }
   } else if (variable) {
     if (*variable > kMostThreads) {
-      throw ConfigError("config",
-                        fmt::format("OMP_NUM_THREADS={}: a rank has at most {} threads; "
-                                    "set run.threads, or correct the variable",
-                                    omp_num_threads, kMostThreads));
+      fail_config("config",
+                  "OMP_NUM_THREADS={}: a rank has at most {} threads; "
+                  "set run.threads, or correct the variable",
+                  omp_num_threads, kMostThreads);
     }
     choice.threads = static_cast<int>(*variable);
     source = "OMP_NUM_THREADS";

@@ -73,9 +73,7 @@ std::string read_answer(int fd, uint64_t limit, bool& too_long) {
 }
 
 std::string how_it_ended(int status) {
-  if (!WIFSIGNALED(status)) {
-    return fmt::format("exit status {}", WEXITSTATUS(status));
-  }
+  if (!WIFSIGNALED(status)) return fmt::format("exit status {}", WEXITSTATUS(status));
   const int number = WTERMSIG(status);
   if (number == SIGXCPU || number == SIGKILL) {
     return fmt::format("signal {}: the process took too much processor time or memory",

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "longhaul/base/file.h"
 
@@ -24,8 +27,17 @@ class Logger {
   ~Logger();
 
   bool silent() const { return sink_ == nullptr; }
+  /// Writes a line. With more arguments the line is formatted as by fmt::format.
   void info(std::string_view line);
+  template <class First, class... Rest>
+  void info(fmt::format_string<First, Rest...> line, First&& first, Rest&&... rest) {
+    info(fmt::format(line, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
   void warning(std::string_view line);
+  template <class First, class... Rest>
+  void warning(fmt::format_string<First, Rest...> line, First&& first, Rest&&... rest) {
+    warning(fmt::format(line, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
   /// Writes to the file alone, or to standard output alone.
   void to_file_only(std::string_view line);
   void to_terminal_only(std::string_view line);

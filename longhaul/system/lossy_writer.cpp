@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <string>
 
-#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::system {

@@ -354,9 +354,7 @@ void OwnerLock::check() const {
 bool OwnerLock::is_gone() const {
   std::error_code error;
   const bool there = fs::exists(path_, error);
-  if (error) {
-    fail_temporary(area_, "{}: {}", path_.string(), error.message());
-  }
+  if (error) fail_temporary(area_, "{}: {}", path_.string(), error.message());
   return !there;
 }
 

@@ -26,9 +26,8 @@ class AlignedMalloc final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &give_back, cpu()};
     char* memory = static_cast<char*>(std::malloc(bytes + kRoom));
     if (memory == nullptr) {
-      throw refused(
-          "memory", human_bytes(static_cast<double>(bytes)) + " more for a tensor",
-          ENOMEM, "free memory, or set a smaller batch.micro_size or memory.recompute");
+      throw refused("memory", human_bytes(bytes) + " more for a tensor", ENOMEM,
+                    "free memory, or set a smaller batch.micro_size or memory.recompute");
     }
     const auto after_word = reinterpret_cast<uintptr_t>(memory) + sizeof(void*);
     char* data = memory + sizeof(void*) + (kAlignment - after_word % kAlignment);

@@ -177,9 +177,8 @@ at::Tensor allocate_flat(int64_t num_elements, at::ScalarType type, at::Device d
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
-    throw refused(
-        "memory", "memory for a buffer of " + human_bytes(static_cast<double>(bytes)),
-        errno, "use more ranks, a smaller model or smaller dtypes in [precision]");
+    throw refused("memory", "memory for a buffer of " + human_bytes(bytes), errno,
+                  "use more ranks, a smaller model or smaller dtypes in [precision]");
   }
   ::madvise(address, bytes, MADV_HUGEPAGE);
   return at::from_blob(

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 
 namespace longhaul::tensor {

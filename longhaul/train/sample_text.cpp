@@ -1,7 +1,6 @@
 #include "longhaul/train/sample_text.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -24,10 +23,10 @@ SampleText::SampleText(const TrainingSession& session, RunLog& run)
   const LogSection& log = session.config().log;
   if (log.prompts.empty()) return;
   if (!session.model().description.is_causal()) {
-    throw ConfigError("config",
-                      fmt::format("log.prompts: a model of type \"{}\" predicts masked "
-                                  "tokens and cannot continue a text; remove the prompts",
-                                  session.model().model_type));
+    fail_config("config",
+                "log.prompts: a model of type \"{}\" predicts masked "
+                "tokens and cannot continue a text; remove the prompts",
+                session.model().model_type);
   }
   encode();
   size_t longest = 0;
@@ -35,12 +34,11 @@ SampleText::SampleText(const TrainingSession& session, RunLog& run)
   const int64_t needed = static_cast<int64_t>(longest) + log.prompt_tokens;
   length_ = session::dividing_length(session, needed);
   if (length_ < needed) {
-    throw ConfigError(
-        "config",
-        fmt::format("log.prompts: a prompt of {} tokens and {} more (log.prompt_tokens) "
-                    "have no room in a sequence of {} (data.seq_len); shorten the prompt "
-                    "or lower log.prompt_tokens",
-                    longest, log.prompt_tokens, length_));
+    fail_config("config",
+                "log.prompts: a prompt of {} tokens and {} more (log.prompt_tokens) "
+                "have no room in a sequence of {} (data.seq_len); shorten the prompt "
+                "or lower log.prompt_tokens",
+                longest, log.prompt_tokens, length_);
   }
   session::StageOptions options = session::stage_options(session);
   options.observer = &last_;

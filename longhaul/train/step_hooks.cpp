@@ -1,7 +1,5 @@
 #include "longhaul/train/step_hooks.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -73,9 +71,8 @@ void StepHooks::write_capture(int64_t step) {
   const checkpoint::SaveReport report = checkpoint::save_checkpoint(
       saver_options(session_, session_.config().run.dir / run::kCapturesDir, attempt_),
       std::move(snapshot), session_.world());
-  log_.info(fmt::format("capture step {} saved {} in {}", step,
-                        human_bytes(static_cast<double>(report.bytes)),
-                        report.path.string()));
+  log_.info("capture step {} saved {} in {}", step, human_bytes(report.bytes),
+            report.path.string());
   capture_.set_active(false);
 }
 

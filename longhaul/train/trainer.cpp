@@ -1,10 +1,7 @@
 #include "longhaul/train/trainer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -362,10 +359,10 @@ class Trainer {
                                   .to_step = history_.step,
                                   .skipped_from = std::max<int64_t>(1, from - steps + 1),
                                   .skipped_to = from});
-    run_.log().warning(fmt::format(
+    run_.log().warning(
         "ROLLED BACK from step {} to step {}; the batches of the last {} steps are left "
         "out",
-        from, history_.step, std::min(from, steps)));
+        from, history_.step, std::min(from, steps));
     return true;
   }
 
@@ -384,8 +381,7 @@ class Trainer {
 
   void stopped_by_file(const char* file) {
     run_.event(run::SignalEvent{.step = history_.step, .signal = {}, .file = file});
-    run_.log().info(
-        fmt::format("the file {} was found after step {}", file, history_.step));
+    run_.log().info("the file {} was found after step {}", file, history_.step);
   }
 
   /// Asks what signals and control files want, on all ranks; waits here while PAUSE is
@@ -394,7 +390,7 @@ class Trainer {
     requests_ = control_.ask();
     if (!requests_.pause || requests_.ends()) return;
     phase("paused", history_.step);
-    run_.log().info(fmt::format("paused until the file {} is gone", run::kPauseFile));
+    run_.log().info("paused until the file {} is gone", run::kPauseFile);
     while (requests_.pause && !requests_.ends()) {
       if (std::exchange(requests_.save, false)) save(/*ends=*/false, /*again=*/false);
       std::this_thread::sleep_for(kBetweenLooks);

@@ -289,9 +289,7 @@ std::vector<Said> flags_of(const Reading& reading, std::vector<std::string>& loo
       const size_t equals = word.text.find('=');
       const std::string flag = word.text.substr(0, equals);
       Said one{.name = dictionary::word_name(flag), .shown = flag};
-      if (equals != std::string::npos) {
-        add_value(one, word, word.text.substr(equals + 1));
-      }
+      if (equals != std::string::npos) add_value(one, word, word.text.substr(equals + 1));
       said.push_back(std::move(one));
     } else if (said.empty() ||
                hides_flags(word, said.back(), is_megatron(system, said.back()))) {

@@ -1,7 +1,5 @@
 #include "longhaul/translate/draft.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhaul/base/text.h"
@@ -74,8 +72,6 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
-Value text_value(std::string text) { return {std::move(text), ""}; }
-
 Value synthetic_source() {
   return {Array{{Table{{"synthetic", "", {int64_t{1'000'000}, ""}}}, ""}}, ""};
 }
@@ -88,11 +84,11 @@ Value sources(const std::vector<std::string>& paths) {
   return {std::move(items), ""};
 }
 
-void Draft::put(const std::string& key, Value value, const std::string& comment) {
+void Draft::put(const std::string& key, Plain value, const std::string& comment) {
   lines_[key] = {std::move(value), comment, false};
 }
 
-void Draft::put_default(const std::string& key, Value value, const std::string& comment) {
+void Draft::put_default(const std::string& key, Plain value, const std::string& comment) {
   if (has(key)) return;
   if (!hidden_.empty()) {
     return fill(key, "{} may say it; {}: {}", hidden_, comment,
@@ -137,7 +133,7 @@ void Draft::demand(const std::string& key, const std::string& what) {
   fill(key, what);
 }
 
-void Draft::override_field(const std::string& field, Value value,
+void Draft::override_field(const std::string& field, Plain value,
                            const std::string& comment) {
   const std::string key = "model.override";
   Line& line = lines_[key];

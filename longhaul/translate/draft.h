@@ -11,6 +11,15 @@
 
 namespace longhaul::translate {
 
+/// A value as rules write it: a truth value, an int64_t, a double, a text or a list, or
+/// any other value.
+struct Plain : config::Value {
+  Plain(config::Value value) : config::Value(std::move(value)) {}
+  Plain(const char* text) : config::Value{std::string(text), ""} {}
+  template <class T>
+  Plain(T value) : config::Value{std::move(value), ""} {}
+};
+
 /// A run file that is being made: a value and a comment per key.
 class Draft {
  public:
@@ -26,10 +35,10 @@ class Draft {
 
   /// Gives a key ("optimizer.lr") its value. The comment says where the value comes from.
   /// The last call for a key counts.
-  void put(const std::string& key, config::Value value, const std::string& comment);
+  void put(const std::string& key, Plain value, const std::string& comment);
   /// Puts a default of the other system if the key has no value yet and longhaul's own
   /// default differs. Asks the user for the value if the hidden words may give it.
-  void put_default(const std::string& key, config::Value value,
+  void put_default(const std::string& key, Plain value,
                    const std::string& comment = "their default");
   /// Puts, for an unknown value, a text that says what belongs there and that a start
   /// refuses. A later text replaces an earlier one. Does nothing if the key has a real
@@ -41,8 +50,7 @@ class Draft {
     fill(key, fmt::format(what, std::forward<First>(first), std::forward<Rest>(rest)...));
   }
   /// Puts a field of config.json into model.override.
-  void override_field(const std::string& field, config::Value value,
-                      const std::string& comment);
+  void override_field(const std::string& field, Plain value, const std::string& comment);
 
   /// Adds a text to the comments that name a flag.
   void annotate(const std::string& flag, const std::string& text);
@@ -79,9 +87,6 @@ class Draft {
 /// Returns the text as one line. Control characters are written out, so that none ends a
 /// comment, and a long text is cut.
 std::string one_line(std::string_view text);
-
-/// Returns a text as a value.
-config::Value text_value(std::string text);
 
 /// Returns the value of data.train for random tokens.
 config::Value synthetic_source();

@@ -49,14 +49,14 @@ void put_megatron_weight(const Job& job, const std::string& key,
                          const Known<int64_t>& over, const std::string& over_what) {
   Draft& draft = job.draft();
   if (!coefficient.value) return draft.fill(key, coefficient.from);
-  if (layers.value.value_or(0) < 1 || over.value.value_or(0) < 1) {
+  if (layers.value_or(0) < 1 || over.value_or(0) < 1) {
     return draft.fill(key, "{} {} x the layers with experts{}", coefficient.from,
                       *coefficient.value, over_what.empty() ? "" : " / " + over_what);
   }
   const double weight = *coefficient.value * static_cast<double>(*layers.value) /
                         static_cast<double>(*over.value);
   draft.put(
-      key, {weight, ""},
+      key, weight,
       fmt::format(
           "{} {} * {} layers{}", coefficient.from, *coefficient.value, *layers.value,
           over_what.empty() ? "" : fmt::format(" / {} {}", *over.value, over_what)));
@@ -81,15 +81,14 @@ struct MegatronTerm {
 
 void put_megatron_term(const Job& job, const MegatronTerm& term) {
   Draft& draft = job.draft();
-  if (term.weight.value.value_or(1.0) == 0.0) {
-    return draft.put("experts.balance", text_value("off"),
+  if (term.weight.value_or(1.0) == 0.0) {
+    return draft.put("experts.balance", "off",
                      fmt::format("moe_aux_loss_coeff 0{}",
                                  term.weight.given ? "" : ", their default"));
   }
-  draft.put("experts.balance",
-            text_value(term.type == "global_aux_loss" ? "global" : "sequence"),
+  draft.put("experts.balance", term.type == "global_aux_loss" ? "global" : "sequence",
             term.from);
-  if (term.type == "aux_loss" && term.micro_batch.value.value_or(0) != 1) {
+  if (term.type == "aux_loss" && term.micro_batch.value_or(0) != 1) {
     draft.leave(
         "CAUTION {}: their loads are of a micro batch, and here of a sequence, which is "
         "the same with one sequence in a micro batch",
@@ -120,7 +119,7 @@ void put_megatron_balance(const Job& job) {
   const bool term = has_word("aux_loss seq_aux_loss global_aux_loss", *type.value);
   if (!term) job.leave(kWeight, "no term of the loss takes it");
   if (*type.value == "none") {
-    return draft.put("experts.balance", text_value("off"), type.from + " none");
+    return draft.put("experts.balance", "off", type.from + " none");
   }
   if (!term) return ask_for_balance(job, *job.find(kType));
   put_megatron_term(job, {.type = *type.value,
@@ -141,7 +140,7 @@ void put_expert_ranks(const Job& job, const std::string& ranks, const std::strin
   if (!ep.given) return;
   const int64_t tp = std::max<int64_t>(draft.whole("parallel.tp", 1), 1);
   const Known<int64_t> each = job.whole(tensor, otherwise.value_or(tp));
-  const bool spread = ep.value.value_or(2) > 1;
+  const bool spread = ep.value_or(2) > 1;
   if (!spread || (each.value && *each.value == tp)) return job.put("parallel.ep", ep);
   if (!ep.value || !each.value) {
     return draft.fill("parallel.ep", ep.value ? each.from : ep.from);
@@ -153,7 +152,7 @@ void put_expert_ranks(const Job& job, const std::string& ranks, const std::strin
     return draft.fill("parallel.ep", "{}: here each of the tp {} ranks has a part", from,
                       tp);
   }
-  draft.put("parallel.ep", {*all / tp, ""}, fmt::format("{} / tp {}", from, tp));
+  draft.put("parallel.ep", *all / tp, fmt::format("{} / tp {}", from, tp));
 }
 
 void note_other_mixtures(const Job& job, const std::string& prefix) {
@@ -211,7 +210,7 @@ void put_smp_experts(const Job& job) {
     put_megatron_weight(job, "experts.z_loss", z_loss, layers, {1, ""}, "");
   }
   const Known<std::string> type = job.text("moe_load_balancing");
-  if (type.value.value_or("") == "aux_loss") {
+  if (type.value_or("") == "aux_loss") {
     return put_megatron_term(
         job, {.type = "aux_loss",
               .from = said->as_written(),
@@ -225,7 +224,7 @@ void put_smp_experts(const Job& job) {
   if (said == nullptr) return;
   if (!type.value) return draft.fill("experts.balance", type.from);
   if (*type.value != "none") return ask_for_balance(job, *said);
-  draft.put("experts.balance", text_value("off"), said->as_written());
+  draft.put("experts.balance", "off", said->as_written());
 }
 
 }  // namespace longhaul::translate

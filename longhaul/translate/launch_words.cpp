@@ -38,8 +38,7 @@ struct OtherScript {
 constexpr OtherScript kNoTraining[] = {
     {"convert_checkpoints.py",
      "every layout reads a Hugging Face directory, so nothing is sharded first; "
-     "`longhaul "
-     "import SHARDS --config MODEL --out DIR` makes one of shards"},
+     "`longhaul import SHARDS --config MODEL --out DIR` makes one of shards"},
     {"nxd_convert_zero_checkpoints*",
      "any layout reads any checkpoint; nothing to convert"},
     {"get_dataset.py",

@@ -52,7 +52,7 @@ template <class T>
 void override_known(Draft& draft, const std::string& field, const std::string& name,
                     const Known<T>& number) {
   if (number.value) {
-    draft.override_field(field, {*number.value, ""},
+    draft.override_field(field, *number.value,
                          number.given ? number.from : name + ": " + number.from);
   } else if (number.given) {
     draft.leave("{}: set model.override's {}", number.from, field);
@@ -165,6 +165,11 @@ Known<std::string> Job::text(const std::string& name,
                             [](const Said& said) { return said.text(); });
 }
 
+void Job::ask(const std::string& name, const std::string& key,
+              const std::string& what) const {
+  if (const Said* const said = find(name)) draft_.fill(key, said->as_written() + what);
+}
+
 Known<int64_t> Job::replicas() const {
   for (const char* key : {"parallel.tp", "parallel.pp", "parallel.cp"}) {
     const auto line = draft_.lines().find(key);
@@ -203,7 +208,7 @@ void Job::put_global_size(const Known<int64_t>& per_replica) const {
   if (per_replica.value && dp.value) {
     const auto product = checked_product(*per_replica.value, *dp.value);
     if (!product) throw InputError("flags", "the batch is larger than a number can hold");
-    draft_.put("batch.global_size", {*product, ""},
+    draft_.put("batch.global_size", *product,
                fmt::format("{} {} * {} replicas ({})", per_replica.from,
                            *per_replica.value, *dp.value, dp.from));
     return;
@@ -233,7 +238,7 @@ void Job::put_global_size(const Known<int64_t>& micro, std::string_view micro_wo
 }
 
 void Job::put_betas(double beta1, double beta2) const {
-  draft_.put_default("optimizer.betas", {config::Array{{beta1, ""}, {beta2, ""}}, ""});
+  draft_.put_default("optimizer.betas", config::Array{{beta1, ""}, {beta2, ""}});
 }
 
 void Job::put_betas(const std::string& name1, const std::string& name2, double beta1,
@@ -244,8 +249,7 @@ void Job::put_betas(const std::string& name1, const std::string& name2, double b
   if (!first.value || !second.value) {
     return draft_.fill("optimizer.betas", first.value ? second.from : first.from);
   }
-  draft_.put("optimizer.betas",
-             {config::Array{{*first.value, ""}, {*second.value, ""}}, ""},
+  draft_.put("optimizer.betas", config::Array{{*first.value, ""}, {*second.value, ""}},
              fmt::format("{}, {}", first.from, second.from));
 }
 
@@ -255,7 +259,7 @@ void Job::put_tensorboard(const std::string& name) const {
   if (said->variable || said->text().empty()) {
     return leave(name, "event files lie in run.dir, or where log.tensorboard_dir says");
   }
-  draft_.put("log.tensorboard_dir", text_value(said->text()), said->shown);
+  draft_.put("log.tensorboard_dir", said->text(), said->shown);
   if (said->values.size() > 1) {
     draft_.leave("{}: event files lie in the first directory alone", said->as_written());
   }
@@ -264,7 +268,7 @@ void Job::put_tensorboard(const std::string& name) const {
 void Job::put_results(const std::string& name, const char* form) const {
   const Said* const said = find(name);
   if (said == nullptr) return;
-  draft_.put("log.results", text_value(form),
+  draft_.put("log.results", form,
              fmt::format("{}: {} in run.dir has their form", said->as_written(),
                          run::kResultsFile));
 }

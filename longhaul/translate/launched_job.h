@@ -1,9 +1,11 @@
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhaul/translate/draft.h"
@@ -17,6 +19,7 @@ struct Known {
   std::optional<T> value = {};
   std::string from = {};  ///< "--lr", "their default", or why the value is unknown
   bool given = false;     ///< named by the user, not a default
+  T value_or(T otherwise) const { return value.value_or(std::move(otherwise)); }
 };
 
 /// The settings that were given, and the draft that the rules of a system fill. If a name
@@ -33,6 +36,9 @@ class Job {
   bool was_read(const std::string& name) const { return read_.contains(name); }
   /// Notes a setting, if it was given, as not carried over.
   void leave(const std::string& name, const std::string& why) const;
+  void leave(std::initializer_list<const char*> names, const std::string& why) const {
+    for (const char* name : names) leave(name, why);
+  }
   /// Notes a setting, if it was given, as not carried over. The mark CAUTION says that
   /// the run trains differently without the setting.
   void caution(const std::string& name, const std::string& why) const {
@@ -62,13 +68,18 @@ class Job {
   template <class T>
   void put(const std::string& key, const Known<T>& known) const {
     if (known.value && known.given) {
-      draft_.put(key, {*known.value, ""}, known.from);
+      draft_.put(key, *known.value, known.from);
     } else if (known.value) {
-      draft_.put_default(key, {*known.value, ""}, known.from);
+      draft_.put_default(key, *known.value, known.from);
     } else if (known.given) {
       draft_.fill(key, known.from);
     }
   }
+
+  /// Asks for the value of a key if a setting is given. `what` follows the setting's
+  /// words.
+  void ask(const std::string& name, const std::string& key,
+           const std::string& what) const;
 
   /// Returns the number of replicas: the ranks of the world over tp * pp * cp of the
   /// draft.

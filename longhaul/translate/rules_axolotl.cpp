@@ -36,13 +36,12 @@ void put_axolotl_floor(const Job& job, const std::string& kind) {
   if (!rate.value || !lr.value) {
     return draft.fill("schedule.min_lr", share->shown + " * learning_rate");
   }
-  draft.put("schedule.min_lr", {*rate.value * *lr.value, ""},
-            rate.from + " * learning_rate");
+  draft.put("schedule.min_lr", *rate.value * *lr.value, rate.from + " * learning_rate");
 }
 
 /// Puts no warm-up: transformers' constant has none, whatever warmup_steps says.
 void put_axolotl_no_warmup(const Job& job) {
-  job.draft().put("schedule.warmup_steps", {int64_t{0}, ""},
+  job.draft().put("schedule.warmup_steps", int64_t{0},
                   "lr_scheduler constant: no warm-up");
   for (const char* name : {"warmup_steps", "warmup_ratio"}) {
     const Said* const said = job.find(name);
@@ -68,7 +67,7 @@ void put_axolotl_warmup(const Job& job) {
   } else if (steps.value && *steps.value > 0) {
     auto share = static_cast<int64_t>(0.03 * static_cast<double>(*steps.value));
     if (share == 1) share = 2;
-    draft.put("schedule.warmup_steps", {std::min<int64_t>(share, 100), ""},
+    draft.put("schedule.warmup_steps", std::min<int64_t>(share, 100),
               "their default: 3% of the steps, at most 100");
   } else {
     draft.fill("schedule.warmup_steps",
@@ -79,7 +78,7 @@ void put_axolotl_warmup(const Job& job) {
 void put_axolotl_schedule(const Job& job) {
   Draft& draft = job.draft();
   const Known<std::string> scheduler = job.text("lr_scheduler", "cosine");
-  const std::string name = scheduler.value.value_or("");
+  const std::string name = scheduler.value_or("");
   std::string kind = name;
   if (kind == "constant_with_warmup") kind = "constant";
   if (kind == "cosine_with_min_lr") kind = "cosine";
@@ -87,7 +86,7 @@ void put_axolotl_schedule(const Job& job) {
     draft.fill("schedule.kind", "{} {}: there are cosine, linear, constant and wsd",
                scheduler.from, kind);
   } else {
-    draft.put("schedule.kind", text_value(kind), scheduler.from);
+    draft.put("schedule.kind", kind, scheduler.from);
   }
   put_axolotl_floor(job, kind);
   std::set<std::string> rest{"cosine_constant_lr_ratio"};
@@ -106,14 +105,14 @@ void put_axolotl_schedule(const Job& job) {
   if (name == "constant") return put_axolotl_no_warmup(job);
   put_axolotl_warmup(job);
   if (kind != "linear") {
-    draft.put("schedule.warmup_start", text_value("zero"), "their form: lr s / W");
+    draft.put("schedule.warmup_start", "zero", "their form: lr s / W");
   }
 }
 
 void put_axolotl_optimizer(const Job& job) {
   Draft& draft = job.draft();
   const Known<std::string> optimizer = job.text("optimizer", "adamw_torch");
-  const std::string name = optimizer.value.value_or("");
+  const std::string name = optimizer.value_or("");
   if (name.find("adamw") == std::string::npos) {
     draft.fill("optimizer.kind", "{} {}: there are adamw and lamb", optimizer.from, name);
   } else if (name.find("8bit") != std::string::npos ||
@@ -121,12 +120,9 @@ void put_axolotl_optimizer(const Job& job) {
     draft.leave("{}: moments are fp32 here, not 8-bit", optimizer.from + " " + name);
   }
   job.put_betas("adam_beta1", "adam_beta2", 0.9, 0.999);
-  draft.put_default("optimizer.weight_decay", {0.0, ""});
+  draft.put_default("optimizer.weight_decay", 0.0);
   for (const char* key : {"embedding_lr", "embedding_lr_scale", "unfrozen_parameters"}) {
-    if (const Said* const said = job.find(key)) {
-      draft.fill("optimizer.groups",
-                 said->as_written() + ": { match, lr_scale } or { match, frozen }");
-    }
+    job.ask(key, "optimizer.groups", ": { match, lr_scale } or { match, frozen }");
   }
 }
 
@@ -139,7 +135,7 @@ void put_axolotl_sharding(const Job& job) {
     const char stage =
         at == std::string::npos || at + 4 >= name.size() ? '?' : name[at + 4];
     if (stage >= '1' && stage <= '3') {
-      draft.put("parallel.zero", {int64_t{stage - '0'}, ""}, file->as_written());
+      draft.put("parallel.zero", int64_t{stage - '0'}, file->as_written());
     } else {
       draft.fill("parallel.zero", file->as_written() + ": its zero_optimization.stage");
     }
@@ -157,13 +153,12 @@ void put_axolotl_sharding(const Job& job) {
   const bool fsdp = job.find("fsdp") != nullptr || job.find("fsdp_version") != nullptr ||
                     form != nullptr || reshard.given;
   if (!fsdp) {
-    return draft.put("parallel.zero", {int64_t{0}, ""},
-                     "neither fsdp nor deepspeed is given");
+    return draft.put("parallel.zero", int64_t{0}, "neither fsdp nor deepspeed is given");
   }
-  const bool two = strategy == "shard_grad_op" || !reshard.value.value_or(true);
-  draft.put("parallel.zero", {int64_t{two ? 2 : 3}, ""}, "fsdp");
+  const bool two = strategy == "shard_grad_op" || !reshard.value_or(true);
+  draft.put("parallel.zero", int64_t{two ? 2 : 3}, "fsdp");
   if (strategy.starts_with("hybrid")) {
-    draft.put("parallel.shard_group", text_value("node"), form->as_written());
+    draft.put("parallel.shard_group", "node", form->as_written());
   }
   const Known<int64_t> shard = job.whole("dp_shard_size");
   if (job.find("dp_replicate_size") != nullptr && shard.value)
@@ -186,14 +181,13 @@ void put_axolotl_data(const Job& job) {
                fmt::join(names, ", "));
   }
   const Known<bool> packed = job.on("sample_packing", false);
-  if (packed.value.value_or(false) &&
-      job.on("pretrain_multipack_attn", true).value.value_or(true)) {
-    draft.put("data.document_mask", {true, ""},
+  if (packed.value_or(false) && job.on("pretrain_multipack_attn", true).value_or(true)) {
+    draft.put("data.document_mask", true,
               packed.from + ": samples do not see each other");
   }
   if (const Said* const mixed = job.find("shuffle_merged_datasets");
       mixed != nullptr && !truth_of(*mixed)) {
-    draft.put("data.shuffle", {false, ""}, mixed->shown);
+    draft.put("data.shuffle", false, mixed->shown);
   }
   const Said* const when = job.find_any({"eval_strategy", "evaluation_strategy"});
   const bool never = when != nullptr && dictionary::word_name(when->text()) == "no" &&
@@ -205,7 +199,7 @@ void put_axolotl_data(const Job& job) {
 
 void put_axolotl_length(const Job& job) {
   const Known<int64_t> steps = job.whole("max_steps");
-  if (steps.given && steps.value.value_or(1) > 0) return job.put("run.steps", steps);
+  if (steps.given && steps.value_or(1) > 0) return job.put("run.steps", steps);
   Known<double> epochs = job.real("num_epochs", 1.0);
   epochs.given = true;
   job.put("run.epochs", epochs);
@@ -257,7 +251,7 @@ void put_axolotl_interval(const Job& job, const char* name, const std::string& k
                              *interval.value, key);
   }
   const double share = std::ceil(*interval.value * static_cast<double>(steps));
-  job.draft().put(key, {static_cast<int64_t>(share), ""},
+  job.draft().put(key, static_cast<int64_t>(share),
                   fmt::format("{} {} of {} steps", name, *interval.value, steps));
 }
 
@@ -308,9 +302,7 @@ void put_axolotl_overrides(const Job& job) {
         entry = &table->back();
       }
       table = std::get_if<config::Table>(&entry->value.data);
-      if (table == nullptr) {
-        fail_input("flags", "{} is both a value and a table", name);
-      }
+      if (table == nullptr) fail_input("flags", "{} is both a value and a table", name);
     }
     table->push_back({rest, "", axolotl_field(whole)});
   }
@@ -326,10 +318,10 @@ void put_axolotl_model(const Job& job) {
   if (model == nullptr) return;
   const Said* const config = job.find("base_model_config");
   const Said& shape = config == nullptr ? *model : *config;
-  draft.put("model.config", text_value(shape.text()),
+  draft.put("model.config", shape.text(),
             shape.shown + "; a directory on disk, nothing is fetched");
-  if (!job.on("reinit_weights", false).value.value_or(false)) {
-    draft.put("init.weights", text_value(model->text()), model->shown);
+  if (!job.on("reinit_weights", false).value_or(false)) {
+    draft.put("init.weights", model->text(), model->shown);
   }
 }
 
@@ -345,12 +337,12 @@ void put_axolotl_precision(const Job& job) {
   const bool automatic =
       bf16 == nullptr ? !null : dictionary::word_name(bf16->text()) == "auto";
   const bool wanted = bf16 != nullptr && truth_of(*bf16) && !automatic;
-  if (wanted || job.on("bfloat16", false).value.value_or(true)) return;
+  if (wanted || job.on("bfloat16", false).value_or(true)) return;
   if (small) {
-    draft.put("precision.compute", text_value("bf16"),
+    draft.put("precision.compute", "bf16",
               "longhaul has no fp16; bf16 needs no loss scale");
   } else if (!automatic) {
-    draft.put("precision.compute", text_value("fp32"),
+    draft.put("precision.compute", "fp32",
               null ? "bf16 is null, which is false there" : bf16->as_written());
   }
 }
@@ -359,7 +351,7 @@ void put_axolotl_precision(const Job& job) {
 void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
   const std::string word = dictionary::word_name(said.text());
   if (word == "steps" && key == "checkpoint.every") {
-    return job.draft().put(key, {int64_t{500}, ""},
+    return job.draft().put(key, int64_t{500},
                            said.as_written() + ", their default of save_steps");
   }
   if (word == "no" || word == "false") {
@@ -420,7 +412,7 @@ void note_adapters(const Job& job) {
 
 void translate_axolotl(const Job& job) {
   Draft& draft = job.draft();
-  draft.put_default("run.seed", {int64_t{42}, ""});
+  draft.put_default("run.seed", int64_t{42});
   job.put("parallel.tp", job.whole("tensor_parallel_size"));
   job.put("parallel.cp", job.whole(job.find("context_parallel_size") != nullptr
                                        ? "context_parallel_size"
@@ -435,11 +427,11 @@ void translate_axolotl(const Job& job) {
   put_axolotl_model(job);
   const Said* const recompute = job.find("gradient_checkpointing");
   if (recompute != nullptr && dictionary::word_name(recompute->text()) != "false") {
-    draft.put("memory.recompute", text_value("full"), recompute->shown);
+    draft.put("memory.recompute", "full", recompute->shown);
   }
-  if (job.on("activation_offloading", false).value.value_or(false) &&
+  if (job.on("activation_offloading", false).value_or(false) &&
       draft.has("memory.recompute")) {
-    draft.put("memory.offload_activations", {true, ""}, "activation_offloading");
+    draft.put("memory.offload_activations", true, "activation_offloading");
   }
   put_axolotl_precision(job);
   put_axolotl_saves(job);

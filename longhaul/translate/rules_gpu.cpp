@@ -6,7 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/translate/flag_rules.h"
 
@@ -27,8 +26,8 @@ void put_strategy(const Job& job, const std::string& strategy, const std::string
                              {"_hybrid_shard_zero2", 2, true}};
   for (const Form& form : kForms) {
     if (strategy != form.name) continue;
-    job.draft().put("parallel.zero", {form.zero, ""}, from);
-    if (form.node) job.draft().put("parallel.shard_group", text_value("node"), from);
+    job.draft().put("parallel.zero", form.zero, from);
+    if (form.node) job.draft().put("parallel.shard_group", "node", from);
     return;
   }
   job.draft().fill("parallel.zero", "{} {} is no strategy that is known", from, strategy);
@@ -39,12 +38,12 @@ void put_smp_sharding(const Job& job) {
   const Known<std::string> strategy = job.text("sharding_strategy", "hybrid_shard");
   if (!degree.value) {
     job.draft().fill("parallel.shard_group", degree.from);
-    job.draft().put("parallel.zero", {int64_t{3}, ""}, "--shard_degree");
+    job.draft().put("parallel.zero", int64_t{3}, "--shard_degree");
   } else if (*degree.value == 1) {
-    job.draft().put("parallel.zero", {int64_t{0}, ""}, degree.from + " 1");
+    job.draft().put("parallel.zero", int64_t{0}, degree.from + " 1");
   } else if (*degree.value > 1) {
     const bool two = strategy.value && *strategy.value == "_hybrid_shard_zero2";
-    job.draft().put("parallel.zero", {int64_t{two ? 2 : 3}, ""}, degree.from);
+    job.draft().put("parallel.zero", int64_t{two ? 2 : 3}, degree.from);
     job.put("parallel.shard_group", degree);
   } else if (!strategy.value) {
     job.draft().fill("parallel.zero", strategy.from);
@@ -57,26 +56,25 @@ void put_smp_sharding(const Job& job) {
 
 void put_smp_schedule(const Job& job) {
   Draft& draft = job.draft();
-  draft.put("schedule.kind", text_value("smp"), "their schedule");
+  draft.put("schedule.kind", "smp", "their schedule");
   job.put("schedule.decay", job.text("lr_decay_style", "cosine"));
-  draft.put_default("schedule.horizon", {int64_t{47683}, ""});
-  draft.put_default("schedule.warmup_fraction", {0.0032, ""});
-  draft.put_default("schedule.min_lr", {1e-5, ""});
+  draft.put_default("schedule.horizon", int64_t{47683});
+  draft.put_default("schedule.warmup_fraction", 0.0032);
+  draft.put_default("schedule.min_lr", 1e-5);
   // A run that ends during its warm-up is translated into a longer run that is stopped
   // early. The rates depend on the horizon only.
   const auto horizon = static_cast<double>(draft.whole("schedule.horizon", 0));
-  const double warmup = job.real("warmup", 0.0032).value.value_or(0.0) * horizon;
+  const double warmup = job.real("warmup", 0.0032).value_or(0.0) * horizon;
   const int64_t steps = draft.whole("run.steps", 0);
   const auto longer =
       static_cast<int64_t>(std::min(std::max(5000.0, std::ceil(warmup) + 1.0), horizon));
   if (steps > 0 && static_cast<double>(steps) <= warmup && longer > steps) {
-    draft.put("run.stop_after", {steps, ""},
-              "--max_steps, which ends inside the warm-up");
-    draft.put("run.steps", {longer, ""},
+    draft.put("run.stop_after", steps, "--max_steps, which ends inside the warm-up");
+    draft.put("run.steps", longer,
               "longer than the warm-up; the rates go by the horizon");
   }
   const Known<double> plateau = job.real("plateau", 0.0);
-  if (plateau.value.value_or(1.0) != 0.0) job.put("schedule.plateau_fraction", plateau);
+  if (plateau.value_or(1.0) != 0.0) job.put("schedule.plateau_fraction", plateau);
 }
 
 /// Puts the flags that only models of some types have. For models of other types the
@@ -116,22 +114,19 @@ void put_smp_fields_of_types(const Job& job, const std::string& type) {
 void put_smp_model(const Job& job) {
   Draft& draft = job.draft();
   if (draft.has("model.config")) {
-    for (const char* name :
-         {"model_type", "vocab_size", "hidden_width", "num_layers", "num_heads",
-          "num_key_value_heads", "llama_intermediate_size", "intermediate_size",
-          "initializer_range", "rotary_emb_base", "rotary_pct", "sliding_window",
-          "resid_pdrop", "embd_pdrop", "attn_pdrop", "num_local_experts",
-          "num_experts_per_tok"}) {
-      job.leave(name,
-                "their script, too, takes it from --hf_pretrained_model_name_or_dir");
-    }
+    job.leave({"model_type", "vocab_size", "hidden_width", "num_layers", "num_heads",
+               "num_key_value_heads", "llama_intermediate_size", "intermediate_size",
+               "initializer_range", "rotary_emb_base", "rotary_pct", "sliding_window",
+               "resid_pdrop", "embd_pdrop", "attn_pdrop", "num_local_experts",
+               "num_experts_per_tok"},
+              "their script, too, takes it from --hf_pretrained_model_name_or_dir");
     return;
   }
   const Known<std::string> type = job.text("model_type", "gpt_neox");
   const bool llama = type.value && type.value->starts_with("llama");
   draft.fill("model.config",
              "the config.json of a {} model; model.override below changes its shape",
-             type.value.value_or("(" + type.from + ")"));
+             type.value_or("(" + type.from + ")"));
   const bool shape = job.find_any({"hidden_width", "num_layers", "num_heads"}) != nullptr;
   job.override_whole("vocab_size", "vocab_size",
                      shape ? std::optional<int64_t>(50432) : std::nullopt);
@@ -141,7 +136,7 @@ void put_smp_model(const Job& job) {
   if (job.find("num_key_value_heads") != nullptr) {
     job.override_whole("num_key_value_heads", "num_key_value_heads");
   } else if (llama && job.whole("num_heads").value) {
-    draft.override_field("num_key_value_heads", {*job.whole("num_heads").value, ""},
+    draft.override_field("num_key_value_heads", *job.whole("num_heads").value,
                          "as many as --num_heads in their code");
   }
   job.override_whole(llama ? "llama_intermediate_size" : "intermediate_size",
@@ -150,11 +145,11 @@ void put_smp_model(const Job& job) {
             "only another --model_type has it");
   job.override_real("initializer_range", "initializer_range");
   job.override_real("rotary_emb_base", llama ? "rope_theta" : "rotary_emb_base");
-  put_smp_fields_of_types(job, type.value.value_or(""));
+  put_smp_fields_of_types(job, type.value_or(""));
   if (!draft.has("model.override")) return;
   const int64_t positions = draft.whole("data.seq_len", 0);
   if (positions > 0) {
-    draft.override_field("max_position_embeddings", {positions, ""}, "max_context_width");
+    draft.override_field("max_position_embeddings", positions, "max_context_width");
   }
 }
 
@@ -172,13 +167,10 @@ void put_smp_data(const Job& job) {
     draft.fill("data.train", not_looked_up(*train));
   }
   const Said* const test = job.find("test_dir");
-  if (test == nullptr || synthetic.value.value_or(false)) return;
-  if (test->variable) {
-    return draft.fill("data.validation", not_looked_up(*test));
-  }
-  const config::Table set{{"name", "", text_value("test")},
-                          {"path", "", text_value(test->text())}};
-  draft.put("data.validation", {config::Array{{set, ""}}, ""}, test->shown);
+  if (test == nullptr || synthetic.value_or(false)) return;
+  if (test->variable) return draft.fill("data.validation", not_looked_up(*test));
+  const config::Table set{{"name", "", Plain("test")}, {"path", "", Plain(test->text())}};
+  draft.put("data.validation", config::Array{{set, ""}}, test->shown);
 }
 
 void put_megatron_schedule(const Job& job, int64_t batch) {
@@ -189,7 +181,7 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
     if (!samples.value || batch < 1)
       return draft.fill(key, samples.from + " / global-batch-size");
     draft.put(
-        key, {(*samples.value + half) / batch, ""},
+        key, (*samples.value + half) / batch,
         fmt::format("{} {} / {} sequences a step", samples.from, *samples.value, batch));
   };
   steps_of("train_samples", "run.steps", 0);  // whole steps, as theirs
@@ -197,11 +189,10 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
   steps_of("lr_decay_samples", "schedule.horizon", batch / 2);
   job.put("schedule.horizon", job.whole("lr_decay_iters"));
   const Known<std::string> style = job.text("lr_decay_style", "linear");
-  std::string kind = style.value.value_or("");
+  std::string kind = style.value_or("");
   if (kind == "WSD") kind = "wsd";
   if (kind == "cosine" || kind == "linear" || kind == "constant" || kind == "wsd") {
-    draft.put("schedule.kind", text_value(kind),
-              style.given ? style.from : "their default");
+    draft.put("schedule.kind", kind, style.given ? style.from : "their default");
   } else {
     draft.fill("schedule.kind",
                style.value ? fmt::format("{} {} has no form here; there are cosine, "
@@ -212,7 +203,7 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
   if (kind == "wsd") {
     job.put("schedule.decay_steps", job.whole("lr_wsd_decay_iters"));
     const Known<std::string> decay = job.text("lr_wsd_decay_style", "exponential");
-    const std::string form = decay.value.value_or("");
+    const std::string form = decay.value_or("");
     if (form == "linear" || form == "cosine") {
       job.put("schedule.decay", decay);
     } else if (!decay.value) {
@@ -223,13 +214,12 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
                  form);
     }
   } else {
-    for (const char* name : {"lr_wsd_decay_iters", "lr_wsd_decay_style"}) {
-      job.leave(name, "only --lr-decay-style WSD reads it");
-    }
+    job.leave({"lr_wsd_decay_iters", "lr_wsd_decay_style"},
+              "only --lr-decay-style WSD reads it");
   }
   if (draft.has("schedule.warmup_steps") || draft.has("schedule.warmup_fraction")) {
     if (kind != "linear")
-      draft.put("schedule.warmup_start", text_value("zero"), "their form: lr s / W");
+      draft.put("schedule.warmup_start", "zero", "their form: lr s / W");
   }
 }
 
@@ -249,7 +239,7 @@ void put_megatron_widths(const Job& job, bool shape) {
     job.leave("num_query_groups",
               "their script reads it only with --group-query-attention");
     if (shape && heads.value) {
-      draft.override_field("num_key_value_heads", {*heads.value, ""},
+      draft.override_field("num_key_value_heads", *heads.value,
                            "as many as heads, their default");
     }
   }
@@ -291,7 +281,7 @@ void put_megatron_model(const Job& job) {
   if (!untied.value) {
     draft.leave(untied.from + ": set model.override's tie_word_embeddings");
   } else if (shape || untied.given) {
-    draft.override_field("tie_word_embeddings", {!*untied.value, ""},
+    draft.override_field("tie_word_embeddings", !*untied.value,
                          untied.given ? untied.from : "tied, their default");
   }
   // If attention_dropout is given, the line about this flag says the same.
@@ -312,12 +302,12 @@ void put_megatron_model(const Job& job) {
 void put_megatron_memory(const Job& job) {
   Draft& draft = job.draft();
   if (job.find("recompute_activations") != nullptr) {
-    draft.put("memory.recompute", text_value("selective"), "--recompute-activations");
+    draft.put("memory.recompute", "selective", "--recompute-activations");
   }
   const Known<std::string> granularity = job.text("recompute_granularity");
   if (granularity.given) job.put("memory.recompute", granularity);
   const Said* const method = job.find("recompute_method");
-  if (granularity.value.value_or("") == "full" && method != nullptr &&
+  if (granularity.value_or("") == "full" && method != nullptr &&
       method->text() == "block") {
     job.put("memory.recompute_layers", job.whole("recompute_num_layers"));
   } else {
@@ -346,8 +336,7 @@ void put_megatron_sharding(const Job& job) {
                                        "optim_grads_params"};
     for (int64_t zero = 0; strategy != nullptr && zero < 4; ++zero) {
       if (strategy->text() != kStages[zero]) continue;
-      return draft.put("parallel.zero", {zero, ""},
-                       fsdp.from + ", " + strategy->as_written());
+      return draft.put("parallel.zero", zero, fsdp.from + ", " + strategy->as_written());
     }
     return draft.fill(
         "parallel.zero",
@@ -361,11 +350,11 @@ void put_megatron_sharding(const Job& job) {
   job.leave("data_parallel_sharding_strategy",
             "their script reads it only with --use-megatron-fsdp");
   if (*torch_fsdp.value) {
-    draft.put("parallel.zero", {int64_t{3}, ""}, torch_fsdp.from);
+    draft.put("parallel.zero", int64_t{3}, torch_fsdp.from);
   } else if (!sharded.value) {
     draft.fill("parallel.zero", sharded.from);
   } else {
-    draft.put("parallel.zero", {int64_t{*sharded.value ? 1 : 0}, ""},
+    draft.put("parallel.zero", int64_t{*sharded.value ? 1 : 0},
               sharded.given ? sharded.from
                             : "their default, without --use-distributed-optimizer");
   }
@@ -386,9 +375,9 @@ void put_megatron_pipeline(const Job& job) {
     return draft.fill("parallel.virtual_stages",
                       each.from + ": layers / (pp * this number)");
   }
-  if (stages.value.value_or(1) > 1) {
+  if (stages.value_or(1) > 1) {
     job.put("parallel.virtual_stages", stages);
-    draft.put("parallel.pipeline", text_value("interleaved"), stages.from);
+    draft.put("parallel.pipeline", "interleaved", stages.from);
   }
 }
 
@@ -396,14 +385,13 @@ void put_megatron_data(const Job& job) {
   Draft& draft = job.draft();
   for (const char* name : {"reset_position_ids", "reset_attention_mask"}) {
     if (const Said* const said = job.find(name)) {
-      draft.put("data.document_mask", {true, ""}, said->shown);
+      draft.put("data.document_mask", true, said->shown);
     }
   }
   if (job.find("mock_data") != nullptr) {
     draft.put("data.train", synthetic_source(), "--mock-data: random tokens");
-    for (const char* name : {"data_path", "train_data_path", "valid_data_path"}) {
-      job.leave(name, "--mock-data takes random tokens");
-    }
+    job.leave({"data_path", "train_data_path", "valid_data_path"},
+              "--mock-data takes random tokens");
     return;
   }
   for (const char* name : {"data_path", "train_data_path"}) {
@@ -414,17 +402,14 @@ void put_megatron_data(const Job& job) {
                "whose .bin and .idx are not read",
                path->as_written());
   }
-  if (const Said* const path = job.find("valid_data_path")) {
-    draft.fill("data.validation", path->as_written() + ": a token store of it");
-  }
+  job.ask("valid_data_path", "data.validation", ": a token store of it");
 }
 
 void put_megatron_profile(const Job& job) {
   constexpr int64_t kMostSteps = 16;
   if (job.find("profile") == nullptr) {
-    for (const char* name : {"profile_step_start", "profile_step_end"}) {
-      job.leave(name, "their script reads it only with --profile");
-    }
+    job.leave({"profile_step_start", "profile_step_end"},
+              "their script reads it only with --profile");
     return;
   }
   const Known<int64_t> start = job.whole("profile_step_start", 10);
@@ -437,7 +422,7 @@ void put_megatron_profile(const Job& job) {
   config::Array steps;
   for (int64_t step = first; step < last; ++step) steps.push_back({step, ""});
   job.draft().put(
-      "profile.steps", {std::move(steps), ""},
+      "profile.steps", std::move(steps),
       fmt::format("--profile, from step {} to before {}", *start.value, *end.value));
 }
 
@@ -445,11 +430,11 @@ void put_megatron_profile(const Job& job) {
 
 void translate_smp(const Job& job) {
   Draft& draft = job.draft();
-  draft.put_default("run.seed", {int64_t{12345}, ""});
-  draft.put_default("run.steps", {int64_t{5000}, ""});
-  draft.put_default("data.seq_len", {int64_t{2048}, ""});
-  draft.put_default("optimizer.lr", {1e-4, ""});
-  draft.put_default("optimizer.weight_decay", {0.2, ""});
+  draft.put_default("run.seed", int64_t{12345});
+  draft.put_default("run.steps", int64_t{5000});
+  draft.put_default("data.seq_len", int64_t{2048});
+  draft.put_default("optimizer.lr", 1e-4);
+  draft.put_default("optimizer.weight_decay", 0.2);
   job.put_betas("beta1", "beta2", 0.9, 0.95);
   job.put("parallel.tp", job.whole("tensor_parallel_degree", 1));
   job.put("parallel.cp", job.whole("context_parallel_degree", 1));
@@ -461,15 +446,15 @@ void translate_smp(const Job& job) {
   put_smp_schedule(job);
   const Known<bool> recompute = job.on("activation_checkpointing", true);
   if (!recompute.value) draft.fill("memory.recompute", recompute.from);
-  if (recompute.value.value_or(false)) {
+  if (recompute.value_or(false)) {
     draft.put(
-        "memory.recompute", text_value("full"),
+        "memory.recompute", "full",
         recompute.given ? recompute.from : "activation_checkpointing, their default");
   }
   const Known<bool> bf16 = job.on("bf16", true);
   if (!bf16.value) draft.fill("precision.compute", bf16.from);
-  if (!bf16.value.value_or(true)) {
-    draft.put("precision.compute", text_value("fp32"), "--bf16 0");
+  if (!bf16.value_or(true)) {
+    draft.put("precision.compute", "fp32", "--bf16 0");
   }
   draft.leave(
       "their script sums gradients in bf16, as precision.reduce = \"bf16\" does; this "
@@ -485,18 +470,15 @@ void translate_smp(const Job& job) {
       "from it; a restart finds its own newest checkpoint by itself");
   job.put_tensorboard("tensorboard_dir");
   const Known<bool> finetune = job.on("finetune");
-  if (finetune.value.value_or(finetune.given)) {
+  if (finetune.value_or(finetune.given)) {
     draft.fill("init.weights",
                finetune.from + ": a Hugging Face directory of the weights to start from");
   }
   for (const char* name : {"pretrained_model_name", "pretrained_checkpoint_file",
                            "finetune_checkpoint_load_dir"}) {
-    if (const Said* const said = job.find(name)) {
-      draft.fill("init.weights",
-                 said->as_written() + ": a Hugging Face directory of these weights");
-    }
+    job.ask(name, "init.weights", ": a Hugging Face directory of these weights");
   }
-  if (job.on("profile_nsys").value.value_or(false)) {
+  if (job.on("profile_nsys").value_or(false)) {
     job.leave("profile_nsys", "profile.steps names the steps whose timeline is written");
   }
 }
@@ -504,7 +486,7 @@ void translate_smp(const Job& job) {
 void translate_megatron(const Job& job) {
   Draft& draft = job.draft();
   job.put_betas("adam_beta1", "adam_beta2", 0.9, 0.999);
-  draft.put_default("optimizer.weight_decay", {0.01, ""});
+  draft.put_default("optimizer.weight_decay", 0.01);
   const bool tp = draft.whole("parallel.tp", 1) > 1;
   if (tp) {
     const Known<bool> sequence = job.on("sequence_parallel", false);
@@ -535,19 +517,19 @@ void translate_megatron(const Job& job) {
   }
   const Known<bool> bf16 = job.on("bf16", false);
   const Known<bool> fp16 = job.on("fp16", false);
-  if (fp16.value.value_or(false)) {
-    draft.put("precision.compute", text_value("bf16"),
+  if (fp16.value_or(false)) {
+    draft.put("precision.compute", "bf16",
               "--fp16: longhaul has no fp16, and bf16 needs no loss scale");
   } else if (!bf16.value) {
     draft.fill("precision.compute", bf16.from);
   } else if (!*bf16.value) {
-    draft.put("precision.compute", text_value("fp32"), "their default, without --bf16");
+    draft.put("precision.compute", "fp32", "their default, without --bf16");
   }
   if (job.find("grad_reduce_in_bf16") != nullptr) {
-    draft.put("precision.reduce", text_value("bf16"), "--grad-reduce-in-bf16");
+    draft.put("precision.reduce", "bf16", "--grad-reduce-in-bf16");
   }
   if (const Said* const cp = job.find("cp_comm_type")) {
-    draft.put("parallel.context", text_value(cp->text() == "p2p" ? "ring" : "gather"),
+    draft.put("parallel.context", cp->text() == "p2p" ? "ring" : "gather",
               cp->as_written());
   }
   const Said* const load = job.find("load");
@@ -555,21 +537,18 @@ void translate_megatron(const Job& job) {
   if (load == nullptr) {
     job.leave("finetune", "without --load there is nothing to begin from");
   } else if (job.find("finetune") != nullptr) {
-    draft.fill("init.weights",
-               load->as_written() + ": a Hugging Face directory of these weights");
+    job.ask("load", "init.weights", ": a Hugging Face directory of these weights");
   } else if (save == nullptr || save->text() != load->text()) {
     job.leave("load",
               "longhaul import DIR --format checkpoint, then checkpoint.resume, goes on "
               "from it");
   }
-  if (const Said* const said = job.find("pretrained_checkpoint")) {
-    draft.fill("init.weights",
-               said->as_written() + ": a Hugging Face directory of these weights");
-  }
+  job.ask("pretrained_checkpoint", "init.weights",
+          ": a Hugging Face directory of these weights");
   const Known<int64_t> minutes = job.whole("distributed_timeout_minutes");
   if (minutes.value) {
-    draft.put("resilience.comm_timeout_s",
-              {static_cast<double>(*minutes.value) * 60.0, ""}, minutes.from);
+    draft.put("resilience.comm_timeout_s", static_cast<double>(*minutes.value) * 60.0,
+              minutes.from);
   }
   job.put_tensorboard("tensorboard_dir");
   job.put("checkpoint.async", job.on("async_save"));

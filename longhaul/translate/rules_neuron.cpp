@@ -16,7 +16,7 @@ constexpr const char* kFixed = "fixed in their code";
 
 Value patterns(std::initializer_list<const char*> names) {
   Array items;
-  for (const char* name : names) items.push_back(text_value(name));
+  for (const char* name : names) items.push_back(Plain(name));
   return {std::move(items), ""};
 }
 
@@ -33,20 +33,18 @@ void put_zero_for_minus_one(const Job& job, const std::string& key, const char* 
 
 void put_resume(const Job& job, const Said* said) {
   if (said == nullptr) return;
-  if (said->variable) {
-    return job.draft().fill("checkpoint.resume", not_looked_up(*said));
-  }
+  if (said->variable) return job.draft().fill("checkpoint.resume", not_looked_up(*said));
   if (said->text() == "latest_if_exists") {
-    return job.draft().put("checkpoint.resume", text_value("latest"), said->as_written());
+    return job.draft().put("checkpoint.resume", "latest", said->as_written());
   }
   const int64_t step = whole_of(*said, said->text());
   if (step >= 0) {
     return job.draft().put(
-        "checkpoint.resume", {step, ""},
+        "checkpoint.resume", step,
         said->shown +
             "; longhaul import STEP --format checkpoint imports their checkpoint");
   }
-  job.draft().put("checkpoint.resume", text_value("latest"),
+  job.draft().put("checkpoint.resume", "latest",
                   said->as_written() + " would be \"never\": begin anew at each start");
 }
 
@@ -56,8 +54,8 @@ void put_resume_flag(const Job& job, const char* step) {
   if (const Said* const said = job.find(step)) return put_resume(job, said);
   if (!resume.value && resume.given) {
     job.draft().fill("checkpoint.resume", resume.from);
-  } else if (resume.value.value_or(false)) {
-    job.draft().put("checkpoint.resume", text_value("latest"), resume.from);
+  } else if (resume.value_or(false)) {
+    job.draft().put("checkpoint.resume", "latest", resume.from);
   }
 }
 
@@ -76,7 +74,7 @@ void put_pretrained(const Job& job) {
   const Known<int64_t> weights = job.whole("pretrained_weight", 0);
   if (weights.given && !weights.value)
     return job.draft().fill("init.weights", weights.from);
-  if (weights.value.value_or(0) <= 0) return;
+  if (weights.value_or(0) <= 0) return;
   const Said* const dir = job.find("checkpoint_dir");
   const std::string folder = dir == nullptr ? "checkpoint_dir" : dir->text();
   fill_weights(job, (fs::path(folder) / "pretrained_weight").string(), weights.from);
@@ -86,7 +84,7 @@ void put_pretrained(const Job& job) {
 /// stochastic rounding.
 void note_precision(const Job& job) {
   const Known<bool> fp32 = job.on("use_gpu_compatible_precision");
-  if (!fp32.given || fp32.value.value_or(true)) return;
+  if (!fp32.given || fp32.value_or(true)) return;
   job.draft().leave(
       "--use_gpu_compatible_precision 0 is precision.master = \"bf16_sr\", "
       "precision.moments = "
@@ -102,7 +100,7 @@ void put_sharding(const Job& job, const Known<bool>& zero1) {
 
 void put_recompute(const Job& job, const Known<bool>& selective) {
   if (!selective.value) return job.draft().fill("memory.recompute", selective.from);
-  job.draft().put("memory.recompute", text_value(*selective.value ? "selective" : "full"),
+  job.draft().put("memory.recompute", *selective.value ? "selective" : "full",
                   selective.given ? selective.from : "their default, without the flag");
 }
 
@@ -116,7 +114,7 @@ void put_layers(const Job& job, const std::string& layers) {
         {"hidden_size", "hidden_size"}}) {
     const Known<int64_t> number = job.whole(name, -1);
     if (number.value && *number.value > 0) {
-      job.draft().override_field(field, {*number.value, ""}, number.from);
+      job.draft().override_field(field, *number.value, number.from);
     } else if (number.given && !number.value) {
       job.draft().leave(number.from + ": set model.override's " + field);
     }
@@ -140,7 +138,7 @@ void put_micro_batches(const Job& job) {
   const bool equal = all != nullptr && split != nullptr && all->shell_value > 0 &&
                      all->shell_value == split->shell_value;
   if (equal && !batch.value) {
-    return job.draft().put("batch.micro_size", {int64_t{1}, ""},
+    return job.draft().put("batch.micro_size", int64_t{1},
                            all->shown + " and " + split->shown + " are the same number");
   }
   if (!batch.value || !parts.value) {
@@ -156,16 +154,16 @@ void put_micro_batches(const Job& job) {
                *batch.value, *parts.value);
   }
   job.draft().put(
-      "batch.micro_size", {*batch.value / *parts.value, ""},
+      "batch.micro_size", *batch.value / *parts.value,
       fmt::format("{} {} / {} {}", batch.from, *batch.value, parts.from, *parts.value));
 }
 
 /// Puts the settings of AdamW as the scripts without pipelines use it.
 void put_hf_adamw(const Job& job, bool old_filter) {
   Draft& draft = job.draft();
-  draft.put("optimizer.convention", text_value("hf"), "the form of their AdamW");
-  draft.put("optimizer.eps", {1e-6, ""}, kFixed);
-  draft.put_default("optimizer.weight_decay", {0.01, ""});
+  draft.put("optimizer.convention", "hf", "the form of their AdamW");
+  draft.put("optimizer.eps", 1e-6, kFixed);
+  draft.put_default("optimizer.weight_decay", 0.01);
   if (old_filter) {
     draft.put("optimizer.no_decay", patterns({"*bias", "*LayerNorm*"}),
               "their filter, which Llama's norms pass");
@@ -173,8 +171,8 @@ void put_hf_adamw(const Job& job, bool old_filter) {
 }
 
 void put_linear(const Job& job, int64_t warmup) {
-  job.draft().put("schedule.kind", text_value("linear"), "their only schedule");
-  job.draft().put_default("schedule.warmup_steps", {warmup, ""});
+  job.draft().put("schedule.kind", "linear", "their only schedule");
+  job.draft().put_default("schedule.warmup_steps", warmup);
 }
 
 }  // namespace
@@ -183,15 +181,15 @@ void translate_nxd_pipeline(const Job& job) {
   Draft& draft = job.draft();
   job.put_tensorboard("tb_dir");
   job.put_results("metrics_file", "nxd");
-  draft.put_default("data.seq_len", {int64_t{4096}, ""});
-  draft.put_default("run.steps", {int64_t{100}, ""});
+  draft.put_default("data.seq_len", int64_t{4096});
+  draft.put_default("run.steps", int64_t{100});
   job.put("parallel.tp", job.whole("tensor_parallel_size", 8));
   job.put("parallel.pp", job.whole("pipeline_parallel_size", 1));
   job.put("parallel.cp", job.whole("context_parallel_size", 1));
   const Known<int64_t> stages = job.whole("virtual_pipeline_size", 1);
-  if (stages.value.value_or(0) > 1) {
+  if (stages.value_or(0) > 1) {
     job.put("parallel.virtual_stages", stages);
-    draft.put("parallel.pipeline", text_value("interleaved"), stages.from);
+    draft.put("parallel.pipeline", "interleaved", stages.from);
   } else if (!stages.value) {
     draft.fill("parallel.virtual_stages", stages.from);
   }
@@ -207,12 +205,12 @@ void translate_nxd_pipeline(const Job& job) {
     decay.from += "; their code used 0.01 whatever it said";
   }
   job.put("optimizer.weight_decay", decay);
-  draft.put("schedule.kind", text_value("cosine"), "their only schedule");
+  draft.put("schedule.kind", "cosine", "their only schedule");
   draft.fill("schedule.warmup_steps",
              "--warmup_steps, for which their script has no default");
   draft.fill("schedule.min_lr", "--min_lr, for which their script has no default");
   Known<int64_t> constant = job.whole("constant_steps", 0);
-  if (constant.value.value_or(1) != 0) job.put("schedule.constant_steps", constant);
+  if (constant.value_or(1) != 0) job.put("schedule.constant_steps", constant);
 
   put_zero_for_minus_one(job, "checkpoint.every", "checkpoint_freq");
   put_zero_for_minus_one(job, "checkpoint.keep", "num_kept_checkpoint");
@@ -231,9 +229,9 @@ void translate_nxd_zero(const Job& job) {
   const bool neox = script.find("gpt_neox") != std::string::npos;
   // Arcee's script is one of the older scripts of neuronx-distributed (NxD).
   const bool old = neox || script.starts_with("tp_zero1_llama2_7b");
-  draft.put_default("run.seed", {int64_t{12349}, ""});
-  draft.put_default("data.seq_len", {int64_t{2048}, ""});
-  draft.put_default("optimizer.lr", {4e-4, ""});
+  draft.put_default("run.seed", int64_t{12349});
+  draft.put_default("data.seq_len", int64_t{2048});
+  draft.put_default("optimizer.lr", 4e-4);
   job.put("parallel.tp", job.whole("tensor_parallel_size", 2));
   job.put("parallel.cp", job.whole("context_parallel_size", 1));
   put_sequence(job, neox ? Known<bool>{true, "part of their model"}
@@ -262,7 +260,7 @@ void translate_nxd_zero(const Job& job) {
   }
   put_pretrained(job);
   if (const Said* const dir = job.find("pretrained_checkpoint_dir")) {
-    if (job.on("load_pretrained_checkpoint", false).value.value_or(true)) {
+    if (job.on("load_pretrained_checkpoint", false).value_or(true)) {
       fill_weights(job, dir->text(), dir->shown);
     }
   } else if (job.find("load_pretrained_checkpoint") != nullptr) {
@@ -285,7 +283,7 @@ void put_expected_rate(const Job& job) {
         {run::kTokensPerSecondKey, "", {*rate.value * static_cast<double>(length), ""}},
         {"tolerance", "", {0.05, ""}}};
     job.draft().put(
-        "run.expect", {floor, ""},
+        "run.expect", floor,
         fmt::format("{}, sequences of {} tokens a second", rate.from, length));
   }
 }
@@ -293,14 +291,14 @@ void put_expected_rate(const Job& job) {
 void translate_bert(const Job& job) {
   Draft& draft = job.draft();
   job.put_results("metrics_file", "bert");
-  const bool phase2 = job.on("phase2", false).value.value_or(false);
-  draft.put_default("run.seed", {int64_t{12349}, ""});
-  draft.put_default("run.steps", {int64_t{28125}, ""});
-  draft.put_default("optimizer.lr", {4e-4, ""});
+  const bool phase2 = job.on("phase2", false).value_or(false);
+  draft.put_default("run.seed", int64_t{12349});
+  draft.put_default("run.steps", int64_t{28125});
+  draft.put_default("optimizer.lr", 4e-4);
   draft.put_default(
-      "data.seq_len", {int64_t{phase2 ? 512 : 128}, ""},
+      "data.seq_len", int64_t{phase2 ? 512 : 128},
       phase2 ? "the length of phase 2's data" : "the length of phase 1's data");
-  draft.put("parallel.zero", {int64_t{0}, ""}, "replicated");
+  draft.put("parallel.zero", int64_t{0}, "replicated");
   const Known<int64_t> micro = job.whole("batch_size", 8);
   const Known<int64_t> steps = job.whole("grad_accum_usteps", 64);
   job.put("batch.micro_size", micro);
@@ -311,9 +309,9 @@ void translate_bert(const Job& job) {
   if (!optimizer.value) {
     draft.fill("optimizer.kind", optimizer.from);
   } else if (*optimizer.value == "LAMB") {
-    draft.put("optimizer.kind", text_value("lamb"), optimizer.from);
-    draft.put("optimizer.eps", {1e-6, ""}, kFixed);
-    draft.put("optimizer.weight_decay", {0.01, ""}, kFixed);
+    draft.put("optimizer.kind", "lamb", optimizer.from);
+    draft.put("optimizer.eps", 1e-6, kFixed);
+    draft.put("optimizer.weight_decay", 0.01, kFixed);
     draft.put("optimizer.no_decay", patterns({"*bias", "*LayerNorm*"}), "their filter");
   } else if (optimizer.value->starts_with("AdamW")) {
     put_hf_adamw(job, true);
@@ -330,17 +328,17 @@ void translate_bert(const Job& job) {
   if (!fp32.value) {
     draft.fill("precision.compute", fp32.from);
   } else if (*fp32.value) {
-    draft.put("precision.compute", text_value("fp32"), fp32.from);
-  } else if (autocast.value.value_or(false)) {
-    draft.put("precision.compute", text_value("bf16"), autocast.from);
+    draft.put("precision.compute", "fp32", fp32.from);
+  } else if (autocast.value_or(false)) {
+    draft.put("precision.compute", "bf16", autocast.from);
   }
-  if (job.on("disable_dropout", false).value.value_or(false)) {
+  if (job.on("disable_dropout", false).value_or(false)) {
     for (const char* field : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) {
-      draft.override_field(field, {0.0, ""}, "--disable_dropout");
+      draft.override_field(field, 0.0, "--disable_dropout");
     }
   }
-  draft.put_default("checkpoint.keep", {int64_t{1}, ""});
-  draft.put("model.config", text_value("recipes/models/bert-large-uncased"),
+  draft.put_default("checkpoint.keep", int64_t{1});
+  draft.put("model.config", "recipes/models/bert-large-uncased",
             "bert-large-uncased, which their code loads");
   if (job.find("data_dir") == nullptr) {
     draft.fill("data.train",
@@ -360,10 +358,8 @@ void translate_bert(const Job& job) {
   }
   put_expected_rate(job);
   job.leave("debug", "model.override makes a model smaller");
-  for (const char* name :
-       {"snapshot_step_list", "snapshot_rank_list", "snapshot_dump_dir"}) {
-    job.leave(name, "debug.capture writes tensors of some steps");
-  }
+  job.leave({"snapshot_step_list", "snapshot_rank_list", "snapshot_dump_dir"},
+            "debug.capture writes tensors of some steps");
   put_resume_flag(job, "resume_step");
 }
 

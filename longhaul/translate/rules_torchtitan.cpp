@@ -24,13 +24,11 @@ void put_titan_context(const Job& job) {
                                          "experimental.context_parallel_rotate_method"});
   if (draft.whole("parallel.cp", 1) <= 1) return;
   if (said == nullptr) {
-    return draft.put("parallel.context", text_value("gather"),
-                     "their default, allgather");
+    return draft.put("parallel.context", "gather", "their default, allgather");
   }
   const std::string method = dictionary::word_name(said->text());
   if (method == "allgather" || method == "alltoall") {
-    return draft.put("parallel.context",
-                     text_value(method == "alltoall" ? "ring" : "gather"),
+    return draft.put("parallel.context", method == "alltoall" ? "ring" : "gather",
                      said->as_written());
   }
   draft.fill("parallel.context",
@@ -60,22 +58,21 @@ void put_titan_layout(const Job& job) {
        "training.data_parallel_shard_degree", "training.data_parallel_degree"},
       -1);
   const std::string type =
-      job.text("training.data_parallel_type", "fsdp").value.value_or("fsdp");
-  const bool sharded = shard.value.value_or(-1) != 1 && type != "ddp";
+      job.text("training.data_parallel_type", "fsdp").value_or("fsdp");
+  const bool sharded = shard.value_or(-1) != 1 && type != "ddp";
   const std::string reshard =
-      job.text("parallelism.fsdp_reshard_after_forward", "default")
-          .value.value_or("default");
+      job.text("parallelism.fsdp_reshard_after_forward", "default").value_or("default");
   const bool whole_in_step =
       reshard == "never" || (reshard == "default" && draft.whole("parallel.pp", 1) > 1);
-  draft.put("parallel.zero", {int64_t{sharded ? (whole_in_step ? 2 : 3) : 0}, ""},
+  draft.put("parallel.zero", int64_t{sharded ? (whole_in_step ? 2 : 3) : 0},
             !sharded ? "replicated"
                      : (whole_in_step ? "FSDP, not resharded in a step" : "FSDP"));
-  if (!sharded || copies.value.value_or(1) <= 1) return;
-  if (shard.value.value_or(-1) > 1) {
+  if (!sharded || copies.value_or(1) <= 1) return;
+  if (shard.value_or(-1) > 1) {
     job.put("parallel.shard_group", shard);
   } else if (const Known<int64_t> dp = job.replicas();
              dp.value && *dp.value % *copies.value == 0) {
-    draft.put("parallel.shard_group", {*dp.value / *copies.value, ""},
+    draft.put("parallel.shard_group", *dp.value / *copies.value,
               fmt::format("{} replicas / {} {}", *dp.value, copies.from, *copies.value));
   } else {
     draft.fill("parallel.shard_group", "data-parallel ranks / {} {}", copies.from,
@@ -91,7 +88,7 @@ void put_titan_batch(const Job& job) {
   const Known<int64_t> parts = job.whole("experimental.pipeline_parallel_microbatches");
   if (pipeline && parts.value && local.value && *parts.value > 0 &&
       *local.value % *parts.value == 0) {
-    draft.put("batch.micro_size", {*local.value / *parts.value, ""},
+    draft.put("batch.micro_size", *local.value / *parts.value,
               fmt::format("{} / {}", local.from, parts.from));
   } else if (pipeline) {
     Known<int64_t> micro = job.whole("parallelism.pipeline_parallel_microbatch_size", 1);
@@ -124,13 +121,12 @@ void put_titan_shape(const Job& job, const std::string& form) {
   const Known<int64_t> wanted =
       whole_any(job, {"lr_scheduler.warmup_steps", "training.warmup_steps"}, 200);
   const Known<double> ratio = job.real("lr_scheduler.decay_ratio");
-  draft.put("schedule.kind", text_value("wsd"),
-            "their form: a warm-up, a constant rate, a decay");
-  draft.put("schedule.decay", text_value(form),
+  draft.put("schedule.kind", "wsd", "their form: a warm-up, a constant rate, a decay");
+  draft.put("schedule.decay", form,
             job.find("lr_scheduler.decay_type") != nullptr ? "lr_scheduler.decay_type"
                                                            : "their default");
   if (!total.value || !wanted.value || (ratio.given && !ratio.value)) {
-    draft.put("schedule.warmup_start", text_value("nonzero"), "their form");
+    draft.put("schedule.warmup_start", "nonzero", "their form");
     draft.fill("schedule.warmup_steps", "lr_scheduler.warmup_steps - 1");
     return draft.fill("schedule.decay_steps",
                       "lr_scheduler.decay_ratio * training.steps; without a ratio "
@@ -143,12 +139,11 @@ void put_titan_shape(const Job& job, const std::string& form) {
         "shortens it, too",
         wanted.from, *wanted.value, *total.value);
   }
-  draft.put("schedule.warmup_steps", {std::max<int64_t>(warmup - 1, 0), ""},
+  draft.put("schedule.warmup_steps", std::max<int64_t>(warmup - 1, 0),
             fmt::format("{} {}, less the step that has the whole rate in both",
                         wanted.from, warmup));
   if (warmup > 1) {
-    draft.put("schedule.warmup_start", text_value("nonzero"),
-              "their form: lr (s + 1) / W");
+    draft.put("schedule.warmup_start", "nonzero", "their form: lr (s + 1) / W");
   }
   // Python's round rounds halves to even.
   const int64_t room = *total.value - warmup;
@@ -157,7 +152,7 @@ void put_titan_shape(const Job& job, const std::string& form) {
           ? std::min<int64_t>(
                 std::llrint(static_cast<double>(*total.value) * *ratio.value), room)
           : room;
-  draft.put("schedule.decay_steps", {std::max<int64_t>(decay, 1), ""},
+  draft.put("schedule.decay_steps", std::max<int64_t>(decay, 1),
             ratio.value
                 ? fmt::format("{} {} of {} steps", ratio.from, *ratio.value, *total.value)
                 : "all after the warm-up");
@@ -165,8 +160,7 @@ void put_titan_shape(const Job& job, const std::string& form) {
 
 void put_titan_schedule(const Job& job) {
   Draft& draft = job.draft();
-  const std::string form =
-      job.text("lr_scheduler.decay_type", "linear").value.value_or("");
+  const std::string form = job.text("lr_scheduler.decay_type", "linear").value_or("");
   if (form != "linear" && form != "cosine" && form != "sqrt") {
     fail_input("flags",
                "lr_scheduler.decay_type = {}: torchtitan has linear, sqrt and cosine",
@@ -174,8 +168,8 @@ void put_titan_schedule(const Job& job) {
   }
   if (job.find("training.warmup_steps") != nullptr &&
       job.find("lr_scheduler.warmup_steps") == nullptr) {
-    draft.put("schedule.kind", text_value("linear"), "their form of 2024");
-    draft.put("schedule.warmup_start", text_value("nonzero"),
+    draft.put("schedule.kind", "linear", "their form of 2024");
+    draft.put("schedule.warmup_start", "nonzero",
               "their form of 2024: lr (s + 1) / (W + 1)");
   } else {
     put_titan_shape(job, form);
@@ -190,7 +184,7 @@ void put_titan_schedule(const Job& job) {
   if (factor == 0.0) return;
   if (peak == nullptr)
     return draft.fill("schedule.min_lr", said->shown + " * optimizer.lr");
-  draft.put("schedule.min_lr", {factor * *peak, ""},
+  draft.put("schedule.min_lr", factor * *peak,
             fmt::format("{} {} * optimizer.lr", said->shown, factor));
 }
 
@@ -213,10 +207,9 @@ void put_titan_checkpoints(const Job& job) {
     const Said* const unit =
         job.find_any({"checkpoint.interval_type", "training.checkpoint_interval_type"});
     if (unit != nullptr && dictionary::word_name(unit->text()) == "seconds") {
-      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->as_written());
+      draft.put("checkpoint.every", int64_t{0}, unit->as_written());
       if (every.value) {
-        draft.put("checkpoint.every_minutes",
-                  {static_cast<double>(*every.value) / 60.0, ""},
+        draft.put("checkpoint.every_minutes", static_cast<double>(*every.value) / 60.0,
                   fmt::format("{} {} seconds", every.from, *every.value));
       } else {
         draft.fill("checkpoint.every_minutes", every.from + ": seconds / 60");
@@ -227,14 +220,14 @@ void put_titan_checkpoints(const Job& job) {
     job.put("checkpoint.keep", job.whole("checkpoint.keep_latest_k", 10));
     const Said* const folder = job.find("checkpoint.folder");
     if (folder != nullptr && folder->text().starts_with('/')) {
-      draft.put("checkpoint.dir", text_value(folder->text()), folder->shown);
+      draft.put("checkpoint.dir", folder->text(), folder->shown);
     }
     const Known<std::string> async = job.text("checkpoint.async_mode");
     if (async.value)
-      draft.put("checkpoint.async", {*async.value != "disabled", ""}, async.from);
+      draft.put("checkpoint.async", *async.value != "disabled", async.from);
     const Known<int64_t> step = job.whole("checkpoint.load_step", -1);
     if (step.value && *step.value >= 0)
-      draft.put("checkpoint.resume", {*step.value, ""}, step.from);
+      draft.put("checkpoint.resume", *step.value, step.from);
   }
   if (const Said* const path = job.find("checkpoint.initial_load_path")) {
     draft.fill("init.weights",
@@ -247,9 +240,9 @@ void put_titan_checkpoints(const Job& job) {
 void put_titan_data(const Job& job) {
   Draft& draft = job.draft();
   const Said* const path = job.find("training.dataset_path");
-  const std::string what =
-      path != nullptr ? path->text()
-                      : job.text("training.dataset", "c4_test").value.value_or("");
+  const std::string what = path != nullptr
+                               ? path->text()
+                               : job.text("training.dataset", "c4_test").value_or("");
   draft.fill("data.train",
              "a token store or a data set of ids: longhaul data build makes one of the "
              "text of {}",
@@ -271,25 +264,25 @@ void put_titan_model(const Job& job) {
   Draft& draft = job.draft();
   const Said* const assets = job.find("model.hf_assets_path");
   if (assets != nullptr && !assets->variable) {
-    return draft.put("model.config", text_value(assets->text()), assets->shown);
+    return draft.put("model.config", assets->text(), assets->shown);
   }
   draft.fill("model.config", "the Hugging Face directory or config.json of {} {}",
-             job.text("model.name", "llama3").value.value_or(""),
-             job.text("model.flavor", "debugmodel").value.value_or(""));
+             job.text("model.name", "llama3").value_or(""),
+             job.text("model.flavor", "debugmodel").value_or(""));
 }
 
 }  // namespace
 
 void translate_torchtitan(const Job& job) {
   Draft& draft = job.draft();
-  draft.put_default("run.steps", {int64_t{10000}, ""});
-  draft.put_default("data.seq_len", {int64_t{2048}, ""});
-  draft.put_default("optimizer.lr", {8e-4, ""});
+  draft.put_default("run.steps", int64_t{10000});
+  draft.put_default("data.seq_len", int64_t{2048});
+  draft.put_default("optimizer.lr", 8e-4);
   put_titan_layout(job);
   put_titan_batch(job);
   job.put_betas("optimizer.beta1", "optimizer.beta2", 0.9, 0.95);
-  draft.put("optimizer.no_decay", {config::Array{}, ""}, "their decay is on all weights");
-  const std::string optimizer = job.text("optimizer.name", "AdamW").value.value_or("");
+  draft.put("optimizer.no_decay", config::Array{}, "their decay is on all weights");
+  const std::string optimizer = job.text("optimizer.name", "AdamW").value_or("");
   if (optimizer != "AdamW") {
     draft.fill("optimizer.kind", "optimizer.name {}: there are adamw and lamb",
                optimizer);
@@ -301,20 +294,18 @@ void translate_torchtitan(const Job& job) {
   note_other_mixtures(job, "debug.");
   note_other_mixtures(job, "training.debug_");
   const std::string recompute =
-      job.text("activation_checkpoint.mode", "selective").value.value_or("");
+      job.text("activation_checkpoint.mode", "selective").value_or("");
   if (recompute != "none") {
-    draft.put("memory.recompute", text_value(recompute),
+    draft.put("memory.recompute", recompute,
               job.find("activation_checkpoint.mode") == nullptr
                   ? "their default"
                   : "activation_checkpoint.mode");
   }
-  if (job.text("training.mixed_precision_param", "bfloat16").value.value_or("") ==
-      "float32") {
-    draft.put("precision.compute", text_value("fp32"), "training.mixed_precision_param");
+  if (job.text("training.mixed_precision_param", "bfloat16").value_or("") == "float32") {
+    draft.put("precision.compute", "fp32", "training.mixed_precision_param");
   }
-  if (job.text("training.mixed_precision_reduce", "float32").value.value_or("") ==
-      "bfloat16") {
-    draft.put("precision.reduce", text_value("bf16"), "training.mixed_precision_reduce");
+  if (job.text("training.mixed_precision_reduce", "float32").value_or("") == "bfloat16") {
+    draft.put("precision.reduce", "bf16", "training.mixed_precision_reduce");
   }
   const Said* const dtype = job.find("training.dtype");
   if (dtype != nullptr && dtype->text() != "float32") {
@@ -339,10 +330,10 @@ void translate_torchtitan(const Job& job) {
   if (schedule.value && draft.whole("parallel.pp", 1) > 1) {
     const std::string name = dictionary::word_name(*schedule.value);
     if (name == "gpipe" || name == "1f1b") {
-      draft.put("parallel.pipeline", text_value(name), schedule.from);
+      draft.put("parallel.pipeline", name, schedule.from);
     } else if (name == "interleaved1f1b") {
-      draft.put("parallel.pipeline", text_value("interleaved"), schedule.from);
-      draft.put("parallel.virtual_stages", {int64_t{2}, ""},
+      draft.put("parallel.pipeline", "interleaved", schedule.from);
+      draft.put("parallel.virtual_stages", int64_t{2},
                 "two stages a rank, their default");
     } else {
       draft.fill("parallel.pipeline",

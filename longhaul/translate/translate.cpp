@@ -367,16 +367,16 @@ class Translator {
         {"shard_degree", "parallel.shard_group"}};
     for (const auto& [name, key] : kNumbers) {
       if (said.name != name) continue;
-      draft_.put(key, {whole_of(said, said.text()), ""}, said.shown);
+      draft_.put(key, whole_of(said, said.text()), said.shown);
       return true;
     }
     if (said.name == "vpp_degree") {
       const int64_t stages = whole_of(said, said.text());
       if (stages < 2) return true;
-      draft_.put("parallel.virtual_stages", {stages, ""}, said.shown);
-      draft_.put("parallel.pipeline", {std::string("interleaved"), ""}, said.shown);
+      draft_.put("parallel.virtual_stages", stages, said.shown);
+      draft_.put("parallel.pipeline", "interleaved", said.shown);
     } else if (said.name == "use_zero_1") {
-      draft_.put("parallel.zero", {int64_t{truth_of(said) ? 1 : 0}, ""}, said.shown);
+      draft_.put("parallel.zero", int64_t{truth_of(said) ? 1 : 0}, said.shown);
     } else {
       draft_.leave("{}={}: {} takes its place", said.shown, said.text(),
                    fmt::join(split_words(word.keys), ", "));
@@ -419,7 +419,7 @@ class Translator {
         comment += "; theirs: " + std::get<std::string>(line->second.value.data)
                                       .substr(std::string_view("FILL IN: ").size());
       }
-      draft_.put("run.dir", {std::string("runs/imported"), ""}, comment);
+      draft_.put("run.dir", "runs/imported", comment);
     }
     for (const auto& [key, form] : fields_) {
       const bool length = key == "run.steps" && !draft_.has("run.epochs");
@@ -569,8 +569,7 @@ Translation translate(const std::string& given, std::optional<int64_t> ranks) {
     int64_t product = 1;
     for (const char* name : {"dp", "pp", "tp", "context_parallel_size"}) {
       product *= std::clamp<int64_t>(
-          job.whole(std::string("parallelism.") + name, 1).value.value_or(1), 1,
-          1'000'000);
+          job.whole(std::string("parallelism.") + name, 1).value_or(1), 1, 1'000'000);
       if (product > 1'000'000'000) return Translator(source).run();
     }
     source.world = {product, "dp * pp * tp of the file"};

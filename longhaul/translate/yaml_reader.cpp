@@ -122,9 +122,7 @@ class YamlReader {
   }
 
   void node(const std::string& name, const yaml_event_t& event, size_t depth) {
-    if (depth > kMostDepth) {
-      fail(event, "nested deeper than {} levels", kMostDepth);
-    }
+    if (depth > kMostDepth) fail(event, "nested deeper than {} levels", kMostDepth);
     if (event.type == YAML_SCALAR_EVENT) {
       const std::string text = scalar_of(event);
       if (is_null(event, text)) return add({.name = name, .null = true}, event);

@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
@@ -422,9 +421,7 @@ Inspection inspect_directory(const fs::path& path) {
     if (foreign) result.lines.push_back("  note: " + foreign_advice(*foreign));
     return result;
   }
-  if (tokenizer::find_tokenizer_file(path)) {
-    return inspect_tokenizer_directory(path);
-  }
+  if (tokenizer::find_tokenizer_file(path)) return inspect_tokenizer_directory(path);
   if (const std::string other = format::other_form(path); !other.empty()) {
     throw InputError("inspect", path.string() + ": " + other);
   }
@@ -437,9 +434,7 @@ Inspection inspect_directory(const fs::path& path) {
 }  // namespace
 
 Inspection inspect_path(const fs::path& path) {
-  if (!is_seen(path)) {
-    throw InputError("inspect", missing_path(path));
-  }
+  if (!is_seen(path)) throw InputError("inspect", missing_path(path));
   Inspection result =
       fs::is_directory(path) ? inspect_directory(path) : inspect_file(path);
   result.json["kind"] = result.kind;

@@ -80,12 +80,9 @@ fs::path fetch_checkpoint(MirrorStore& store, const MirrorStep& from,
     if (of.starts_with(kFetchedPrefix)) fs::remove_all(entry.path());
   }
   fs::create_directory(temporary);
-  try {
-    fetch_files(store, from, temporary, tell);
-  } catch (...) {
-    try_remove_all(temporary);
-    throw;
-  }
+  ScratchPath scratch(temporary);
+  fetch_files(store, from, temporary, tell);
+  scratch.keep();
   fs::remove_all(step_dir);  // removes the rest of a save that never ended
   fs::rename(temporary, step_dir);
   sync_directory(checkpoints);

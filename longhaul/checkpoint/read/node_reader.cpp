@@ -12,7 +12,6 @@
 #include <tuple>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/read/node_plan.h"
 #include "longhaul/checkpoint/read/read_ahead.h"
@@ -383,9 +382,7 @@ std::string ReadReport::describe() const {
   const auto bytes = static_cast<double>(read);
   std::string text = fmt::format("{} read in {:.1f} s ({}/s)", human_bytes(bytes),
                                  seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
-  if (passed > 0) {
-    text += fmt::format(", {} passed between ranks", human_bytes(passed));
-  }
+  if (passed > 0) text += fmt::format(", {} passed between ranks", human_bytes(passed));
   return text;
 }
 

@@ -86,9 +86,7 @@ std::span<const std::byte> ReadAhead::wait(size_t place) {
 
 void ReadAhead::release_before(size_t place) {
   const std::lock_guard lock(mutex_);
-  for (; released_ < place; ++released_) {
-    free_.push_back(memory_of_[released_].data());
-  }
+  for (; released_ < place; ++released_) free_.push_back(memory_of_[released_].data());
   changed_.notify_all();
 }
 

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <thread>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/write/commit_protocol.h"
@@ -18,7 +17,6 @@
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 #include "longhaul/run/run_lock.h"
-#include "longhaul/run/run_past.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {

@@ -187,17 +187,13 @@ uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
   manifest.saved_at = utc_now();
   manifest.layout = content.layout;
   manifest.hf_dir = target.prefix + "hf";
-  for (int r = 0; r < content.ranks; ++r) {
-    manifest.ranks.push_back(rank_entry(target, r));
-  }
+  for (int r = 0; r < content.ranks; ++r) manifest.ranks.push_back(rank_entry(target, r));
   manifest.hf = write_hf(target.dir, manifest.hf_dir, content.hf);
   manifest.state =
       write_entry(target.dir, target.prefix + "state.json", json_text(content.state));
   sync_directory(target.dir);
   publish(target, content, json_text(manifest.to_json(), 1));
-  if (target.replaces) {
-    remove_leftovers(target.dir, content.attempt, names_of(manifest));
-  }
+  if (target.replaces) remove_leftovers(target.dir, content.attempt, names_of(manifest));
   return manifest.total_bytes();
 }
 

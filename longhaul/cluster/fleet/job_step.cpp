@@ -44,9 +44,7 @@ struct Streams {
   ::dup2(streams.errors, STDERR_FILENO);
   if (streams.output >= 0) ::dup2(streams.output, STDOUT_FILENO);
   if (streams.input >= 0) ::dup2(streams.input, STDIN_FILENO);
-  for (const auto& [name, value] : environment) {
-    ::setenv(name.c_str(), value.c_str(), 1);
-  }
+  for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);
   for (const std::string& word : command) {
@@ -63,10 +61,9 @@ struct Streams {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execvp(arguments[0], arguments.data());
-  const std::string problem = fmt::format(
-      "longhaul: error: [launch] {} cannot be "
-      "started: {}\n",
-      command[0], std::strerror(errno));
+  const std::string problem =
+      fmt::format("longhaul: error: [launch] {} cannot be started: {}\n", command[0],
+                  std::strerror(errno));
   (void)!::write(STDERR_FILENO, problem.data(), problem.size());
   ::_exit(127);
 }

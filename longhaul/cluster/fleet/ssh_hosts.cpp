@@ -52,9 +52,7 @@ std::vector<std::string> read_hosts(const std::string& hosts) {
     }
     begin = end;
   }
-  if (names.empty()) {
-    fail_input("launch", "'{}' names no hosts", hosts);
-  }
+  if (names.empty()) fail_input("launch", "'{}' names no hosts", hosts);
   return names;
 }
 

@@ -128,9 +128,7 @@ HealthCheck HealthCheck::failed(std::string text) {
 void from_json(const Json& json, HealthResult& result) {
   const auto name = json.get<std::string>();
   const auto found = kResultNames.find(name);
-  if (!found) {
-    fail_input(kHealthArea, "a health check has the unknown result '{}'", name);
-  }
+  if (!found) fail_input(kHealthArea, "a health check has the unknown result '{}'", name);
   result = *found;
 }
 

@@ -177,8 +177,7 @@ HealthCheck check_memory(double seconds, uint64_t max_bytes, const Damage& damag
       if (words[word] == pattern(pass, word)) continue;
       return HealthCheck::failed(
           fmt::format("a word held {:#018x} where {:#018x} was written (byte {} of {}); "
-                      "take the node "
-                      "out of service",
+                      "take the node out of service",
                       words[word], pattern(pass, word), word * sizeof(uint64_t), wanted));
     }
   }

@@ -33,15 +33,6 @@ AlignedBytes aligned_bytes(uint64_t bytes) {
   return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes)));
 }
 
-/// Removes its file when it is destroyed, also when the check fails.
-struct TemporaryFile {
-  explicit TemporaryFile(fs::path path_) : path(std::move(path_)) {}
-  ~TemporaryFile() { try_remove(path); }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  fs::path path;
-};
-
 HealthCheck no_room(const std::string& text) {
   HealthCheck check = HealthCheck::failed(text);
   check.of_file_system = true;
@@ -97,10 +88,10 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
     const auto words = philox(key, at, static_cast<uint64_t>(::getpid()));
     std::memcpy(written.get() + at, words.data(), 16);
   }
-  const TemporaryFile temporary(
+  const ScratchPath temporary(
       directory / fmt::format(".longhaul_health_{}_{}", host_name(), ::getpid()));
   const system::Stopwatch writing;
-  File file = File::create(temporary.path);
+  File file = File::create(temporary.path());
   file.write(std::span<const std::byte>(written.get(), bytes));
   const system::Stopwatch syncing;
   file.sync();
@@ -109,7 +100,7 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   file.drop_cache();
   file.close();
   const system::Stopwatch reading;
-  const bool direct = read_back(temporary.path, {read.get(), bytes});
+  const bool direct = read_back(temporary.path(), {read.get(), bytes});
   const double read_seconds = reading.seconds();
   const auto [one, other] =
       std::mismatch(written.get(), written.get() + bytes, read.get());

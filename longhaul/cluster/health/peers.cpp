@@ -13,8 +13,8 @@
 #include <tuple>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {

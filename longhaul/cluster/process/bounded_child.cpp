@@ -57,9 +57,7 @@ BoundedAnswer run_in_bounded_child(
   Pipe pipe = make_pipe("cluster");
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) {
-    throw refused("cluster", "process", errno);
-  }
+  if (child < 0) throw refused("cluster", "process", errno);
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);

@@ -1,7 +1,5 @@
 #include "longhaul/cluster/record/record_file.h"
 
-#include <fmt/format.h>
-
 #include <exception>
 
 #include "longhaul/base/error.h"
@@ -40,7 +38,7 @@ bool try_record(system::Logger& log, const std::string& consequence,
     work();
     return true;
   } catch (const std::exception& problem) {
-    log.warning(fmt::format("{}; {}", to_error(problem).what(), consequence));
+    log.warning("{}; {}", to_error(problem).what(), consequence);
     return false;
   }
 }

@@ -126,9 +126,7 @@ std::vector<fs::path> paths_of_words(const std::vector<std::string>& words) {
     const size_t sign = word.find("=/");
     const bool behind = !word.starts_with('/') && sign != std::string::npos;
     const fs::path path = fixed_part(behind ? word.substr(sign + 1) : word);
-    if (path.is_absolute() || (!path.empty() && is_seen(path))) {
-      paths.push_back(path);
-    }
+    if (path.is_absolute() || (!path.empty() && is_seen(path))) paths.push_back(path);
   }
   return paths;
 }

@@ -105,8 +105,7 @@ std::string requeue_without_excluded(const RequeueOptions& options,
     try {
       slurm.exclude(options.job, {exclusion.wanted.begin(), exclusion.wanted.end()});
       told = fmt::format(
-          "Slurm leaves out {}; to change that: scontrol update JobId={} "
-          "ExcNodeList=...",
+          "Slurm leaves out {}; to change that: scontrol update JobId={} ExcNodeList=...",
           exclusion.wanted.empty() ? "no nodes any more"
                                    : fmt::format("{}", fmt::join(exclusion.wanted, ", ")),
           options.job);

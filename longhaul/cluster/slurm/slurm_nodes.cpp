@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/system/terminal.h"
 

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/health/findings.h"
 #include "longhaul/cluster/health/peers.h"
@@ -155,10 +154,10 @@ std::vector<SickNode> Supervisor::check_health(const std::vector<std::string>& n
       found.sick.push_back(sick);
   }
   for (const ExcludedNode& node : exclusions.readmit(checked, unix_time(), log, retest)) {
-    log.info(fmt::format(
+    log.info(
         "{} is used again: a health check passes{}; it was left out for {}", node.node,
         retest == Retest::LastResort ? ", and the queue has given no other node" : "",
-        node.cause));
+        node.cause);
     event(run::kNodeReadmittedEvent, {{"node", node.node},
                                       {"kind", exclusion_name(node.kind)},
                                       {"since", node.since},

@@ -16,7 +16,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/record/requeue_count.h"
 #include "longhaul/cluster/record/restart_record.h"
-#include "longhaul/cluster/supervisor/supervisor_lease.h"
 #include "longhaul/cluster/supervisor/supervisor_members.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
@@ -243,8 +242,8 @@ int Supervisor::run_attempts() {
     bool go_on = replace_lost_node(end);
     for (int64_t restart = 0; go_on; ++restart) {
       if (restart == 0 && signals.raised() != 0) {
-        log.info(fmt::format("{} came before the start, so nothing was started",
-                             system::signal_name(signals.raised())));
+        log.info("{} came before the start, so nothing was started",
+                 system::signal_name(signals.raised()));
         request_came_first = true;
         break;
       }
@@ -309,11 +308,11 @@ void Supervisor::put_back_status() {
 void Supervisor::tell_kept_state() {
   const uint64_t bytes = run::state_bytes(options.directories.memory());
   if (bytes == 0) return;
-  log.info(fmt::format(
+  log.info(
       "peer memory: {} stay in {} for the next start of this run; without one, the first "
       "start of another run after {:.0f} hours removes them",
       human_bytes(bytes), options.directories.memory().string(),
-      run::kStateKeptSeconds / 3600.0));
+      run::kStateKeptSeconds / 3600.0);
 }
 
 /// Names a start of this run so that a later start may take the run over at once. The
@@ -434,7 +433,7 @@ bool Supervisor::decide(AttemptEnd& end) {
         fault.text);
   }
   if (!decision.restart) {
-    log.warning(fmt::format("stopped: {}; {}", fault.text, decision.reason));
+    log.warning("stopped: {}; {}", fault.text, decision.reason);
     if (decision.used_up) end.exit_code = kExitSettings;
     return false;
   }
@@ -443,11 +442,10 @@ bool Supervisor::decide(AttemptEnd& end) {
     request_came_first = true;
     return false;
   }
-  log.info(fmt::format("restart {} after step {}: {}{}", policy.restarts(), fault.step,
-                       fault.text,
-                       decision.exclude_node && options.other_nodes
-                           ? fmt::format("; {} excluded", fault.node)
-                           : ""));
+  log.info("restart {} after step {}: {}{}", policy.restarts(), fault.step, fault.text,
+           decision.exclude_node && options.other_nodes
+               ? fmt::format("; {} excluded", fault.node)
+               : "");
   set_state(run::RunStatus::kRestarting);
   // The process may have died because of its machine.
   if (!decision.exclude_node && !all_checked) {
@@ -471,12 +469,12 @@ void Supervisor::exclude(const std::string& node, ExclusionKind kind,
   if (!options.other_nodes) return;
   check_lock();
   if (!exclusions.add(node, kind, cause, unix_time(), log)) return;
-  log.warning(fmt::format("{} is left out: {}", node, cause));
+  log.warning("{} is left out: {}", node, cause);
   if (options.job.empty()) return;
   log.info(
-      fmt::format("for the administrator: scontrol update NodeName={} State=DRAIN "
-                  "Reason=\"longhaul job {}\"",
-                  node, options.job));
+      "for the administrator: scontrol update NodeName={} State=DRAIN "
+      "Reason=\"longhaul job {}\"",
+      node, options.job);
 }
 
 void Supervisor::pause(double seconds) {

@@ -69,11 +69,11 @@ void Supervisor::look_at_note() {
     if (!*good) {
       noting.clear();
       if (note_again_at == 0.0) {
-        log.warning(fmt::format(
+        log.warning(
             "Slurm has no note that job {} trains this run, and is asked again "
             "every {:.0f} s: a requeued start that finds the run's directory "
             "empty would begin anew",
-            options.job, kNoteSeconds));
+            options.job, kNoteSeconds);
       }
       note_again_at = unix_time() + kNoteSeconds;
     }
@@ -180,8 +180,8 @@ void Supervisor::tell_suspension() {
   }
   const double together = now_stood - newest_pause->stood_before;
   if (together > kSharedPause * newest_pause->seconds) {
-    log.info(fmt::format("all nodes stood still for {:.0f} s: the job was suspended",
-                         newest_pause->seconds));
+    log.info("all nodes stood still for {:.0f} s: the job was suspended",
+             newest_pause->seconds);
     event(run::SuspendedEvent{.seconds = newest_pause->seconds,
                               .until = newest_pause->until});
   } else if (unix_time() - newest_pause->until < kPauseTellSeconds) {
@@ -216,9 +216,8 @@ void Supervisor::pass_signals() {
   if (passed_signal == 0) {
     passed_signal = raised;
     passed_at = now;
-    log.info(fmt::format(
-        "{}: the workers save and end{}", system::signal_name(raised),
-        raised == SIGINT ? "; a second SIGINT ends them without a save" : ""));
+    log.info("{}: the workers save and end{}", system::signal_name(raised),
+             raised == SIGINT ? "; a second SIGINT ends them without a save" : "");
     set_state(run::RunStatus::kDraining);
   } else if (now - repeated_at < kRepeatSeconds) {
     return;
@@ -273,9 +272,9 @@ std::optional<Fault> Supervisor::judge_storage(StorageState state) {
   }
   if (!std::exchange(storage_told, true)) {
     log.warning(
-        fmt::format("hang: the storage of {} does not answer; no rank is at "
-                    "fault, the run waits for it, at most {:.0f} s",
-                    names, patience));
+        "hang: the storage of {} does not answer; no rank is at "
+        "fault, the run waits for it, at most {:.0f} s",
+        names, patience);
     event(run::kStorageSilentEvent, {{"directories", names}, {"wait_seconds", patience}});
   }
   return std::nullopt;
@@ -308,8 +307,7 @@ std::optional<Fault> Supervisor::look_for_hang() {
       write_text_durable(options.run_dir / file,
                          fault.text + "\n" + describe_stacks(stacks));
     } catch (const Error& problem) {
-      log.warning(
-          fmt::format("the stack traces could not be written: {}", problem.what()));
+      log.warning("the stack traces could not be written: {}", problem.what());
     }
   }
   event(run::kHangEvent, {{"verdict", verdict.text},
@@ -348,7 +346,7 @@ std::optional<LauncherEnd> Supervisor::end_workers(JobStep& step, bool at_once) 
 
 void Supervisor::tell_stragglers() {
   for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
-    log.warning(fmt::format("straggler: {}", slow.text));
+    log.warning("straggler: {}", slow.text);
     event(run::kStragglerEvent, {{"rank", slow.rank},
                                  {"node", slow.node},
                                  {"ratio", slow.ratio},

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/text.h"
 

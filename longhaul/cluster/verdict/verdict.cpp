@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
 #include "longhaul/run/place.h"
 
 namespace longhaul::cluster {
@@ -63,9 +63,7 @@ class Judge {
   HangVerdict judge() const {
     std::vector<size_t> guilty =
         those([&](size_t r) { return ranks_[r]->process != ProcessState::Running; });
-    if (guilty.empty()) {
-      guilty = those([&](size_t r) { return !waits(r) && awaited(r); });
-    }
+    if (guilty.empty()) guilty = those([&](size_t r) { return !waits(r) && awaited(r); });
     if (guilty.empty()) guilty = those([&](size_t r) { return !waits(r); });
     if (guilty.empty())
       guilty = those([&](size_t r) { return awaited(r) && !pointing(r); });

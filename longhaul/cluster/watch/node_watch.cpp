@@ -90,9 +90,7 @@ NodeReport NodeWatch::report() {
       ObservedRank rank = observe(state, node_, now);
       if (worker.gone_at > 0.0) {
         // The process may have written its last words after its record was read.
-        if (rank.exit_code < 0) {
-          rank = observe(run::read_rank_record(path), node_, now);
-        }
+        if (rank.exit_code < 0) rank = observe(run::read_rank_record(path), node_, now);
         rank.process = ProcessState::Gone;
         if (rank.killed()) {
           rank.memory_kills = worker.memory.kills();

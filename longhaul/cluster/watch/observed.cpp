@@ -95,17 +95,9 @@ ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) 
 
 ObservedRank observe(const run::RankState& state, const std::string& node, double now) {
   ObservedRank o;
-  o.rank = state.rank;
-  o.world = state.world;
-  o.pid = state.pid;
+  const run::RankFacts& same = state;
+  static_cast<run::RankFacts&>(o) = same;
   o.node = node;
-  o.place = state.place;
-  o.step = state.step;
-  o.phase = state.phase;
-  o.exit_code = state.exit_code;
-  o.failure = state.failure;
-  o.told = state.told;
-  o.waits = state.waits;
   if (state.waits) {
     o.waits_group = state.waits_for.group;
     o.waits_number = state.waits_for.number;
@@ -115,11 +107,9 @@ ObservedRank observe(const run::RankState& state, const std::string& node, doubl
   }
   o.phase_age = now - state.phase_since;
   o.progress_age = now - state.last_progress();
-  o.steps_done = state.steps_done;
   o.step_age = state.steps_done > 0 ? now - state.step_ended : 0.0;
   o.wall_seconds = state.step_wall_seconds;
   o.busy_seconds = state.step_busy_seconds;
-  o.longest_phases = state.longest_phases;
   for (const run::RecordedOperation& operation : state.operations) {
     int64_t& newest = o.entered[operation.group];
     newest = std::max(newest, operation.number);

@@ -27,19 +27,9 @@ inline const char* process_state_name(ProcessState state) {
 
 /// One rank as its node sees it. Times are ages in seconds, so that the nodes need no
 /// common clock.
-struct ObservedRank {
-  int rank = 0;
-  int world = 0;
-  int64_t pid = 0;
+struct ObservedRank : run::RankFacts {
   std::string node;
-  std::optional<run::Place> place;  ///< nothing where the rank has none yet
-  int64_t step = 0;
-  std::string phase;
   ProcessState process = ProcessState::Running;
-  int exit_code = -1;  ///< -1: the process did not end by itself
-  std::string failure;
-  bool told = false;  ///< what failed is another rank's
-  bool waits = false;
   std::string waits_group;
   int64_t waits_number = 0;
   std::string waits_verb;
@@ -52,12 +42,9 @@ struct ObservedRank {
   /// and the limit in bytes (0: none is known). Both are set for a rank that was killed.
   int64_t memory_kills = 0;
   int64_t memory_limit = 0;
-  int64_t steps_done = 0;  ///< steps of this process
-  double step_age = 0.0;   ///< seconds since the last step ended; 0 before the first step
+  double step_age = 0.0;  ///< seconds since the last step ended; 0 before the first step
   double wall_seconds = 0.0;  ///< median of the last steps' times
   double busy_seconds = 0.0;  ///< median of the last steps' times without waiting
-  /// By name of a phase, the seconds of the longest such phase that has ended.
-  std::map<std::string, double> longest_phases;
   /// By group, the number of the newest collective that the rank has entered.
   std::map<std::string, int64_t> entered;
 

@@ -31,29 +31,27 @@ bool image_serves(std::string_view image, int major, int minor) {
 
 void check_gpu(const Gpu& gpu, std::string_view images) {
   if (gpu.driver_version / 1000 < gpu.runtime_version / 1000) {
-    throw ConfigError(
-        "cuda",
-        fmt::format(
-            "the driver of {} supports CUDA {}, but this program needs {}; install a "
-            "newer driver ('nvidia-smi' shows which CUDA a driver supports)",
-            gpu.name, version(gpu.driver_version), version(gpu.runtime_version)));
+    fail_config("cuda",
+                "the driver of {} supports CUDA {}, but this program needs {}; install a "
+                "newer driver ('nvidia-smi' shows which CUDA a driver supports)",
+                gpu.name, version(gpu.driver_version), version(gpu.runtime_version));
   }
   if (gpu.major == 0) {
-    throw ConfigError("cuda", fmt::format("{} does not report its compute capability; "
-                                          "'nvidia-smi' shows whether the GPU answers",
-                                          gpu.name));
+    fail_config("cuda",
+                "{} does not report its compute capability; "
+                "'nvidia-smi' shows whether the GPU answers",
+                gpu.name);
   }
   for (size_t begin = 0; begin < images.size();) {
     const size_t end = std::min(images.find(' ', begin), images.size());
     if (image_serves(images.substr(begin, end - begin), gpu.major, gpu.minor)) return;
     begin = end + 1;
   }
-  throw ConfigError(
+  fail_config(
       "cuda",
-      fmt::format(
-          "{} is an sm_{}{}, but this program has kernels for {}; build the program with "
-          "-DLONGHAUL_CUDA_ARCH=sm_{}{}, or run it on a GPU that it has kernels for",
-          gpu.name, gpu.major, gpu.minor, images, gpu.major, gpu.minor));
+      "{} is an sm_{}{}, but this program has kernels for {}; build the program with "
+      "-DLONGHAUL_CUDA_ARCH=sm_{}{}, or run it on a GPU that it has kernels for",
+      gpu.name, gpu.major, gpu.minor, images, gpu.major, gpu.minor);
 }
 
 }  // namespace longhaul::kernels::cuda

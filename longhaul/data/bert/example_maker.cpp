@@ -1,7 +1,5 @@
 #include "longhaul/data/bert/example_maker.h"
 
-#include <algorithm>
-
 #include "longhaul/base/error.h"
 
 namespace longhaul::data {

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/data/bert/example_store.h"
-#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "longhaul/base/error.h"
 #include "longhaul/data/input/column_rows.h"
 
 namespace longhaul::data {

@@ -101,13 +101,10 @@ class ArrowReader final : public RangeReader {
   }
 
   bool next(RawRecord& record) override {
-    while (place_ == rows_.rows()) {
+    while (!rows_.next(record)) {
       if (!next_batch()) return false;
     }
-    record.place.line = range_messages_->rows_before() + read_;
-    rows_.take(place_, record);
-    ++place_;
-    ++read_;
+    record.place.line = range_messages_->rows_before() + read_++;
     return true;
   }
   uint64_t bytes_read() const override {
@@ -140,7 +137,6 @@ class ArrowReader final : public RangeReader {
 
   bool next_batch() {
     rows_ = {};
-    place_ = 0;
     const std::string where =
         fmt::format("the record batch before byte {}", messages_.position());
     std::shared_ptr<arrow::RecordBatch> batch;
@@ -162,7 +158,6 @@ class ArrowReader final : public RangeReader {
   std::shared_ptr<arrow::ipc::RecordBatchStreamReader> batches_;
   ColumnChoice choice_;
   ColumnRows rows_;
-  int64_t place_ = 0;  // in rows_
   int64_t read_ = 0;
 };
 

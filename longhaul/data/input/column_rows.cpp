@@ -242,12 +242,11 @@ void require(const arrow::Status& status, const fs::path& file, std::string_view
             : fmt::format(
                   ", or more than {} together with what other threads read (use fewer "
                   "threads, or more memory)",
-                  human_bytes(static_cast<double>(options.reader_memory->limit())));
+                  human_bytes(options.reader_memory->limit()));
     fail_input("data",
                "{}: {} needs more than {} of memory at once{}; write the file again with "
                "smaller row groups, pages or record batches",
-               file.string(), where,
-               human_bytes(static_cast<double>(options.max_batch_bytes)), together);
+               file.string(), where, human_bytes(options.max_batch_bytes), together);
   }
   fail_input("data", "{}: {} is not readable: {}; copy or download the file again",
              file.string(), where, status.message());

@@ -116,14 +116,20 @@ class ColumnRows {
   /// in messages.
   ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choice,
              const InputOptions& options, const fs::path& file, std::string_view where);
-  int64_t rows() const { return rows_; }
-  /// Fills the record's form, its bytes or ids, and its problem.
-  void take(int64_t row, RawRecord& record) const;
+  /// Fills the next record's form, its bytes or ids, and its problem. Returns false after
+  /// the last record.
+  bool next(RawRecord& record) {
+    if (place_ == rows_) return false;
+    take(place_++, record);
+    return true;
+  }
 
  private:
+  void take(int64_t row, RawRecord& record) const;
   void take_ids(int64_t row, RawRecord& record) const;
 
   int64_t rows_ = 0;
+  int64_t place_ = 0;  ///< the row of the next record
   uint64_t limit_ = 0;
   bool ids_ = false;
   std::shared_ptr<arrow::Array> field_;

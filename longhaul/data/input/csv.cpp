@@ -175,9 +175,8 @@ class CsvReader final : public TextStream {
     }
     if (state == State::Quoted) {
       file_.fail(
-          fmt::format("a quoted field that is never closed: its quote stands at "
-                      "byte {} of the text, in the row that begins on line {}. The "
-                      "file ends",
+          fmt::format("a quoted field that is never closed: its quote stands at byte {} "
+                      "of the text, in the row that begins on line {}. The file ends",
                       quote_, record.place.line),
           file_.size(), "close or remove the quote, or copy the whole file again");
     }

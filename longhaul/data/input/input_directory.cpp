@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_files.h"
 #include "longhaul/objects/address.h"

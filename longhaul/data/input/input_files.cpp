@@ -228,9 +228,7 @@ class InputSearch {
 
   void find_files(const std::string& argument) {
     const auto add = [&](const fs::path& path) {
-      if (seen_.insert(fs::weakly_canonical(path)).second) {
-        keep(look_at(path, options_));
-      }
+      if (seen_.insert(fs::weakly_canonical(path)).second) keep(look_at(path, options_));
     };
     for (const fs::path& path : named_paths(argument)) {
       take(argument, path, fs::is_directory(path), local_tree(), add);

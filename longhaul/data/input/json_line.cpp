@@ -249,8 +249,7 @@ std::string words_of(simdjson::error_code error, std::string_view line) {
   }
   if (error == simdjson::STRING_ERROR) {
     return "a string that is no text: half of a surrogate pair (\\ud800 to \\udfff "
-           "alone), "
-           "or a wrong escape";
+           "alone), or a wrong escape";
   }
   return simdjson::error_message(error);
 }

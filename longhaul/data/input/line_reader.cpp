@@ -147,8 +147,7 @@ void TextStream::keep(RawRecord& record, std::span<const char> piece) const {
 }
 
 std::string too_long_detail(uint64_t limit) {
-  return fmt::format("more than {}; split it into documents",
-                     human_bytes(static_cast<double>(limit)));
+  return fmt::format("more than {}; split it into documents", human_bytes(limit));
 }
 
 std::unique_ptr<RangeReader> open_text(const InputFile& file, const InputRange& range,

@@ -271,15 +271,7 @@ class ParquetReader final : public RangeReader {
   }
 
   bool next(RawRecord& record) override {
-    while (true) {
-      if (place_ < rows_.rows()) {
-        record.place.line = row_;
-        rows_.take(place_, record);
-        ++place_;
-        ++row_;
-        ++group_read_;
-        return true;
-      }
+    while (!rows_.next(record)) {
       if (batches_) {
         next_batch();
       } else if (group_ == end_) {
@@ -288,6 +280,9 @@ class ParquetReader final : public RangeReader {
         guarded(file_.path(), object_, where(), [&] { open_group(); });
       }
     }
+    record.place.line = row_++;
+    ++group_read_;
+    return true;
   }
 
   uint64_t bytes_read() const override {
@@ -375,7 +370,6 @@ class ParquetReader final : public RangeReader {
 
   void next_batch() {
     rows_ = {};
-    place_ = 0;
     guarded(file_.path(), object_, where(), [&] {
       std::shared_ptr<arrow::RecordBatch> batch;
       require(batches_->ReadNext(&batch), file_.path(), where(), options_);
@@ -409,8 +403,7 @@ class ParquetReader final : public RangeReader {
   std::vector<char> buffer_;
   int group_ = 0;
   int end_ = 0;
-  int64_t place_ = 0;  // in rows_
-  int64_t row_ = 0;    // in the file
+  int64_t row_ = 0;  // in the file
   int64_t first_row_ = 0;
   int64_t group_rows_ = 0;
   int64_t group_read_ = 0;

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
-#include <algorithm>
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/parse.h"

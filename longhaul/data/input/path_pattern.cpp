@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/objects/address.h"

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/byte_stream.h"

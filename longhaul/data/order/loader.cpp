@@ -149,9 +149,7 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
     step += steps;
   }
   const auto total = static_cast<double>(all_steps * options.global_size);
-  for (size_t i = 0; i < plan.size(); ++i) {
-    plan[i].share = planned[i] / total;
-  }
+  for (size_t i = 0; i < plan.size(); ++i) plan[i].share = planned[i] / total;
   return plan;
 }
 

@@ -43,9 +43,7 @@ struct Progress {
   void change_order(const Phase& phase, int64_t sequences) {
     const bool same = seq_len == phase.seq_len && num_sequences == sequences &&
                       seed == phase.seed && shuffle == phase.shuffle;
-    if (!same) {
-      ordinal = (ordinal + num_sequences - 1) / num_sequences * sequences;
-    }
+    if (!same) ordinal = (ordinal + num_sequences - 1) / num_sequences * sequences;
     passes = passes * static_cast<double>(sequences) / static_cast<double>(num_sequences);
     seq_len = phase.seq_len;
     num_sequences = sequences;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/sources/saved_dataset.h"
@@ -150,8 +149,8 @@ std::string describe_saved_dataset(const fs::path& path, const std::string& fiel
       "columns used    {}{}{}\n"
       "tokenizer       not recorded in this format\n",
       path.string(), grouped(dataset.rows), lengths, dataset.files.size(),
-      human_bytes(static_cast<double>(dataset.bytes)), dataset.field,
-      dataset.has_labels ? ", labels" : "", dataset.has_mask ? ", attention_mask" : "");
+      human_bytes(dataset.bytes), dataset.field, dataset.has_labels ? ", labels" : "",
+      dataset.has_mask ? ", attention_mask" : "");
 }
 
 }  // namespace longhaul::data

@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
 #include "longhaul/data/input/range_reader.h"
 #include "longhaul/data/sources/saved_dataset.h"
 #include "longhaul/system/run_on_threads.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/file_kinds.h"
@@ -30,6 +30,13 @@ class Table {
   void row(std::string_view name, const std::string& value) {
     text_ += fmt::format("{:<{}}{}\n", name, kNameWidth, value);
   }
+  /// Adds a row whose value is formatted as by fmt::format.
+  template <class First, class... Rest>
+  void row(std::string_view name, fmt::format_string<First, Rest...> value, First&& first,
+           Rest&&... rest) {
+    row(name,
+        fmt::format(value, std::forward<First>(first), std::forward<Rest>(rest)...));
+  }
   const std::string& text() const { return text_; }
 
  private:
@@ -47,16 +54,16 @@ void describe_lengths(const LengthHistogram& lengths, int64_t documents, Table& 
   json["shortest"] = lengths.shortest;
   json["longest"] = lengths.longest;
   json["lengths"] = OrderedJson::array();
-  table.row("lengths", fmt::format("{} to {} tokens", grouped(lengths.shortest),
-                                   grouped(lengths.longest)));
+  table.row("lengths", "{} to {} tokens", grouped(lengths.shortest),
+            grouped(lengths.longest));
   for (size_t k = 0; k < lengths.counts.size(); ++k) {
     if (lengths.counts[k] == 0) continue;
     const int64_t from = int64_t{1} << k;
     const int64_t to = 2 * from - 1;
-    table.row("", fmt::format("{:>13} to {:>13}  {:>13} {:<9} {:>6}", grouped(from),
-                              grouped(to), grouped(lengths.counts[k]),
-                              lengths.counts[k] == 1 ? "document" : "documents",
-                              percent(lengths.counts[k], documents)));
+    table.row("", "{:>13} to {:>13}  {:>13} {:<9} {:>6}", grouped(from), grouped(to),
+              grouped(lengths.counts[k]),
+              lengths.counts[k] == 1 ? "document" : "documents",
+              percent(lengths.counts[k], documents));
     json["lengths"].push_back(
         {{"from", from}, {"to", to}, {"documents", lengths.counts[k]}});
   }
@@ -96,18 +103,15 @@ void describe_origins(const StoreInfo& info, Table& table, OrderedJson& json) {
   }
   json["sources"] = {
       {"files", info.origins.size()}, {"bytes", bytes}, {"records", records}};
-  table.row(
-      "made from",
-      fmt::format("{}, {}, {}", counted(std::ssize(info.origins), "file"),
-                  human_bytes(static_cast<double>(bytes)), counted(records, "record")));
+  table.row("made from", "{}, {}, {}", counted(std::ssize(info.origins), "file"),
+            human_bytes(bytes), counted(records, "record"));
   for (size_t i = 0; i < std::min(kListed, info.origins.size()); ++i) {
     const StoreOrigin& origin = info.origins[i];
-    table.row("", fmt::format("{}  {}  {}  {}", origin.path,
-                              human_bytes(static_cast<double>(origin.bytes)),
-                              counted(origin.records, "record"), origin.hash));
+    table.row("", "{}  {}  {}  {}", origin.path, human_bytes(origin.bytes),
+              counted(origin.records, "record"), origin.hash);
   }
   if (info.origins.size() > kListed) {
-    table.row("", fmt::format("... and {} more", info.origins.size() - kListed));
+    table.row("", "... and {} more", info.origins.size() - kListed);
   }
 }
 
@@ -115,14 +119,12 @@ void describe_dropped(const StoreInfo& info, Table& table, OrderedJson& json) {
   json["dropped"] = info.dropped;
   json["padding_removed"] = info.padding_removed;
   for (const auto& [cause, count] : info.dropped) {
-    table.row("left out", fmt::format("{}: {}", counted(count, "record"), cause));
+    table.row("left out", "{}: {}", counted(count, "record"), cause);
   }
-  if (info.bad_records) {
-    table.row("", fmt::format("{} lists the broken ones", info.bad_records->name));
-  }
+  if (info.bad_records) table.row("", "{} lists the broken ones", info.bad_records->name);
   if (info.padding_removed > 0) {
-    table.row("", fmt::format("{} positions of padding behind ready ids",
-                              grouped(info.padding_removed)));
+    table.row("", "{} positions of padding behind ready ids",
+              grouped(info.padding_removed));
   }
 }
 
@@ -131,20 +133,18 @@ void describe_text(const StoreInfo& info, Table& table, OrderedJson& json) {
   json["ready_documents"] = info.counts.ready_documents;
   json["not_targets"] = info.counts.not_targets;
   if (info.counts.text_bytes > 0) {
-    table.row("text",
-              fmt::format("{}, {:.2f} bytes per token",
-                          human_bytes(static_cast<double>(info.counts.text_bytes)),
-                          static_cast<double>(info.counts.text_bytes) /
-                              static_cast<double>(info.tokens)));
+    table.row(
+        "text", "{}, {:.2f} bytes per token", human_bytes(info.counts.text_bytes),
+        static_cast<double>(info.counts.text_bytes) / static_cast<double>(info.tokens));
   }
   if (info.counts.ready_documents > 0) {
-    table.row("ready ids", fmt::format("{} came as ids",
-                                       counted(info.counts.ready_documents, "document")));
+    table.row("ready ids", "{} came as ids",
+              counted(info.counts.ready_documents, "document"));
   }
   if (info.counts.not_targets > 0) {
-    table.row("targets", fmt::format("{} tokens ({}) are not targets",
-                                     grouped(info.counts.not_targets),
-                                     percent(info.counts.not_targets, info.tokens)));
+    table.row("targets", "{} tokens ({}) are not targets",
+              grouped(info.counts.not_targets),
+              percent(info.counts.not_targets, info.tokens));
   }
 }
 
@@ -199,8 +199,8 @@ void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* giv
   json["special_tokens"] = info.special_tokens;
   table.row("special tokens", info.special_tokens);
   if (info.counts.special_in_text > 0) {
-    table.row("", fmt::format("{} BOS or EOS tokens stand in the texts themselves",
-                              grouped(info.counts.special_in_text)));
+    table.row("", "{} BOS or EOS tokens stand in the texts themselves",
+              grouped(info.counts.special_in_text));
   }
   json["special_tokens_in_text"] = info.counts.special_in_text;
   if (info.tokenizer_files.empty()) {
@@ -235,13 +235,11 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   json["selection"] = info.selection;
   json["fingerprint"] = info.fingerprint;
   table.row("documents", grouped(info.documents));
-  table.row("tokens", fmt::format("{} of {} bytes in {}, {:.2f} bytes on disk per token",
-                                  grouped(info.tokens), info.token_bytes,
-                                  counted(std::ssize(info.shards), "shard"),
-                                  static_cast<double>(stored_bytes(info)) /
-                                      static_cast<double>(info.tokens)));
-  table.row("largest id",
-            fmt::format("{} of {}", info.counts.max_token_id, info.vocab_size));
+  table.row("tokens", "{} of {} bytes in {}, {:.2f} bytes on disk per token",
+            grouped(info.tokens), info.token_bytes,
+            counted(std::ssize(info.shards), "shard"),
+            static_cast<double>(stored_bytes(info)) / static_cast<double>(info.tokens));
+  table.row("largest id", "{} of {}", info.counts.max_token_id, info.vocab_size);
   describe_text(info, table, json);
   describe_lengths(info.counts.lengths, info.documents, table, json);
   describe_epoch(info.tokens, -1, options, table, json);
@@ -264,8 +262,8 @@ void describe_first_ids(const std::vector<int32_t>& ids, Table& table,
                         OrderedJson& json) {
   const auto shown = std::span(ids).first(std::min(ids.size(), kFirstIds));
   json["first_ids"] = std::vector<int32_t>(shown.begin(), shown.end());
-  table.row("first ids", fmt::format("{}{}", fmt::join(shown, " "),
-                                     shown.size() < ids.size() ? " [...]" : ""));
+  table.row("first ids", "{}{}", fmt::join(shown, " "),
+            shown.size() < ids.size() ? " [...]" : "");
 }
 
 /// Describes rows of ids: the first row, and with options.scan also the numbers of rows
@@ -298,8 +296,7 @@ void describe_rows(const InputSet& set, const InspectOptions& options, Table& ta
   json["rows"] = rows;
   json["tokens"] = tokens;
   json["not_targets"] = counts.not_targets;
-  table.row("tokens", fmt::format("{} without padding in {}", grouped(tokens),
-                                  counted(rows, "row")));
+  table.row("tokens", "{} without padding in {}", grouped(tokens), counted(rows, "row"));
   describe_lengths(counts.lengths, std::max<int64_t>(rows, 1), table, json);
   const bool as_they_are = counts.lengths.shortest == options.seq_len &&
                            counts.lengths.longest == options.seq_len;
@@ -367,9 +364,8 @@ std::optional<DataDescription> describe_ready_ids(const fs::path& path,
                  {"complete", true},    {"files", set.files().size()},
                  {"format", format},    {"bytes", set.stored_bytes()}};
   Table table;
-  table.row("files",
-            fmt::format("{} of {}, {}", counted(std::ssize(set.files()), "file"), format,
-                        human_bytes(static_cast<double>(set.stored_bytes()))));
+  table.row("files", "{} of {}, {}", counted(std::ssize(set.files()), "file"), format,
+            human_bytes(set.stored_bytes()));
   if (!set.passed_over().empty()) table.row("", set.passed_over());
   describe_rows(set, options, table, result.json);
   result.text = fmt::format("ready ids {}, in the field '{}'\n{}", path.string(),

@@ -75,8 +75,7 @@ void check_shard(const JsonFields& fields, const StoreShard& shard, int token_by
   if (shard.not_targets > shard.tokens ||
       (shard.not_targets > 0) != shard.target_file.has_value()) {
     fields.fail(
-        fmt::format("{}: {} of {} tokens are no targets, but the file of targets "
-                    "is {}",
+        fmt::format("{}: {} of {} tokens are no targets, but the file of targets is {}",
                     shard.token_file.name, shard.not_targets, shard.tokens,
                     shard.target_file ? "there" : "not"));
   }
@@ -122,8 +121,7 @@ StoreInfo parse(const Json& json, const fs::path& file) {
     fail_input("data", "{}: format version {}; this program reads version {}; {}",
                file.string(), version, kStoreVersion,
                version < kStoreVersion
-                   ? "build the store again from its sources with 'longhaul data "
-                     "build'"
+                   ? "build the store again from its sources with 'longhaul data build'"
                    : "use a newer program");
   }
   StoreInfo info;

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/data/sources/token_source.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul::data {
 namespace {

@@ -11,14 +11,9 @@ namespace {
 /// The settings of BERT, which has attention both ways, learned positions and token
 /// types, a LayerNorm after each residual sum, GELU and dropout. Its tied head is
 /// computed for the masked tokens only.
-struct BertSettings {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
+struct BertSettings : Outline {
   int64_t type_vocab_size = 2;
   double layer_norm_eps = 1e-12;
-  double initializer_range = 0.02;
   Activation activation = Activation::GeluExact;
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -93,11 +88,7 @@ Block bert_block(const BertSettings& s, int64_t layer) {
 }
 
 Network bert_network(const BertSettings& s, int64_t vocab_size, int64_t positions) {
-  Network network;
-  network.width = s.hidden_size;
-  network.query_heads = network.key_heads = s.num_attention_heads;
-  network.stddev = s.initializer_range;
-  network.max_positions = positions;
+  Network network = begin_network(s, s.num_attention_heads, positions);
   const std::string name = "bert.embeddings.";
   network.embedding = {
       .tokens = {name + "word_embeddings", vocab_size},

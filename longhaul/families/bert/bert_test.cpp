@@ -4,6 +4,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/families/model_config.h"
+#include "tests/support/names_without_decay.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
@@ -76,7 +77,7 @@ TEST(Bert, FilesHoldItUnderTransformersNames) {
 }
 
 TEST(Bert, NormsAndBiasesDoNotDecay) {
-  const std::set<std::string> plain = parse_bert().description.names_without_decay();
+  const std::set<std::string> plain = names_without_decay(parse_bert().description);
   EXPECT_TRUE(plain.contains("bert.embeddings.LayerNorm.weight"));
   EXPECT_TRUE(plain.contains("cls.predictions.bias"));
   EXPECT_FALSE(plain.contains("bert.embeddings.token_type_embeddings.weight"));

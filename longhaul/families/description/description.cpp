@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 
@@ -215,14 +214,6 @@ std::vector<std::string> ModelDescription::names() const {
   std::vector<std::string> all;
   for (const ParameterDescription& p : parameters()) all.push_back(p.name);
   return all;
-}
-
-std::set<std::string> ModelDescription::names_without_decay() const {
-  std::set<std::string> found;
-  for (const ParameterDescription& p : parameters()) {
-    if (!p.decays) found.insert(p.name);
-  }
-  return found;
 }
 
 std::vector<format::TensorSlice> ModelDescription::stored_tensors() const {

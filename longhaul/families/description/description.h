@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <ranges>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -201,8 +200,6 @@ struct ModelDescription {
   /// Returns every parameter as a whole tensor, in forward order.
   std::vector<format::TensorSlice> tensors() const;
   std::vector<std::string> names() const;
-  /// Returns the names of norms and biases.
-  std::set<std::string> names_without_decay() const;
   /// Returns the tensors of Hugging Face's files, each once.
   std::vector<format::TensorSlice> stored_tensors() const;
   /// Returns further names that files may hold: a tied head's, and those of buffers.

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "longhaul/families/family.h"
 #include "longhaul/families/plausible_sizes.h"
+#include "longhaul/families/shared_fields.h"
 
 namespace longhaul::families {
 namespace {
@@ -12,13 +12,8 @@ namespace {
 /// The settings of GPT-2 (Radford et al. 2019, "Language Models are Unsupervised
 /// Multitask Learners"), which has learned positions, LayerNorm, biases, GELU, a tied
 /// head and dropout.
-struct Gpt2Settings {
-  int64_t n_embd = 0;
-  int64_t n_inner = 0;
-  int64_t n_layer = 0;
-  int64_t n_head = 0;
+struct Gpt2Settings : Outline {
   double layer_norm_epsilon = 1e-5;
-  double initializer_range = 0.02;
   bool tie_word_embeddings = true;
   double embedding_dropout = 0.1;
   double attention_dropout = 0.1;  ///< dropout of the probabilities
@@ -60,12 +55,14 @@ int64_t gpt2_size(const ConfigFields& fields, const char* own, const char* usual
 
 Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   Gpt2Settings s;
-  s.n_embd = gpt2_size(fields, "n_embd", "hidden_size", kMaxWidth);
-  s.n_layer = gpt2_size(fields, "n_layer", "num_hidden_layers", kMaxLayers);
-  s.n_head = gpt2_size(fields, "n_head", "num_attention_heads", kMaxWidth);
-  s.n_inner = fields.integer("n_inner", 1, kMaxWidth).value_or(4 * s.n_embd);
-  if (s.n_embd % s.n_head != 0) {
-    fields.fail("n_embd", "= {} does not divide by n_head = {}", s.n_embd, s.n_head);
+  s.hidden_size = gpt2_size(fields, "n_embd", "hidden_size", kMaxWidth);
+  s.num_hidden_layers = gpt2_size(fields, "n_layer", "num_hidden_layers", kMaxLayers);
+  s.num_attention_heads = gpt2_size(fields, "n_head", "num_attention_heads", kMaxWidth);
+  s.intermediate_size =
+      fields.integer("n_inner", 1, kMaxWidth).value_or(4 * s.hidden_size);
+  if (s.hidden_size % s.num_attention_heads != 0) {
+    fields.fail("n_embd", "= {} does not divide by n_head = {}", s.hidden_size,
+                s.num_attention_heads);
   }
   s.layer_norm_epsilon = fields.eps("layer_norm_epsilon", 1e-5);
   s.initializer_range = fields.initializer_range();
@@ -95,23 +92,24 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
   // the square root of the number of these layers, which is two for each block.
   const auto residual = [&](Linear projection) {
     projection.stddev =
-        s.initializer_range / std::sqrt(2.0 * static_cast<double>(s.n_layer));
+        s.initializer_range / std::sqrt(2.0 * static_cast<double>(s.num_hidden_layers));
     return projection;
   };
   const std::string attn = name + "attn.", mlp = name + "mlp.";
   const auto part = [&](const char* end, int64_t number) {
-    return gpt2_projection(attn + end, attn + "c_attn", s.n_embd, number, 3);
+    return gpt2_projection(attn + end, attn + "c_attn", s.hidden_size, number, 3);
   };
   Attention attention;
   attention.query = part("q_proj", 0);
   attention.key = part("k_proj", 1);
   attention.value = part("v_proj", 2);
-  attention.out = residual(gpt2_projection(attn + "o_proj", attn + "c_proj", s.n_embd));
-  attention.head_dim = s.n_embd / s.n_head;
+  attention.out =
+      residual(gpt2_projection(attn + "o_proj", attn + "c_proj", s.hidden_size));
+  attention.head_dim = s.hidden_size / s.num_attention_heads;
   attention.dropout = s.attention_dropout;
   const FeedForward feed_forward{
-      .up = gpt2_projection(mlp + "up_proj", mlp + "c_fc", s.n_inner),
-      .down = residual(gpt2_projection(mlp + "down_proj", mlp + "c_proj", s.n_embd)),
+      .up = gpt2_projection(mlp + "up_proj", mlp + "c_fc", s.intermediate_size),
+      .down = residual(gpt2_projection(mlp + "down_proj", mlp + "c_proj", s.hidden_size)),
       .activation = Activation::GeluTanh};
   const auto branch = [&](const char* before, Core core) {
     return Branch{
@@ -121,17 +119,13 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
 }
 
 Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t positions) {
-  Network network;
-  network.width = s.n_embd;
-  network.query_heads = network.key_heads = s.n_head;
-  network.stddev = s.initializer_range;
-  network.max_positions = positions;
+  Network network = begin_network(s, s.num_attention_heads, positions);
   network.max_positions_key = "n_positions";
   network.optional_prefix = kGpt2Prefix;
   network.embedding.tokens = {"transformer.wte", vocab_size};
   network.embedding.positions = Table{"transformer.wpe", positions};
   network.embedding.dropout = s.embedding_dropout;
-  for (int64_t i = 0; i < s.n_layer; ++i) {
+  for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
     network.blocks.push_back(gpt2_block(s, i));
     for (const char* mask : {"bias", "masked_bias"}) {
       network.buffers.push_back(fmt::format("{}h.{}.attn.{}", kGpt2Prefix, i, mask));

@@ -5,6 +5,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/families/model_config.h"
+#include "tests/support/names_without_decay.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
@@ -63,7 +64,7 @@ TEST(Gpt2, FilesHoldFusedAndTransposedMatrices) {
 
 TEST(Gpt2, NormsAndBiasesDoNotDecay) {
   const ModelDescription model = parse_gpt2().description;
-  const std::set<std::string> plain = model.names_without_decay();
+  const std::set<std::string> plain = names_without_decay(model);
   EXPECT_TRUE(plain.contains("transformer.h.0.ln_1.weight"));
   EXPECT_TRUE(plain.contains("transformer.ln_f.weight"));
   EXPECT_TRUE(plain.contains("transformer.h.0.attn.q_proj.bias"));

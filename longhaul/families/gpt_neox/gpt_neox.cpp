@@ -15,19 +15,13 @@ namespace {
 /// The settings of GPT-NeoX and Pythia, which rotate a part of each head and have
 /// LayerNorm, biases and GELU. Attention and feed-forward run side by side or one after
 /// the other.
-struct GptNeoxSettings {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
-  int64_t rotated = 0;  ///< rotated features of each head, which are its first
+struct GptNeoxSettings : Outline {
   double layer_norm_eps = 1e-5;
-  double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   bool parallel_residual = true;
   bool attention_bias = true;
   Activation activation = Activation::GeluExact;
-  RopeConfig rope;
+  Rotation rotation;
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
 };
@@ -117,26 +111,18 @@ double one_number(const ConfigFields& fields, const RotationNumber& number) {
   return value;
 }
 
-/// How GPT-NeoX rotates: the first features of each head.
-struct NeoxRotation {
-  RopeConfig rope;
-  int64_t features = 0;
-};
-
 /// Reads the rotation from rotary_emb_base and rotary_pct, or from rope_theta and
 /// partial_rotary_factor of rope_parameters (or of rope_scaling), as transformers 5
 /// writes them. Throws InputError for a missing number, for places that disagree, and for
 /// what read_rope refuses.
-NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
+Rotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
   const double theta = one_number(fields, {"rope_theta", "rotary_emb_base", 10000.0});
   const double part = one_number(fields, {"partial_rotary_factor", "rotary_pct", 0.25});
   // The object `usual` has the form of config.json for families that rotate whole heads,
   // which read_rope expects.
   OrderedJson usual = {{"rope_theta", theta}};
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  if (fields.object().contains(kOriginal)) {
-    usual[kOriginal] = fields.object()[kOriginal];
-  }
+  if (fields.object().contains(kOriginal)) usual[kOriginal] = fields.object()[kOriginal];
   for (const char* object : kObjects) {
     const OrderedJson* json = fields.find(object);
     if (json == nullptr) continue;
@@ -145,11 +131,8 @@ NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
     usual[object].erase("partial_rotary_factor");
     usual[object].erase("rope_theta");
   }
-  NeoxRotation rotation;
-  rotation.rope = read_rope(ConfigFields(usual, fields.file()));
-  rotation.features =
-      rotated_features(fields, "rotary_pct (partial_rotary_factor)", part, head_dim);
-  return rotation;
+  return {read_rope(ConfigFields(usual, fields.file())),
+          rotated_features(fields, "rotary_pct (partial_rotary_factor)", part, head_dim)};
 }
 
 void check_no_neox_dropout(const ConfigFields& fields) {
@@ -185,9 +168,7 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
   s.attention_bias = fields.boolean("attention_bias").value_or(true);
   s.activation = read_gelu(fields);
-  const NeoxRotation rotation = read_neox_rotation(fields, s.head_dim());
-  s.rotated = rotation.features;
-  s.rope = rotation.rope;
+  s.rotation = read_neox_rotation(fields, s.head_dim());
   return s;
 }
 
@@ -215,7 +196,7 @@ Attention neox_attention(const GptNeoxSettings& s, const std::string& name) {
   attention.out =
       neox_projection(name + "o_proj", name + "dense", s.hidden_size, s.attention_bias);
   attention.head_dim = s.head_dim();
-  attention.rotation = Rotation{s.rope, s.rotated};
+  attention.rotation = s.rotation;
   return attention;
 }
 
@@ -239,11 +220,7 @@ Block neox_block(const GptNeoxSettings& s, int64_t layer) {
 }
 
 Network neox_network(const GptNeoxSettings& s, int64_t vocab_size, int64_t positions) {
-  Network network;
-  network.width = s.hidden_size;
-  network.query_heads = network.key_heads = s.num_attention_heads;
-  network.stddev = s.initializer_range;
-  network.max_positions = positions;
+  Network network = begin_network(s, s.num_attention_heads, positions);
   network.embedding.tokens = {"gpt_neox.embed_in", vocab_size};
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
     network.blocks.push_back(neox_block(s, i));

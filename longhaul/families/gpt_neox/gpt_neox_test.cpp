@@ -4,6 +4,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/families/model_config.h"
+#include "tests/support/names_without_decay.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
@@ -80,7 +81,7 @@ TEST(GptNeox, FilesHoldQueriesKeysAndValuesHeadByHead) {
 
 TEST(GptNeox, NormsAndBiasesDoNotDecayAndOldTablesMayStandBesides) {
   const ModelDescription model = parse_neox().description;
-  const std::set<std::string> plain = model.names_without_decay();
+  const std::set<std::string> plain = names_without_decay(model);
   EXPECT_TRUE(plain.contains("gpt_neox.final_layer_norm.weight"));
   EXPECT_TRUE(plain.contains("gpt_neox.layers.0.attention.q_proj.bias"));
   EXPECT_EQ(plain.size(), 6U * 10 + 2);

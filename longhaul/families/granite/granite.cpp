@@ -7,9 +7,7 @@ namespace {
 /// Reads a factor or divisor, which must be above 0.
 double read_multiplier(const ConfigFields& fields, const char* key) {
   const double value = fields.number(key).value_or(1.0);
-  if (value <= 0.0) {
-    fields.fail(key, "= {} is not available: it must be above 0", value);
-  }
+  if (value <= 0.0) fields.fail(key, "= {} is not available: it must be above 0", value);
   return value;
 }
 

@@ -1,7 +1,6 @@
 #include "longhaul/families/layers/unit_maker.h"
 
 #include <cstdlib>
-#include <utility>
 
 #include "longhaul/base/error.h"
 

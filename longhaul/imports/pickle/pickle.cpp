@@ -310,9 +310,7 @@ class Machine {
 
   /// Returns the value that the tree holds for the call name(*arguments).
   Ref make(Ref global, Ref tuple) {
-    if (!tree_.is(global, Kind::Global)) {
-      fail("calls {}", tree_.describe(global));
-    }
+    if (!tree_.is(global, Kind::Global)) fail("calls {}", tree_.describe(global));
     const std::string& name = tree_.text(global);
     const PickleName known = *known_pickle_name(name);
     switch (known.role) {

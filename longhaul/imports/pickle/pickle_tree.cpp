@@ -328,9 +328,7 @@ void PickleTree::check() const {
              lists_[node.extra][0] < nodes_.size() &&
              nodes_[lists_[node.extra][0]].kind == PickleKind::Global;
     }
-    if (node.kind == PickleKind::Dict) {
-      good = good && lists_[node.extra].size() % 2 == 0;
-    }
+    if (node.kind == PickleKind::Dict) good = good && lists_[node.extra].size() % 2 == 0;
     if (node.kind == PickleKind::Tensor) good = good && node.extra < tensors.size();
     if (node.kind == PickleKind::Storage) {
       good = good && node.payload >= 0 &&

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <set>
 
@@ -229,25 +228,6 @@ class Archive {
 
 std::vector<ZipEntry> read_zip(std::span<const std::byte> file, const std::string& what) {
   return Archive(file, what).entries();
-}
-
-uint32_t crc32_of(std::span<const std::byte> bytes) {
-  static const auto table = [] {
-    std::array<uint32_t, 256> values{};
-    for (uint32_t i = 0; i < 256; ++i) {
-      uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit) {
-        value = (value >> 1U) ^ ((value & 1U) != 0 ? 0xEDB88320U : 0U);
-      }
-      values[i] = value;
-    }
-    return values;
-  }();
-  uint32_t crc = 0xFFFFFFFFU;
-  for (const std::byte byte : bytes) {
-    crc = table[(crc ^ static_cast<uint32_t>(byte)) & 0xFFU] ^ (crc >> 8U);
-  }
-  return ~crc;
 }
 
 }  // namespace longhaul::imports

@@ -24,7 +24,4 @@ struct ZipEntry {
 /// - entries that overlap each other or the directory, or whose two headers differ.
 std::vector<ZipEntry> read_zip(std::span<const std::byte> file, const std::string& what);
 
-/// Returns the CRC-32 of bytes, as zip computes it.
-uint32_t crc32_of(std::span<const std::byte> bytes);
-
 }  // namespace longhaul::imports

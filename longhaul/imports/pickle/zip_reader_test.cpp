@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "longhaul/base/crc.h"
 #include "longhaul/base/error.h"
 #include "longhaul/imports/torch_file.h"
 #include "tests/support/weights_files.h"
@@ -51,7 +52,7 @@ std::string make_zip(std::vector<Member> members,
     add<uint16_t>(out, 0);
     add<uint16_t>(out, member.method);
     add<uint32_t>(out, 0);
-    add<uint32_t>(out, crc32_of(std::as_bytes(std::span(member.data))));
+    add<uint32_t>(out, crc_of<kCrc32>(std::as_bytes(std::span(member.data))));
     add<uint32_t>(out, static_cast<uint32_t>(member.data.size()));
     add<uint32_t>(out, static_cast<uint32_t>(member.data.size()));
     add<uint16_t>(out, static_cast<uint16_t>(member.name.size()));
@@ -88,7 +89,7 @@ TEST(Zip, EntriesAreFoundWhereTheyLie) {
 
 TEST(Zip, Crc32IsThatOfTheStandard) {
   const std::string check = "123456789";
-  EXPECT_EQ(crc32_of(std::as_bytes(std::span(check))), 0xCBF43926U);
+  EXPECT_EQ(crc_of<kCrc32>(std::as_bytes(std::span(check))), 0xCBF43926U);
 }
 
 TEST(Zip, EveryTruncationIsRefused) {

@@ -147,8 +147,7 @@ std::string loads_card(const RunFiles& run) {
   std::string card = fmt::format(
       "<section class=\"card wide\"><h3>Loads of experts</h3><p>A row is an expert, the "
       "first on top. The colour says what the expert got, as a multiple of an even "
-      "share. "
-      "At step {} layer {} used least of its experts: {:.2f} of {}.{}</p>",
+      "share. At step {} layer {} used least of its experts: {:.2f} of {}.{}</p>",
       grouped(told.back().first), least.layer, least.effective, least.counts.size(),
       maps.size() < layers.size()
           ? fmt::format(" {} of {} layers are shown, evenly chosen.", maps.size(),

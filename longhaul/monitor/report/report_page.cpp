@@ -116,8 +116,7 @@ std::string ledger_strip(const Ledger& ledger) {
   const double width = 1000.0 / static_cast<double>(kParts);
   std::string svg =
       "<svg class=\"strip\" viewBox=\"0 0 1000 118\" shape-rendering=\"crispEdges\" "
-      "role=\"img\" "
-      "aria-label=\"Shares over time\">";
+      "role=\"img\" aria-label=\"Shares over time\">";
   for (size_t part = 0; part < parts.size(); ++part) {
     double y = 100.0;
     for (size_t i = 0; i < kTimeClasses; ++i) {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"

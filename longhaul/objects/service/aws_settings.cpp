@@ -103,9 +103,7 @@ AwsSettings aws_settings() {
       is_true(variable({"AWS_VIRTUAL_HOSTING"})) ||
       profile_setting(text, profile, "addressing_style") == "virtual";
   std::string sums = variable({"AWS_REQUEST_CHECKSUM_CALCULATION"});
-  if (sums.empty()) {
-    sums = profile_setting(text, profile, "request_checksum_calculation");
-  }
+  if (sums.empty()) sums = profile_setting(text, profile, "request_checksum_calculation");
   settings.checksums =
       settings.endpoint.empty() && !has_word("when_required WHEN_REQUIRED", sums);
   const std::string etags = variable({"LONGHAUL_OBJECTS_ETAGS"});

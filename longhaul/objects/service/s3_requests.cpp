@@ -348,10 +348,9 @@ void S3Requests::note_other_etag(const ObjectInfo& one, const EtagProof& proof) 
     if (!others.value_or(true) || (!others && !none_beside_fits(one, proof.digest()))) {
       fail_input(
           "objects",
-          "{}: its bytes have come twice alike, with the MD5 {}, and its ETag is {}: "
-          "the store, or a cache before it, gives the bytes of another object. Look "
-          "at the store. If its ETags are no MD5s, set "
-          "LONGHAUL_OBJECTS_ETAGS=opaque",
+          "{}: its bytes have come twice alike, with the MD5 {}, and its ETag is {}: the "
+          "store, or a cache before it, gives the bytes of another object. Look at the "
+          "store. If its ETags are no MD5s, set LONGHAUL_OBJECTS_ETAGS=opaque",
           one.address.text(), proof.digest(), one.version);
     }
     if (!others) {

@@ -20,8 +20,7 @@ constexpr const char* kCredentials =
     "~/.aws/credentials";
 constexpr const char* kExpired =
     "the credentials have expired, and no others came; renew them in the environment or "
-    "in "
-    "~/.aws/credentials and start again";
+    "in ~/.aws/credentials and start again";
 constexpr const char* kRegion =
     "the bucket is in another region; set AWS_REGION to the bucket's and start again";
 constexpr const char* kPassing = "start again later";

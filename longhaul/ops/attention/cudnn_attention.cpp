@@ -18,9 +18,8 @@ const LibraryOp kCudnnForward("aten::_scaled_dot_product_cudnn_attention", "",
                               "is_causal scale return_debug_mask");
 const LibraryOp kCudnnBackward(
     "aten::_scaled_dot_product_cudnn_attention_backward", "",
-    "grad_out query key value out logsumexp max_q philox_seed "
-    "philox_offset attn_bias cum_seq_q cum_seq_k max_k dropout_p "
-    "is_causal scale");
+    "grad_out query key value out logsumexp max_q philox_seed philox_offset attn_bias "
+    "cum_seq_q cum_seq_k max_k dropout_p is_causal scale");
 
 constexpr int64_t kShortest = 256;
 constexpr int64_t kMultiple = 64;
@@ -49,12 +48,11 @@ std::vector<c10::IValue> run_cudnn(const LibraryOp& op, const AttentionPart& par
     return op.call(std::move(arguments));
   } catch (const c10::Error& error) {
     if (!is_refusal(error.what_without_backtrace())) throw;
-    throw ConfigError(
-        "attention",
-        fmt::format("cuDNN refuses queries [{}] and keys [{}]: {}; set run.deterministic "
-                    "= true to use LibTorch's flash kernels",
-                    fmt::join(part.q.sizes(), ", "), fmt::join(part.k().sizes(), ", "),
-                    error.what_without_backtrace()));
+    fail_config("attention",
+                "cuDNN refuses queries [{}] and keys [{}]: {}; set run.deterministic "
+                "= true to use LibTorch's flash kernels",
+                fmt::join(part.q.sizes(), ", "), fmt::join(part.k().sizes(), ", "),
+                error.what_without_backtrace());
   }
 }
 

@@ -23,9 +23,8 @@ const LibraryOp kFlashForward("aten::_flash_attention_forward", "",
                               "window_size_right");
 const LibraryOp kFlashBackward(
     "aten::_flash_attention_backward", "",
-    "grad_out query key value out logsumexp cum_seq_q cum_seq_k "
-    "max_q max_k dropout_p is_causal rng_state unused scale "
-    "window_size_left window_size_right");
+    "grad_out query key value out logsumexp cum_seq_q cum_seq_k max_q max_k dropout_p "
+    "is_causal rng_state unused scale window_size_left window_size_right");
 
 bool flash_takes(const AttentionPart& part) {
   const at::Tensor& q = part.q;

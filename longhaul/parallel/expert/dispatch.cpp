@@ -7,9 +7,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <numeric>
-#include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/ops/common/node.h"
 #include "longhaul/ops/experts/routed_rows.h"
 #include "longhaul/tensor/buffer_of.h"

@@ -248,9 +248,8 @@ class Exchange {
     try {
       work.order();
     } catch (const TemporaryError& error) {
-      throw TemporaryError(
-          "pipeline", fmt::format("rank {} waits with {} {} {} {}: {}", pp_.rank(),
-                                  to_string(action), before, peer, after, error.what()));
+      fail_temporary("pipeline", "rank {} waits with {} {} {} {}: {}", pp_.rank(),
+                     to_string(action), before, peer, after, error.what());
     }
   }
 

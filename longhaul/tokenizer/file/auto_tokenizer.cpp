@@ -8,9 +8,9 @@
 #include <map>
 #include <set>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json/lenient_json.h"
+#include "longhaul/base/text.h"
 #include "longhaul/tokenizer/file/tokenizer_class.h"
 
 namespace longhaul::tokenizer {
@@ -30,9 +30,7 @@ Json read_beside(const fs::path& dir, const char* name) {
   const fs::path file = dir / name;
   if (!fs::exists(file)) return {};
   Json json = read_json(file);
-  if (!json.is_object()) {
-    fail_input("tokenizer", "{}: expected an object", file.string());
-  }
+  if (!json.is_object()) fail_input("tokenizer", "{}: expected an object", file.string());
   return json;
 }
 
@@ -78,9 +76,7 @@ class Collector {
       return;
     }
     const Json more = read_beside(dir, kAdded);
-    for (const auto& [token, id] : more.items()) {
-      add(Json(token), kAdded);
-    }
+    for (const auto& [token, id] : more.items()) add(Json(token), kAdded);
     const Json map = read_beside(dir, kMap);
     named_in(map, kMap);
     named_in(config, kConfig, map);
@@ -220,10 +216,8 @@ class Differences {
     if (is_class_with_own_rules(name)) {
       said_.push_back(
           fmt::format("{} does not read {} as it is but builds a tokenizer of its own, "
-                      "which longhaul "
-                      "does not know; AutoTokenizer may cut text otherwise than "
-                      "longhaul, which reads "
-                      "the file; {}",
+                      "which longhaul does not know; AutoTokenizer may cut text "
+                      "otherwise than longhaul, which reads the file; {}",
                       why, file_.string(), read_the_file()));
       return;
     }
@@ -248,8 +242,7 @@ class Differences {
     if (others.empty()) return;
     said_.push_back(fmt::format(
         "{} builds its tokenizer anew from the vocabulary of {}, with {}: AutoTokenizer "
-        "of "
-        "transformers 5 cuts text otherwise than longhaul, which reads the file; {}",
+        "of transformers 5 cuts text otherwise than longhaul, which reads the file; {}",
         why, file_.string(), fmt::join(others, ", "), read_the_file()));
   }
 
@@ -280,8 +273,7 @@ class Differences {
     };
     said_.push_back(
         fmt::format("{} puts {} a text in transformers 5, and longhaul puts {} it; say "
-                    "which is meant "
-                    "with add_bos_token and add_eos_token in {}",
+                    "which is meant with add_bos_token and add_eos_token in {}",
                     why, words(*theirs), words(ours), kConfig));
   }
 

@@ -27,9 +27,7 @@ constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 28;
 /// Returns a token named in a JSON file: a string, or an object with `content`.
 std::optional<std::string> named_token(const Json& json, const char* key,
                                        const fs::path& file) {
-  if (!json.is_object()) {
-    fail_input("tokenizer", "{}: expected an object", file.string());
-  }
+  if (!json.is_object()) fail_input("tokenizer", "{}: expected an object", file.string());
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
@@ -308,9 +306,7 @@ std::string damaged_tokenizer(const fs::path& dir) {
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   constexpr const char* kWanted =
       "give a tokenizer.json, a tokenizer.model or a directory that holds one";
-  if (!fs::exists(path)) {
-    fail_input("tokenizer", "{}; {}", missing_path(path), kWanted);
-  }
+  if (!fs::exists(path)) fail_input("tokenizer", "{}; {}", missing_path(path), kWanted);
   fs::path file = path;
   if (fs::is_directory(path)) {
     const auto found = find_tokenizer_file(path);

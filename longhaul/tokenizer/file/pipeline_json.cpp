@@ -45,9 +45,7 @@ TokenIds read_unigram(const JsonNode& node, Pipeline& pipeline) {
     if (pair.size() != 2 || !pair[1].json().is_number()) {
       entry.fail("expected a token and its score");
     }
-    if (spec.entries.size() >= kMaxTokens) {
-      entry.fail("more than {} tokens", kMaxTokens);
-    }
+    if (spec.entries.size() >= kMaxTokens) entry.fail("more than {} tokens", kMaxTokens);
     ids.insert_or_assign(pair[0].text(), static_cast<uint32_t>(spec.entries.size()));
     spec.entries.push_back({pair[0].text(), pair[1].json().get<double>()});
     pipeline.vocab.emplace_back(pair[0].text());

@@ -32,8 +32,7 @@ class Message {
                          Args&&... args) const {
     throw DamagedModel(
         "tokenizer",
-        fmt::format("{}: not a SentencePiece model: {} at byte "
-                    "{}; fetch the file again",
+        fmt::format("{}: not a SentencePiece model: {} at byte {}; fetch the file again",
                     name_, fmt::format(problem, std::forward<Args>(args)...), at));
   }
   template <class... Args>

@@ -8,7 +8,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
-#include "longhaul/tokenizer/pieces/piece_model.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::tokenizer {

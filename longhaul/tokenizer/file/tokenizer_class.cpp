@@ -36,16 +36,15 @@ constexpr std::string_view kMovesPieces =
 /// Names, without "Tokenizer", of further classes of transformers 5.23 that build a
 /// tokenizer anew or read other files.
 constexpr std::string_view kOwnRules =
-    " "
-    "Albert Bart Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird "
-    "BioGpt Blenderbot BlenderbotSmall ByT5 CLIP CTRL Camembert Canine Clvp Cpm "
-    "CpmAnt DPRQuestionEncoder Deberta DebertaV2 Dia Esm Esmc FSMT Flaubert "
-    "Funnel GPTNeoXJapanese GPTSw3 Herbert LED Lasr LayoutLMv2 LayoutLMv3 "
-    "LayoutXLM Luke Lxmert M2M100 MBart MBart50 MLuke MPNet Marian MarkupLM "
-    "Mgpstr MobileBert Mvp MyT5 Nllb Nougat OpenAIGPT PLBart Pegasus Perceiver "
-    "Phobert ProphetNet Qwen3_5 Rag Reformer RemBert RoCBert RoFormer SeamlessM4T "
-    "Siglip Siglip2 Speech2Text SpeechT5 Splinter T5 Tapas Tipsv2 Udop VideoPrism "
-    "Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM XLM XLMRoberta XLNet ";
+    " Albert Bart Barthez Bartpho BertGeneration BertJapanese Bertweet BigBird BioGpt "
+    "Blenderbot BlenderbotSmall ByT5 CLIP CTRL Camembert Canine Clvp Cpm CpmAnt "
+    "DPRQuestionEncoder Deberta DebertaV2 Dia Esm Esmc FSMT Flaubert Funnel "
+    "GPTNeoXJapanese GPTSw3 Herbert LED Lasr LayoutLMv2 LayoutLMv3 LayoutXLM Luke Lxmert "
+    "M2M100 MBart MBart50 MLuke MPNet Marian MarkupLM Mgpstr MobileBert Mvp MyT5 Nllb "
+    "Nougat OpenAIGPT PLBart Pegasus Perceiver Phobert ProphetNet Qwen3_5 Rag Reformer "
+    "RemBert RoCBert RoFormer SeamlessM4T Siglip Siglip2 Speech2Text SpeechT5 Splinter "
+    "T5 Tapas Tipsv2 Udop VideoPrism Vits Wav2Vec2CTC Wav2Vec2PhonemeCTC Whisper XGLM "
+    "XLM XLMRoberta XLNet ";
 
 /// Returns whether a class is in a list of names without "Tokenizer".
 bool is_among(std::string_view list, std::string_view name) {

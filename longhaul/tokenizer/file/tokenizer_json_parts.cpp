@@ -81,9 +81,7 @@ void read_merges(const JsonNode& node, const TokenIds& ids, std::vector<Merge>& 
 std::optional<uint32_t> read_unknown(const JsonNode& node, const TokenIds& ids) {
   if (node.is_null() || node.text().empty()) return std::nullopt;
   const auto found = ids.find(node.text());
-  if (found == ids.end()) {
-    node.fail("\"{}\" is not in the vocabulary", node.text());
-  }
+  if (found == ids.end()) node.fail("\"{}\" is not in the vocabulary", node.text());
   return found->second;
 }
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
 #include "longhaul/run/events.h"
 
 namespace longhaul::train {

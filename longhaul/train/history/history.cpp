@@ -98,7 +98,7 @@ History History::from_json(const Json& json) {
     h.fingerprint = json.at("numerics");
     return h;
   } catch (const Json::exception& error) {
-    throw InputError("checkpoint", fmt::format("state.json: {}", words_of(error)));
+    fail_input("checkpoint", "state.json: {}", words_of(error));
   } catch (const std::logic_error&) {
     throw InputError("checkpoint",
                      "state.json: batch_hash is no hexadecimal number of 64 bits");

@@ -29,9 +29,7 @@ Statistics statistics_of(const std::vector<double>& values) {
   Statistics s;
   for (const double value : values) s.mean += value;
   s.mean /= count;
-  for (const double value : values) {
-    s.deviation += (value - s.mean) * (value - s.mean);
-  }
+  for (const double value : values) s.deviation += (value - s.mean) * (value - s.mean);
   s.deviation =
       std::max(std::sqrt(s.deviation / count), kLeastDeviation * std::abs(s.mean));
   return s;
@@ -128,13 +126,10 @@ void StepGuard::stop_if_told(const Verdict& verdict, const GuardState& state,
                              settings_.spike_window)
                        : "";
   if (verdict.kind == "no_targets") {
-    throw InputError(
-        "data",
-        fmt::format("step {}: {}{}; look at the data with longhaul inspect{}", step,
-                    verdict.why, so_far,
-                    verdict.too_many
-                        ? ""
-                        : "; resilience.on_bad_step = \"skip\" skips such batches"));
+    fail_input(
+        "data", "step {}: {}{}; look at the data with longhaul inspect{}", step,
+        verdict.why, so_far,
+        verdict.too_many ? "" : "; resilience.on_bad_step = \"skip\" skips such batches");
   }
   throw Error(
       ErrorKind::Internal, "numerics",

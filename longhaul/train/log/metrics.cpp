@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
@@ -150,8 +148,8 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, system::Logger& log,
       metrics_(run_dir / run::kMetricsFile, warn(log)),
       events_(run_dir / run::kEventsFile, warn(log)) {
   if (metrics_.repaired() > 0) {
-    log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
-                             run::kMetricsFile, metrics_.repaired()));
+    log_.warning("{} ended in a torn line of {} bytes, which was cut off",
+                 run::kMetricsFile, metrics_.repaired());
   }
 }
 
@@ -223,8 +221,8 @@ void MetricsWriter::validation(const run::ValidationRecord& record) {
     tensorboard_->scalar(tag + run::kLossKey, record.step, record.loss);
     tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
   }
-  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}",
-                        record.step, record.name, record.loss, record.perplexity()));
+  log_.info("validation step {} {} loss {:.5f} perplexity {:.3f}", record.step,
+            record.name, record.loss, record.perplexity());
 }
 
 void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace longhaul::train {
 namespace {
@@ -61,8 +60,7 @@ std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
                   dtype_, value_ * 1e-12);
   if (before > 0.0) {
     line += fmt::format(
-        " from step {} on; the rate before was {:.3f}, measured on a "
-        "busier machine",
+        " from step {} on; the rate before was {:.3f}, measured on a busier machine",
         step, before * 1e-12);
   }
   if (!trusted_) {

@@ -7,8 +7,6 @@
 #include <cmath>
 
 #include "longhaul/base/build_info.h"
-#include "longhaul/base/clock.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
@@ -126,8 +124,7 @@ RunLog::RunLog(const LoadedConfig& loaded, RunStart& start, comm::Communicator& 
     metrics_.emplace(dir, *log_, config_.log.every, tensorboard_dir(config_),
                      config_.log.window);
   });
-  log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
-                         utc_now()));
+  log_->info("longhaul {} attempt {} {}", build_info().one_line(), attempt_, utc_now());
   if (start.lock() != nullptr) {
     for (const std::string& note : start.lock()->notes()) log_->warning(note);
   }
@@ -171,8 +168,7 @@ std::string RunLog::epochs_left(const TrainingSession& session,
                   *config_.run.epochs, had / per_epoch, counted(steps, "step"));
   if (rest >= 1.0) {
     text += fmt::format(
-        "; the last {} of the data do not fill a batch of {} and are not "
-        "trained",
+        "; the last {} of the data do not fill a batch of {} and are not trained",
         counted(static_cast<int64_t>(rest), "sequence"), config_.batch.global_size);
   }
   return text;
@@ -198,9 +194,7 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
                    format::dtype_name(session.machine().policy.compute),
                    whose("products")));
   tell("attention: " + whose("attention"));
-  if (const char* why = system::amx_refusal()) {
-    log_->warning(fmt::format("AMX is not used: {}", why));
-  }
+  if (const char* why = system::amx_refusal()) log_->warning("AMX is not used: {}", why);
   for (const auto& [name, value] : logged_environment()) {
     tell(fmt::format("environment {}={}", name, value));
   }
@@ -210,8 +204,7 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
       "optimizer state per rank",
       model.parameters_text(), grouped(model.num_parameters_without_embedding()),
       model.tied ? ", which is also the output projection" : "",
-      human_bytes(static_cast<double>(session.flat().bytes())),
-      human_bytes(static_cast<double>(session.optimizer().bytes()))));
+      human_bytes(session.flat().bytes()), human_bytes(session.optimizer().bytes())));
   const std::string kinds = families::layer_kinds(session.model().network);
   if (!kinds.empty()) tell("attention of the model: " + kinds);
   tell(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
@@ -223,10 +216,10 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
   const double epoch = static_cast<double>(session.data().train_sequences) /
                        static_cast<double>(config_.batch.global_size);
   if (epoch < 1.0) {
-    log_->warning(fmt::format(
+    log_->warning(
         "one batch is {:.1f} epochs: the data has {} and batch.global_size is {}",
         1.0 / epoch, counted(session.data().train_sequences, "sequence"),
-        grouped(config_.batch.global_size)));
+        grouped(config_.batch.global_size));
   }
   if (config_.run.epochs) tell(epochs_left(session, history));
   if (first_step_ < last_step_) {
@@ -278,10 +271,10 @@ void RunLog::start(const TrainingSession& session, const History& history,
     write_text_atomic(config_.run.dir / run::kConfigFile, to_toml(config_));
     const fs::path events = tensorboard_dir(config_);
     if (attempt_ == 1 && run::holds_event_files(events)) {
-      log_->warning(fmt::format(
+      log_->warning(
           "{} has TensorBoard's files of another run: TensorBoard shows all files of a "
           "directory as one run; give log.tensorboard_dir a directory for each run",
-          events.string()));
+          events.string());
     }
     metrics_->begin(history.step, last_step);
   });
@@ -326,30 +319,30 @@ void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64
     log_->info("schedule: " + from);
   }
   if (const auto& ending = schedule.basis().ending) {
-    log_->info(fmt::format(
+    log_->info(
         "schedule: the decay begins after step {} and the run ends with step {}, as "
         "decided for {}",
-        ending->begin, ending->end, counted(ending->world, "rank")));
+        ending->begin, ending->end, counted(ending->world, "rank"));
   } else if (config_.run.ends_by_speed()) {
     const char* const key = config_.run.until ? "run.until" : "run.budget";
     const int64_t latest = optim::stable_steps(schedule.basis()).end;
     if (first < latest) {
-      log_->info(fmt::format(
+      log_->info(
           "schedule: measured speed decides where the decay begins ({}), at the latest "
           "after step {}",
-          key, latest));
+          key, latest);
     } else if (first <= last) {
-      log_->warning(fmt::format(
+      log_->warning(
           "{} decides nothing any more: the decay that the run's steps set begins after "
           "step {}, and the run goes on to step {}",
-          key, latest, last));
+          key, latest, last);
     }
   }
   std::vector<std::string> rates;
   for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {
     rates.push_back(fmt::format("{:.6g} at step {}", rate, step));
   }
-  if (!rates.empty()) log_->info(fmt::format("learning rate {}", fmt::join(rates, ", ")));
+  if (!rates.empty()) log_->info("learning rate {}", fmt::join(rates, ", "));
 }
 
 void RunLog::tell_ending(run::EndDecidedEvent decided, const optim::RunSchedule& schedule,
@@ -365,11 +358,11 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
   for (const data::PhaseChange& change : changes) {
     if (change.of_content) {
       log_->warning(
-          fmt::format("DATA CHANGED: {}; the changed data is read from its beginning, "
-                      "and the tokens that were read before count as other data",
-                      change.text));
+          "DATA CHANGED: {}; the changed data is read from its beginning, "
+          "and the tokens that were read before count as other data",
+          change.text);
     } else {
-      log_->info(fmt::format("data: {}", change.text));
+      log_->info("data: {}", change.text);
     }
   }
   if (!changes.empty()) {
@@ -378,10 +371,8 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
         "last position");
   }
   for (const data::SourcePlan& source : plan) {
-    log_->info(
-        fmt::format("train data {}: {:.4f}% of the tokens to come, {:.3f} epochs at "
-                    "step {}",
-                    source.name, 100.0 * source.share, source.epochs, total_steps_));
+    log_->info("train data {}: {:.4f}% of the tokens to come, {:.3f} epochs at step {}",
+               source.name, 100.0 * source.share, source.epochs, total_steps_);
   }
 }
 
@@ -419,8 +410,8 @@ void RunLog::record_loads(const run::ExpertLoadsEvent& loads) {
 }
 
 void RunLog::tell_sample(const run::SampleEvent& sample) {
-  log_->info(fmt::format("sample: \"{}\" -> \"{}\"", system::printable(sample.prompt),
-                         system::printable(sample.text)));
+  log_->info("sample: \"{}\" -> \"{}\"", system::printable(sample.prompt),
+             system::printable(sample.text));
   event(sample);
 }
 
@@ -441,17 +432,15 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
                                     : action == BadStepPolicy::Skip ? "skip"
                                                                     : "rollback",
                           .bad_steps = history.guard.bad_steps});
-  log_->warning(
-      fmt::format("BAD STEP {}: {}; its update is not made", history.step, verdict.why));
+  log_->warning("BAD STEP {}: {}; its update is not made", history.step, verdict.why);
 }
 
 void RunLog::write_results_file(const TrainingSession& session) {
   const int64_t unreadable = write_results(
       config_.run.dir, run_parameters(session, total_steps_), results_facts(session));
   if (unreadable > 0) {
-    log_->warning(
-        fmt::format("{} lacks {} lines of {} that cannot be read; look at the disk",
-                    run::kResultsFile, unreadable, run::kMetricsFile));
+    log_->warning("{} lacks {} lines of {} that cannot be read; look at the disk",
+                  run::kResultsFile, unreadable, run::kMetricsFile);
   }
 }
 
@@ -473,15 +462,14 @@ void RunLog::finish(const TrainingSession& session, const History& history,
   try {
     if (!refused_) write_results_file(session);
   } catch (const Error& problem) {
-    log_->warning(
-        fmt::format("{} was not written: {}", run::kResultsFile, problem.what()));
+    log_->warning("{} was not written: {}", run::kResultsFile, problem.what());
   }
   if (!stopped.by.empty()) {
-    log_->info(fmt::format("stopped by {} after step {}; {}; {}", stopped.by,
-                           history.step, saved, stopped.then));
+    log_->info("stopped by {} after step {}; {}; {}", stopped.by, history.step, saved,
+               stopped.then);
   } else {
-    log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
-                           human_duration(seconds)));
+    log_->info("finished step {} of {} after {}", history.step, total_steps_,
+               human_duration(seconds));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "longhaul/train/log/step_figures.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "longhaul/base/process.h"

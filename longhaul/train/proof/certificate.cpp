@@ -411,9 +411,9 @@ void tell_differences(const session::Session& session, const ModelConfig& source
   for (const ModelDifference& d : differing_fields(session.model(), source)) {
     if (d.of_result && session.config().init.certificate) continue;
     log.warning(
-        fmt::format("the run's config.json differs from the one beside the weights: {}; "
-                    "the run uses {}",
-                    describe(d), session.model().source_path.string()));
+        "the run's config.json differs from the one beside the weights: {}; "
+        "the run uses {}",
+        describe(d), session.model().source_path.string());
   }
 }
 
@@ -424,8 +424,8 @@ void tell_differences_only(const TrainingSession& session, system::Logger& log) 
     try {
       tell_differences(session, config_of(session, *session.init()), log);
     } catch (const InputError& error) {
-      log.warning(fmt::format("the config.json beside the weights was not compared: {}",
-                              error.what()));
+      log.warning("the config.json beside the weights was not compared: {}",
+                  error.what());
     }
   });
 }
@@ -446,9 +446,9 @@ void certify_weights(const TrainingSession& session, system::Logger& log) {
   const at::ScalarType compute = tensor::to_scalar_type(session.machine().policy.compute);
   if (!models::make_source_model(session.model(), source_files, compute)) {
     log.warning(
-        fmt::format("certificate: the loaded weights were not checked, because there is "
-                    "no check for model_type {}",
-                    session.model().model_type));
+        "certificate: the loaded weights were not checked, because there is "
+        "no check for model_type {}",
+        session.model().model_type);
     return;
   }
   const auto start = std::chrono::steady_clock::now();
@@ -468,23 +468,22 @@ void certify_weights(const TrainingSession& session, system::Logger& log) {
   const std::string fields = fields_of_result(session.model(), config);
   if (!fields.empty()) problems.push_back(fields);
   if (!problems.empty()) {
-    throw InputError(
+    fail_input(
         "certificate",
-        fmt::format(
-            "the loaded model is not the model of {}: {}; nothing was trained; look at "
-            "the files with longhaul inspect, and compare with a start on fewer ranks",
-            files.source().path.string(), fmt::join(problems, "; ")));
+        "the loaded model is not the model of {}: {}; nothing was trained; look at "
+        "the files with longhaul inspect, and compare with a start on fewer ranks",
+        files.source().path.string(), fmt::join(problems, "; "));
   }
   tell_differences(session, config, log);
   double share = 0.0;
   for (const Distance& layer : findings.layers) share = std::max(share, layer.ratio);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  log.info(fmt::format(
+  log.info(
       "certificate: the loaded model's logits agree with the source's to {:.1g} (fixture "
       "of {} tokens, logits of {} positions; layer by layer at most {:.2f} of what "
       "rounding may do; {:.2f} s)",
       findings.logits.relative, fixture.length, fixture.compared.size(), share,
-      seconds.count()));
+      seconds.count());
 }
 
 }  // namespace longhaul::train

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -28,9 +27,7 @@ std::vector<int64_t> block_begins(int64_t size) {
   const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
   std::vector<int64_t> begins;
   begins.reserve(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    begins.push_back(i * (size - kBlock) / (count - 1));
-  }
+  for (int64_t i = 0; i < count; ++i) begins.push_back(i * (size - kBlock) / (count - 1));
   return begins;
 }
 
@@ -158,15 +155,15 @@ void certify_first_update(TrainingSession& session, double lr, system::Logger& l
                                   comm::ReduceOp::Sum);
   const Worst worst = worst_of_all(session.world(), check.worst);
   if (worst.ratio > 1.0) {
-    throw InputError("certificate",
-                     fmt::format("the first update did not start from {}: {}; the run "
-                                 "was stopped after step 1, and nothing was saved",
-                                 source->source().path.string(), worst.text));
+    fail_input("certificate",
+               "the first update did not start from {}: {}; the run "
+               "was stopped after step 1, and nothing was saved",
+               source->source().path.string(), worst.text);
   }
-  log.info(fmt::format(
+  log.info(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "
       "rounding may do ({} masters looked at)",
-      worst.ratio, grouped(check.elements)));
+      worst.ratio, grouped(check.elements));
 }
 
 }  // namespace longhaul::train

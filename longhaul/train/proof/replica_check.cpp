@@ -329,12 +329,11 @@ void ReplicaCheck::fail(int64_t step, const Verdict& mine) {
   const char* doubt = ranks.size() == 2  ? "nobody can say which of the two is right; "
                       : ranks.size() > 2 ? "nobody can say which of them are right; "
                                          : "";
-  throw TemporaryError(
-      "corruption",
-      fmt::format("step {}: ranks that must hold the same values do not hold the same "
-                  "bits: rank {} in {}; {}look at their memory and processors. This "
-                  "state is not saved: the last checkpoint is from before the fault",
-                  step, fmt::join(ranks, ", "), tensor, sure ? "" : doubt));
+  fail_temporary("corruption",
+                 "step {}: ranks that must hold the same values do not hold the same "
+                 "bits: rank {} in {}; {}look at their memory and processors. This "
+                 "state is not saved: the last checkpoint is from before the fault",
+                 step, fmt::join(ranks, ", "), tensor, sure ? "" : doubt);
 }
 
 }  // namespace longhaul::train

@@ -1,7 +1,5 @@
 #include "longhaul/train/save/checkpoint_choice.h"
 
-#include <fmt/format.h>
-
 #include <functional>
 #include <optional>
 
@@ -57,9 +55,8 @@ void tell_missing(const run::RunPast& record, const fs::path& taken, RunLog& run
   }
   const std::string why = "it was committed and is not there any more";
   run.log().warning(
-      fmt::format("CHECKPOINT MISSING: {}: {}; going back to {}: the steps "
-                  "since are trained again",
-                  missing.string(), why, taken.string()));
+      "CHECKPOINT MISSING: {}: {}; going back to {}: the steps since are trained again",
+      missing.string(), why, taken.string());
   run.event(
       run::FallBackEvent{missing.filename().string(), taken.filename().string(), why});
 }
@@ -74,9 +71,8 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
       begins_elsewhere(config) && checkpoint::has_committed(dir, start.run());
   if (goes_on) {
     run.log().warning(
-        fmt::format("checkpoint.resume {} is not used: this run has "
-                    "checkpoints of its own in {}",
-                    asked.path.string(), dir.string()));
+        "checkpoint.resume {} is not used: this run has checkpoints of its own in {}",
+        asked.path.string(), dir.string());
     asked = {};
   }
   if (!goes_on) checkpoint::refuse_foreign(config);
@@ -108,18 +104,18 @@ std::vector<fs::path> old_enough_candidates(const session::Session& session,
   // The older checkpoints were deleted long ago: the oldest that is left loses less than
   // a new beginning.
   if (oldest && step >= config.checkpoint.every) {
-    run.log().warning(fmt::format(
+    run.log().warning(
         "no checkpoint of step {} or before is left: going back to the oldest, step {}",
-        step, oldest->step));
+        step, oldest->step);
     return {oldest->path};
   }
   const auto lost = start.past().newest_in(checkpoint_dir(config));
   if (lost && !oldest) {
-    throw TemporaryError(
-        "checkpoint", fmt::format("the run has to go back, but none of its checkpoints "
-                                  "is left in {}; the newest was of step {}; bring the "
-                                  "directory back, and start the same command again",
-                                  checkpoint_dir(config).string(), *lost));
+    fail_temporary("checkpoint",
+                   "the run has to go back, but none of its checkpoints "
+                   "is left in {}; the newest was of step {}; bring the "
+                   "directory back, and start the same command again",
+                   checkpoint_dir(config).string(), *lost);
   }
   if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
   return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
@@ -133,10 +129,10 @@ std::vector<fs::path> resume_candidates(const session::Session& session,
     auto found = asked_candidates(session.config(), start, run);
     if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
       const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
-      run.log().warning(fmt::format(
+      run.log().warning(
           "{} starts in a row from {} did not complete one step: the checkpoint is set "
           "aside as {}, and the run goes on from {}",
-          kFailedStarts, found[0].string(), aside.string(), found[1].string()));
+          kFailedStarts, found[0].string(), aside.string(), found[1].string());
       found.erase(found.begin());
     }
     return found;

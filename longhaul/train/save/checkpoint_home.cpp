@@ -56,15 +56,13 @@ void refuse_second_run(const fs::path& dir, const RunConfig& config) {
   std::optional<std::string> there;
   Failure::of([&] { there = run::read_run_identity(marker->run_dir); });
   if (there != marker->run) return;
-  throw InputError(
-      "checkpoint",
-      fmt::format(
-          "{} has the checkpoints of run {}, whose run.dir is {}, and this run's "
-          "is {}. Set run.dir to {} to go on as that run, or give this run a "
-          "checkpoint.dir of its own; checkpoint.resume = \"{}\" then begins from "
-          "that run's newest checkpoint",
-          dir.string(), marker->run, marker->run_dir, here, marker->run_dir,
-          marker->run_dir));
+  fail_input("checkpoint",
+             "{} has the checkpoints of run {}, whose run.dir is {}, and this run's "
+             "is {}. Set run.dir to {} to go on as that run, or give this run a "
+             "checkpoint.dir of its own; checkpoint.resume = \"{}\" then begins from "
+             "that run's newest checkpoint",
+             dir.string(), marker->run, marker->run_dir, here, marker->run_dir,
+             marker->run_dir);
 }
 
 /// Finds out whose the checkpoints in a directory without a marker are. Throws where none
@@ -83,10 +81,10 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
   if (newest.empty()) return;
   if (!newest.contains(record.run) && !of_events.empty()) {
     run.log().info(
-        fmt::format("{} and {} are lost; {} tells that this run has saved {}: the run "
-                    "takes the identity there, {}",
-                    run::kRunPastFile, run::kCheckpointsOwnerFile, run::kEventsFile,
-                    newest[of_events].string(), of_events));
+        "{} and {} are lost; {} tells that this run has saved {}: the run "
+        "takes the identity there, {}",
+        run::kRunPastFile, run::kCheckpointsOwnerFile, run::kEventsFile,
+        newest[of_events].string(), of_events);
     start.take_over(of_events);
   }
   if (newest.contains(record.run)) {
@@ -98,15 +96,13 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
   }
   if (record.newest || config.checkpoint.resume.kind == ResumeFrom::Kind::Path) return;
   const auto& [other, path] = *newest.begin();
-  throw InputError(
+  fail_input(
       "checkpoint",
-      fmt::format(
-          "{} was saved by run {}, and this is run {}: neither {} there nor {} in "
-          "{} says that its checkpoints are this run's. Bring one of these files "
-          "back, or set checkpoint.resume = \"{}\" to begin from it, or \"never\" "
-          "to begin anew",
-          path.string(), other, record.run, run::kCheckpointsOwnerFile, run::kRunPastFile,
-          config.run.dir.string(), path.string()));
+      "{} was saved by run {}, and this is run {}: neither {} there nor {} in {} "
+      "says that its checkpoints are this run's. Bring one of these files back, or "
+      "set checkpoint.resume = \"{}\" to begin from it, or \"never\" to begin anew",
+      path.string(), other, record.run, run::kCheckpointsOwnerFile, run::kRunPastFile,
+      config.run.dir.string(), path.string());
 }
 
 /// Begins the run anew on purpose: the checkpoints that are there get other names, and
@@ -115,20 +111,19 @@ void settle_unmarked(const fs::path& dir, const RunConfig& config, RunStart& sta
 void begin_by_intent(const fs::path& dir, RunStart& start, RunLog& run) {
   const auto owner = run::read_checkpoints_owner(dir);
   if (owner && *owner != start.run() && checkpoint::has_committed(dir)) {
-    throw InputError(
+    fail_input(
         "checkpoint",
-        fmt::format(
-            "checkpoint.resume = \"never\", and {} holds the checkpoints of another run "
-            "({}); give this run a checkpoint.dir of its own, or remove that directory",
-            dir.string(), *owner));
+        "checkpoint.resume = \"never\", and {} holds the checkpoints of another run "
+        "({}); give this run a checkpoint.dir of its own, or remove that directory",
+        dir.string(), *owner);
   }
   for (const auto& entry : checkpoint::list_checkpoints(dir)) {
     if (!fs::exists(entry.path / run::kManifestFile)) continue;
     const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
     run.log().warning(
-        fmt::format("checkpoint.resume = \"never\": the run begins anew; {} is kept as "
-                    "{}; delete it when you need the space",
-                    entry.path.string(), aside.string()));
+        "checkpoint.resume = \"never\": the run begins anew; {} is kept as "
+        "{}; delete it when you need the space",
+        entry.path.string(), aside.string());
   }
   start.begin_anew();
 }
@@ -152,9 +147,9 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
     // This run's own directory was lost or is new: the run takes the identity of the
     // checkpoints.
     run.log().info(
-        fmt::format("{} has the checkpoints of run {}: this run takes that identity and "
-                    "goes on from them",
-                    dir.string(), *owner));
+        "{} has the checkpoints of run {}: this run takes that identity and "
+        "goes on from them",
+        dir.string(), *owner);
     start.take_over(*owner);
   }
   if (!owner) settle_unmarked(dir, config, start, run);
@@ -184,14 +179,13 @@ std::string names_there(const fs::path& dir) {
 }
 
 [[noreturn]] void refuse_foreign(const fs::path& dir, const run::RunPast& record) {
-  throw InputError(
-      "checkpoint",
-      fmt::format("{} holds the checkpoints of another run ({}), and this run ({}) had "
-                  "saved a checkpoint of step {} in {}. Set checkpoint.dir to the "
-                  "directory of its checkpoints, give this run a checkpoint.dir of its "
-                  "own, or set checkpoint.resume = \"never\" to begin anew",
-                  dir.string(), run::read_checkpoints_owner(dir).value_or(""), record.run,
-                  *record.newest, record.checkpoints));
+  fail_input("checkpoint",
+             "{} holds the checkpoints of another run ({}), and this run ({}) had "
+             "saved a checkpoint of step {} in {}. Set checkpoint.dir to the "
+             "directory of its checkpoints, give this run a checkpoint.dir of its "
+             "own, or set checkpoint.resume = \"never\" to begin anew",
+             dir.string(), run::read_checkpoints_owner(dir).value_or(""), record.run,
+             *record.newest, record.checkpoints);
 }
 
 /// Gives checkpoints that are newer than `step` other names. The run's record forgets
@@ -207,9 +201,9 @@ void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t
     if (entry.step <= step || !entry.valid) continue;
     const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
     run.log().warning(
-        fmt::format("{} is newer than step {}, from which this run goes on: it is kept "
-                    "as {}; delete it when you need the space",
-                    entry.path.string(), step, aside.string()));
+        "{} is newer than step {}, from which this run goes on: it is kept "
+        "as {}; delete it when you need the space",
+        entry.path.string(), step, aside.string());
   }
 }
 
@@ -259,12 +253,11 @@ void refuse_gone(const session::Session& session, const RunStart& start) {
             ? ""
             : fmt::format(", or set checkpoint.dir to {}, where the checkpoints were",
                           record.checkpoints);
-    throw InputError(
-        "checkpoint",
-        fmt::format("this run had saved a checkpoint of step {}, but no rank finds a "
-                    "checkpoint in {}{}; bring the directory back{}, or set "
-                    "checkpoint.resume = \"never\" to begin anew",
-                    *record.newest, place.string(), names_there(dir), moved));
+    fail_input("checkpoint",
+               "this run had saved a checkpoint of step {}, but no rank finds a "
+               "checkpoint in {}{}; bring the directory back{}, or set "
+               "checkpoint.resume = \"never\" to begin anew",
+               *record.newest, place.string(), names_there(dir), moved);
   });
   throw Error(ErrorKind::Internal, "checkpoint", "rank 0 did not refuse");
 }
@@ -294,14 +287,12 @@ void refuse_unknown_past(const session::Session& session, const RunStart& start)
     const fs::path& run_dir = session.config().run.dir;
     const int64_t done = last_step_of_metrics(run_dir);
     if (done == 0 || !start.past().knows_no_start(run_dir)) return;
-    throw InputError(
-        "checkpoint",
-        fmt::format(
-            "{} has steps up to {}, and neither {} nor {}, which say whether a "
-            "checkpoint was committed; {} has none. Bring the files or the "
-            "checkpoints back, or set checkpoint.resume = \"never\" to begin anew",
-            (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile,
-            run::kEventsFile, checkpoint_dir(session.config()).string()));
+    fail_input("checkpoint",
+               "{} has steps up to {}, and neither {} nor {}, which say whether a "
+               "checkpoint was committed; {} has none. Bring the files or the "
+               "checkpoints back, or set checkpoint.resume = \"never\" to begin anew",
+               (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile,
+               run::kEventsFile, checkpoint_dir(session.config()).string());
   });
 }
 
@@ -311,12 +302,12 @@ void tell_unknown_past(const session::Session& session, const RunStart& start,
     const fs::path& run_dir = session.config().run.dir;
     const int64_t done = last_step_of_metrics(run_dir);
     if (done <= step || !start.past().knows_no_start(run_dir)) return;
-    run.log().warning(fmt::format(
+    run.log().warning(
         "{} has steps up to {}, and {} and {}, which say which checkpoint was "
         "the newest, are lost: the newest in {} is of step {}, and the steps "
         "since are trained again",
         (run_dir / run::kMetricsFile).string(), done, run::kRunPastFile, run::kEventsFile,
-        checkpoint_dir(session.config()).string(), step));
+        checkpoint_dir(session.config()).string(), step);
   });
 }
 
@@ -334,8 +325,8 @@ void note_loaded(const session::Session& session, RunStart& start, RunLog& run) 
   });
   if (const auto other = Failure::of([&] { start.loaded(); })) failure = other;
   if (!failure) return;
-  run.log().warning(fmt::format("the state was loaded, but {} could not be updated: {}",
-                                run::kRunPastFile, failure->message));
+  run.log().warning("the state was loaded, but {} could not be updated: {}",
+                    run::kRunPastFile, failure->message);
 }
 
 }  // namespace longhaul::train

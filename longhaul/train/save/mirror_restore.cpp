@@ -12,11 +12,9 @@
 #include <functional>
 #include <iterator>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
@@ -91,14 +89,12 @@ bool is_missing_here(const RunConfig& config) {
   for (const auto& entry : checkpoint::list_checkpoints(dir)) {
     if (entry.valid) here.push_back(entry.step);
   }
-  throw InputError(
-      "checkpoint",
-      fmt::format(
-          "checkpoint.resume = {}: neither {} nor {} has a whole checkpoint of "
-          "that step; steps here: {}; in the mirror: {}",
-          config.checkpoint.resume.step, dir.string(), *config.checkpoint.mirror,
-          here.empty() ? "none" : fmt::format("{}", fmt::join(here, ", ")),
-          mirrored.empty() ? "none" : fmt::format("{}", fmt::join(mirrored, ", "))));
+  fail_input("checkpoint",
+             "checkpoint.resume = {}: neither {} nor {} has a whole checkpoint of "
+             "that step; steps here: {}; in the mirror: {}",
+             config.checkpoint.resume.step, dir.string(), *config.checkpoint.mirror,
+             here.empty() ? "none" : fmt::format("{}", fmt::join(here, ", ")),
+             mirrored.empty() ? "none" : fmt::format("{}", fmt::join(mirrored, ", ")));
 }
 
 /// What rank 0 takes from the mirror.
@@ -173,13 +169,12 @@ Found find_in_mirror(const RunConfig& config, const RunStart& start, RunLog& run
   }
   for (const std::string& line : skipped) run.log().warning(line);
   if (found.steps.empty() && !skipped.empty()) {
-    throw InputError("mirror", fmt::format("none of its {} is whole: {}",
-                                           counted(std::ssize(skipped), "checkpoint"),
-                                           skipped.front()));
+    fail_input("mirror", "none of its {} is whole: {}",
+               counted(std::ssize(skipped), "checkpoint"), skipped.front());
   }
   if (found.steps.empty()) {
-    run.log().info(fmt::format("{} has no checkpoint, and neither has {}", store.place(),
-                               dir.string()));
+    run.log().info("{} has no checkpoint, and neither has {}", store.place(),
+                   dir.string());
   }
   return found;
 }
@@ -213,7 +208,7 @@ Found find_newer(const RunConfig& config, const RunStart& start, RunLog& run,
       failure               ? "cannot be read: " + failure->message
       : found.steps.empty() ? "has no newer one"
                             : fmt::format("has step {}, which is taken", found.steps[0]);
-  run.log().warning(fmt::format("{}; {} {}", has, store.place(), mirror));
+  run.log().warning("{}; {} {}", has, store.place(), mirror);
   return found;
 }
 
@@ -265,8 +260,8 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
   for (size_t i = 0; i < found.steps.size(); ++i) {
     const auto step = listing.read(found.steps[i]);
     if (!step) continue;
-    run.log().info(fmt::format("fetching step {} from {}, {}", step->step, store.place(),
-                               human_bytes(step->manifest.total_bytes())));
+    run.log().info("fetching step {} from {}, {}", step->step, store.place(),
+                   human_bytes(step->manifest.total_bytes()));
     try {
       checkpoint::fetch_checkpoint(
           store, *step, dir, [&](const std::string& line) { run.log().status(line); },
@@ -275,14 +270,15 @@ checkpoint::MirrorStep fetch_best(const RunConfig& config, const Found& found,
     } catch (const InputError& error) {
       // A refusal of the store says nothing about the checkpoint.
       if (i + 1 == found.steps.size() || error.area() == "objects") throw;
-      run.log().warning(fmt::format(
+      run.log().warning(
           "CHECKPOINT DAMAGED in the mirror: {}; going back to the one before it",
-          error.message()));
+          error.message());
     }
   }
-  throw InputError("mirror", fmt::format("{}: no checkpoint is whole any more; set "
-                                         "checkpoint.resume = \"never\" to begin anew",
-                                         store.place()));
+  fail_input("mirror",
+             "{}: no checkpoint is whole any more; set "
+             "checkpoint.resume = \"never\" to begin anew",
+             store.place());
 }
 
 bool begins_with(const fs::path& file, const fs::path& head) {
@@ -455,8 +451,8 @@ void restore_from_mirror(const session::Session& session, RunStart& start, RunLo
         });
         if (!failure) return;
         if (!has_older) failure->raise();
-        run.log().warning(fmt::format("the checkpoint of the mirror is not taken: {}",
-                                      failure->message));
+        run.log().warning("the checkpoint of the mirror is not taken: {}",
+                          failure->message);
       },
       [&] { store->stop(); });
   const int64_t step = std::stoll(
@@ -468,8 +464,8 @@ void restore_from_mirror(const session::Session& session, RunStart& start, RunLo
   prove_fetched(session, owner, step);
   if (session.world().rank() > 0) return;
   const uint64_t bytes = fetched.manifest.total_bytes();
-  run.log().info(fmt::format("step {} restored from {}: {} in {:.1f} s", step,
-                             store->place(), human_bytes(bytes), watch.seconds()));
+  run.log().info("step {} restored from {}: {} in {:.1f} s", step, store->place(),
+                 human_bytes(bytes), watch.seconds());
   run.event(run::kMirrorRestoreEvent, {{"step", step},
                                        {"of_attempt", fetched.attempt},
                                        {"bytes", bytes},

@@ -1,18 +1,15 @@
 #include "longhaul/train/save/peer_memory.h"
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/memory/memory_directory.h"
 #include "longhaul/checkpoint/memory/survey.h"
@@ -27,8 +24,6 @@ namespace {
 /// Starts from one state in memory that may fail in a row before the checkpoint on disk
 /// is taken instead.
 constexpr int kFailedMemoryStarts = 2;
-
-std::string human(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 /// Returns the directory that a supervisor has made for the run's memory; null: there is
 /// no supervisor.
@@ -93,15 +88,15 @@ PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
   } catch (const Error& error) {
     const bool of_settings = error.kind() == ErrorKind::Config;
     if (error.area() != "memory" || (of_settings && !is_supervised_restart())) throw;
-    run.log().warning(fmt::format("PEER MEMORY IS OFF: {}", error.what()));
+    run.log().warning("PEER MEMORY IS OFF: {}", error.what());
     return;
   }
   const checkpoint::MemoryUse& use = keeper_->use();
-  run.log().info(fmt::format(
+  run.log().info(
       "peer memory: the state is kept every {} steps in {}; it takes {} on this machine: "
       "two slots, each with {} of its ranks and {} of its neighbours",
-      every_, options.dir.string(), human(2 * (use.own_bytes + use.other_bytes)),
-      human(use.own_bytes), human(use.other_bytes)));
+      every_, options.dir.string(), human_bytes(2 * (use.own_bytes + use.other_bytes)),
+      human_bytes(use.own_bytes), human_bytes(use.other_bytes));
   if (use.machines == 1) {
     run.log().warning(
         "peer memory: all ranks are on one machine, so there is only one copy, which is "
@@ -123,14 +118,14 @@ void PeerMemory::keep(const TrainingSession& session, const History& history) {
     waited_ += report.waited;
     if (!report.whole && !outgrown_) {
       run_.log().warning(
-          fmt::format("step {} is not kept in memory: its state.json is larger than the "
-                      "space reserved at the start",
-                      history.step));
+          "step {} is not kept in memory: its state.json is larger than the "
+          "space reserved at the start",
+          history.step);
       outgrown_ = true;
     }
   } catch (const Error& error) {
     if (error.area() != "memory") throw;
-    run_.log().warning(fmt::format("PEER MEMORY IS OFF: {}", error.what()));
+    run_.log().warning("PEER MEMORY IS OFF: {}", error.what());
     keeper_->remove();
     keeper_.reset();
   }
@@ -158,9 +153,8 @@ void PeerMemory::end(const session::Session& session, bool saved) {
 void PeerMemory::tell_times() {
   if (kept_ == 0) return;
   const auto steps = static_cast<double>(kept_);
-  run_.log().info(
-      fmt::format("peer memory: {} kept, {:.1f} ms each, of which {:.1f} ms were waiting",
-                  counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps));
+  run_.log().info("peer memory: {} kept, {:.1f} ms each, of which {:.1f} ms were waiting",
+                  counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps);
   run_.event(run::kPeerMemoryEvent, {{"attempt", attempt_},
                                      {"steps", kept_},
                                      {"bytes", keeper_->use().own_bytes},
@@ -207,9 +201,9 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
       start.failed_starts(run::step_directory_name(found->step)) >= kFailedMemoryStarts);
   if (!failed) return found;
   run.log().warning(
-      fmt::format("{} starts in a row from step {} in memory did not complete one step: "
-                  "the run goes on from {}",
-                  kFailedMemoryStarts, found->step, checkpoints[0].string()));
+      "{} starts in a row from step {} in memory did not complete one step: "
+      "the run goes on from {}",
+      kFailedMemoryStarts, found->step, checkpoints[0].string());
   return std::nullopt;
 }
 

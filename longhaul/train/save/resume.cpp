@@ -6,7 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/foreign_forms.h"
@@ -56,10 +55,9 @@ void check_shapes(const session::Session& session,
     checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
                               model.tensors(), model.spare_names());
   } catch (const InputError& error) {
-    throw ConfigError(
-        "model", fmt::format("{} is a checkpoint of another model than {} describes: {}",
-                             reader.path().string(), session.model().source_path.string(),
-                             error.what()));
+    fail_config("model", "{} is a checkpoint of another model than {} describes: {}",
+                reader.path().string(), session.model().source_path.string(),
+                error.what());
   }
 }
 
@@ -104,10 +102,10 @@ void tell_newly_meant(const session::Session& session, RunLog& run) {
       optim::newly_meant(session.model().description, session.config().optimizer);
   if (meant.empty()) return;
   run.log().warning(
-      fmt::format("the checkpoint is of an older program, whose patterns matched only "
-                  "longhaul's own names of parameters: from here on optimizer.groups and "
-                  "optimizer.no_decay also match {}, by names in Hugging Face's files",
-                  first_of(meant)));
+      "the checkpoint is of an older program, whose patterns matched only "
+      "longhaul's own names of parameters: from here on optimizer.groups and "
+      "optimizer.no_decay also match {}, by names in Hugging Face's files",
+      first_of(meant));
 }
 
 /// Tells which parameters were thawed or frozen since the checkpoint, and takes the
@@ -123,13 +121,13 @@ void take_counts(TrainingSession& session, RunLog& run, const History& history) 
   }
   if (!thawed.empty() && history.updates > 0) {
     run.log().info(
-        fmt::format("thawed: {} had no update so far: the moments begin with zeros, and "
-                    "the bias correction begins with the next update",
-                    first_of(thawed)));
+        "thawed: {} had no update so far: the moments begin with zeros, and "
+        "the bias correction begins with the next update",
+        first_of(thawed));
   }
   if (!dropped.empty()) {
-    run.log().info(fmt::format("frozen from here on: {}; the moments are not kept",
-                               first_of(dropped)));
+    run.log().info("frozen from here on: {}; the moments are not kept",
+                   first_of(dropped));
   }
   session.optimizer().set_counts(*history.counts);
 }
@@ -142,10 +140,10 @@ void settle_padding(const session::Session& session, History& history, RunLog& r
   if (history.config_toml.empty()) history.padding_row = row;
   if (row && !history.padding_row) {
     run.log().info(
-        fmt::format("row {} of the embedding, which is pad_token_id's row, is trained "
-                    "like the others, because this run began that way; a new run does "
-                    "not train its look-ups, as in transformers",
-                    *row));
+        "row {} of the embedding, which is pad_token_id's row, is trained "
+        "like the others, because this run began that way; a new run does "
+        "not train its look-ups, as in transformers",
+        *row);
   }
 }
 
@@ -158,9 +156,9 @@ History read_history(const TrainingSession& session, RunLog& run, const Json& st
   settle_padding(session, history, run);
   if (history.config_toml.empty()) {
     run.log().warning(
-        fmt::format("{} was imported: it has no settings to compare with, and the data "
-                    "is read from its beginning",
-                    from.string()));
+        "{} was imported: it has no settings to compare with, and the data "
+        "is read from its beginning",
+        from.string());
     history.schedule = schedule_from(session, history, nullptr);
     history.counts = counts_from(session, history, nullptr);
     return history;
@@ -171,8 +169,8 @@ History read_history(const TrainingSession& session, RunLog& run, const Json& st
   for (const ConfigChange& change : check_resume(saved, session.config())) {
     changes.push_back(
         {{"key", change.key}, {"was", change.old_value}, {"is", change.new_value}});
-    run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
-                               change.key, change.old_value, change.new_value));
+    run.log().info("changed since the checkpoint: {} was {}, is {}", change.key,
+                   change.old_value, change.new_value);
   }
   if (!changes.empty()) {
     run.event(run::kSettingsEvent,
@@ -191,8 +189,8 @@ void tell_resumed(TrainingSession& session, RunLog& run, const History& history,
   // A run that has begun is not stopped for patterns that match no parameter.
   for (const std::string& text : session.groups().unmatched) run.log().warning(text);
   if (!session.config().init.weights.empty()) {
-    run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
-                               session.config().init.weights.string()));
+    run.log().info("[init] weights {} are not used: the checkpoint is newer",
+                   session.config().init.weights.string());
   }
   const auto [differences, unknown] =
       session::compare_fingerprints(history.fingerprint, session.fingerprint());
@@ -267,10 +265,10 @@ History resume_from_best(TrainingSession& session, RunStart& start, RunLog& run,
     } catch (const Error& error) {
       if (!is_of_the_file(error) || i + 1 == paths.size()) throw;
       if (error.area() == format::kValuesArea && not_finite == NotFinite::Refused) throw;
-      run.log().warning(fmt::format("CHECKPOINT DAMAGED: {} cannot be loaded: {}",
-                                    paths[i].string(), error.what()));
-      run.log().warning(fmt::format("going back to {}: the steps since are trained again",
-                                    paths[i + 1].string()));
+      run.log().warning("CHECKPOINT DAMAGED: {} cannot be loaded: {}", paths[i].string(),
+                        error.what());
+      run.log().warning("going back to {}: the steps since are trained again",
+                        paths[i + 1].string());
       run.event(run::FallBackEvent{paths[i].filename().string(),
                                    paths[i + 1].filename().string(), error.what()});
     }
@@ -315,9 +313,9 @@ std::optional<History> resume_from_memory(TrainingSession& session, RunStart& st
   } catch (const Error& error) {
     if (!is_of_the_file(error)) throw;
     run.log().warning(
-        fmt::format("step {} in memory cannot be loaded: {}; going back to "
-                    "the checkpoint on disk: {}",
-                    kept->step, error.what(), disk));
+        "step {} in memory cannot be loaded: {}; going back to "
+        "the checkpoint on disk: {}",
+        kept->step, error.what(), disk);
     run.event(run::FallBackEvent{fmt::format("memory of step {}", kept->step), disk,
                                  error.what()});
     return std::nullopt;
@@ -329,10 +327,10 @@ std::optional<History> resume_from_memory(TrainingSession& session, RunStart& st
 void check_first_values(const ModelConfig& model) {
   for (const ParameterDescription& p : model.description.parameters()) {
     if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
-    throw ConfigError(
-        "model", fmt::format("{}: initializer_range = 0 makes {} begin as zeros; set "
-                             "model.override.initializer_range, usually to 0.02",
-                             model.source_path.string(), p.name));
+    fail_config("model",
+                "{}: initializer_range = 0 makes {} begin as zeros; set "
+                "model.override.initializer_range, usually to 0.02",
+                model.source_path.string(), p.name);
   }
 }
 
@@ -355,9 +353,8 @@ void initialise(TrainingSession& session, RunLog& run) {
     }
     if (has_weights) {
       run.log().warning(
-          fmt::format("{}, although {} holds weights; set init.weights to start "
-                      "from them",
-                      line, dir.string()));
+          "{}, although {} holds weights; set init.weights to start from them", line,
+          dir.string());
     } else {
       run.log().info(line);
     }
@@ -379,7 +376,7 @@ void initialise(TrainingSession& session, RunLog& run) {
     mine = load_weights(session.state(), *source, *session.machine().node);
   });
   const auto report = checkpoint::total(mine, session.world());
-  run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
+  run.log().info("weights: {}; {}", source->describe(), report.describe());
 }
 
 /// Warns of steps that this run had done and that no checkpoint holds: they are done
@@ -389,9 +386,9 @@ void tell_lost_steps(const session::Session& session, RunLog& run) {
     const int64_t done = last_step_of_metrics(session.config().run.dir);
     if (done > 0) {
       run.log().warning(
-          fmt::format("this run had reached step {}, but no checkpoint of it was ever "
-                      "committed: it begins again, and these steps are trained again",
-                      done));
+          "this run had reached step {}, but no checkpoint of it was ever "
+          "committed: it begins again, and these steps are trained again",
+          done);
     }
   });
 }
@@ -494,9 +491,9 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
     history = std::move(*kept);
     if (home == Home::Gone) {
       run.log().warning(
-          fmt::format("CHECKPOINTS GONE: {} has no checkpoints any more; the run goes on "
-                      "from memory, and its next checkpoint will be the only one",
-                      checkpoint_dir(session.config()).string()));
+          "CHECKPOINTS GONE: {} has no checkpoints any more; the run goes on "
+          "from memory, and its next checkpoint will be the only one",
+          checkpoint_dir(session.config()).string());
     }
   } else if (home == Home::Gone) {
     refuse_gone(session, start);
@@ -512,10 +509,10 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
     comm::on_all_ranks(session.world(), [&] { initialise(session, run); });
     history.padding_row = session.model().description.padding_row();
     if (history.padding_row) {
-      run.log().info(fmt::format(
+      run.log().info(
           "pad_token_id: look-ups of row {} of the embedding are not trained, as in "
           "transformers",
-          *history.padding_row));
+          *history.padding_row);
     }
     settle_memory(session, nullptr);
   } else {

@@ -178,14 +178,14 @@ void add_files_of_config(const TrainingSession& session, system::Logger& log,
   std::erase_if(around, [](const auto& file) { return file.name == "config.json"; });
   const auto left = add_missing(files, std::move(around));
   if (!left.empty()) {
-    log.info(fmt::format(
+    log.info(
         "checkpoints carry the files beside the weights; the files of {} stay behind: {}",
-        dir.string(), fmt::join(left, ", ")));
+        dir.string(), fmt::join(left, ", "));
   }
   const auto others = format::files_left_behind(dir, {});
   if (config.init.weights.empty() && !others.empty()) {
-    log.info(fmt::format("checkpoints do not carry from {}: {}", dir.string(),
-                         fmt::join(others, ", ")));
+    log.info("checkpoints do not carry from {}: {}", dir.string(),
+             fmt::join(others, ", "));
   }
 }
 
@@ -275,7 +275,7 @@ void RunCheckpoints::open_mirror(const session::Session& session, int64_t step) 
   mirror_ = std::make_unique<checkpoint::MirrorThread>(
       std::move(options), checkpoint::open_mirror(objects::parse_address(*saves.mirror),
                                                   objects::ObjectStore::Priority::Low));
-  log_.log().info(fmt::format("checkpoints are copied to {}", *saves.mirror));
+  log_.log().info("checkpoints are copied to {}", *saves.mirror);
   const bool may_go_back = saves.resume.kind == ResumeFrom::Kind::Step ||
                            saves.resume.kind == ResumeFrom::Kind::Path;
   if (may_go_back || start_.has_begun_anew()) mirror_->went_back(step);
@@ -349,9 +349,9 @@ void RunCheckpoints::tell_failure(const checkpoint::SaveReport& report) {
       {{"step", report.step}, {"attempt", start_.attempt()}, {"message", report.error}});
   if (!again) raise(report);
   log_.log().warning(
-      fmt::format("CHECKPOINT FAILED: {}; the run goes on and tries again "
-                  "after the next step ({} of {} tries)",
-                  report.error, failed_, kTries));
+      "CHECKPOINT FAILED: {}; the run goes on and tries again "
+      "after the next step ({} of {} tries)",
+      report.error, failed_, kTries);
 }
 
 void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
@@ -364,21 +364,20 @@ void RunCheckpoints::tell(const checkpoint::SaveReport& report) {
   set_last_words();
   if (!report.not_kept.empty()) {
     log_.log().warning(
-        fmt::format("the checkpoint of step {} is whole, but {} could not be updated: {}",
-                    report.step, run::kRunPastFile, report.not_kept));
+        "the checkpoint of step {} is whole, but {} could not be updated: {}",
+        report.step, run::kRunPastFile, report.not_kept);
   }
-  log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
-                              report.step, human_bytes(static_cast<double>(report.bytes)),
-                              report.seconds, report.stall));
+  log_.log().info("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s", report.step,
+                  human_bytes(report.bytes), report.seconds, report.stall);
   if (report.waited > kLongWait) {
     log_.log().warning(
-        fmt::format("the checkpoint of step {} had to wait {:.1f} s for the one before "
-                    "it: {} saves more often than this storage can keep up with",
-                    report.step, report.waited,
-                    config_.checkpoint.every > 0
-                        ? fmt::format("checkpoint.every = {}", config_.checkpoint.every)
-                        : fmt::format("checkpoint.every_minutes = {}",
-                                      config_.checkpoint.every_minutes)));
+        "the checkpoint of step {} had to wait {:.1f} s for the one before "
+        "it: {} saves more often than this storage can keep up with",
+        report.step, report.waited,
+        config_.checkpoint.every > 0
+            ? fmt::format("checkpoint.every = {}", config_.checkpoint.every)
+            : fmt::format("checkpoint.every_minutes = {}",
+                          config_.checkpoint.every_minutes));
   }
   log_.event(run::CheckpointEvent{.attempt = start_.attempt(),
                                   .step = report.step,
@@ -401,28 +400,28 @@ void RunCheckpoints::tell_mirror() {
     Json fields = {{"attempt", start_.attempt()}, {"step", report.step}};
     switch (report.kind) {
       case Kind::Done:
-        log_.log().info(fmt::format(
+        log_.log().info(
             "checkpoint step {} mirrored {} in {:.1f} s, requests of rank 0 tried again: "
             "{}",
-            report.step, human_bytes(report.bytes), report.seconds, report.retries));
+            report.step, human_bytes(report.bytes), report.seconds, report.retries);
         fields["bytes"] = report.bytes;
         fields["seconds"] = report.seconds;
         fields["retries"] = report.retries;
         log_.event(run::kMirroredEvent, std::move(fields));
         break;
       case Kind::Behind:
-        log_.log().warning(fmt::format(
+        log_.log().warning(
             "THE MIRROR FALLS BEHIND: step {} is left out, since a newer checkpoint came "
             "before the copy of an earlier one to {} has ended",
-            report.step, place));
+            report.step, place);
         log_.event(run::kMirrorBehindEvent, std::move(fields));
         break;
       case Kind::Failed:
-        log_.log().warning(fmt::format(
+        log_.log().warning(
             "MIRROR FAILED at step {} of {}: {}; {}", report.step, place, report.message,
             report.again > 0.0
                 ? fmt::format("it is tried again in {:.0f} s", report.again)
-                : "the next save tries again"));
+                : "the next save tries again");
         fields["message"] = report.message;
         fields["again_s"] = report.again;
         log_.event(run::kMirrorFailedEvent, std::move(fields));
@@ -471,12 +470,12 @@ void RunCheckpoints::wait_for_mirror() {
 void RunCheckpoints::warn_of_mirror(double seconds) {
   if (log_.log().silent()) return;
   const auto has = mirror_->newest();
-  log_.log().warning(fmt::format(
+  log_.log().warning(
       "THE MIRROR IS NOT UP TO DATE after {:.0f} s: {} has {}; the checkpoints in {} are "
       "whole, and the next start copies the newest",
       seconds, *config_.checkpoint.mirror,
       has ? fmt::format("step {}", *has) : "no checkpoint of this start",
-      checkpoint_dir(config_).string()));
+      checkpoint_dir(config_).string());
 }
 
 void RunCheckpoints::end_mirror() {

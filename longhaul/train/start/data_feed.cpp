@@ -1,7 +1,5 @@
 #include "longhaul/train/start/data_feed.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 
 #include "longhaul/comm/ledger.h"
@@ -60,7 +58,7 @@ data::StepBatch* next_batch(const TrainingSession& session, data::Loader& loader
   if (!has_read()) return nullptr;
   data::StepBatch& batch = loader.next();
   if (watch.seconds() >= kLongDataWait) {
-    log.info(fmt::format("step {} waited {:.1f} s for its data", step, watch.seconds()));
+    log.info("step {} waited {:.1f} s for its data", step, watch.seconds());
   }
   return &batch;
 }

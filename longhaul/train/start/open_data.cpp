@@ -36,10 +36,10 @@ Named readable(const DataInputs& inputs, Named named) {
   if (packed == 0) return named;
   if (packed != std::ssize(paths)) {
     const auto in_place = std::ranges::find_if_not(paths, packs);
-    throw ConfigError(
-        "data", fmt::format("{} lists {} together with files that have to be packed; "
-                            "give each kind an entry of its own",
-                            named.key, in_place->string()));
+    fail_config("data",
+                "{} lists {} together with files that have to be packed; "
+                "give each kind an entry of its own",
+                named.key, in_place->string());
   }
   if (data::names_bert_shards(paths.front())) {  // checked before the files are packed
     data::check_losses(data::example_losses(), paths.front().string(),
@@ -136,7 +136,7 @@ RunData open_data(const DataInputs& inputs) {
     data.train.push_back(
         {source, entry.weight, name_of(entry, data.train), entry.max_epochs});
     data.train_sequences += source->num_sequences();
-    inputs.log.info(fmt::format("train data: {}", source->describe()));
+    inputs.log.info("train data: {}", source->describe());
   }
   for (const ValidationSource& entry : config.data.validation) {
     const auto source =
@@ -144,10 +144,9 @@ RunData open_data(const DataInputs& inputs) {
     infer::require_targets(*source, config.validation.batches * config.batch.global_size,
                            "data.validation " + entry.name);
     data.validation.push_back({entry.name, source});
-    inputs.log.info(
-        fmt::format("validation data {}: {}", entry.name, source->describe()));
-    inputs.log.info(fmt::format("validation data {}: {}", entry.name,
-                                share_that_is_read(config, source->num_sequences())));
+    inputs.log.info("validation data {}: {}", entry.name, source->describe());
+    inputs.log.info("validation data {}: {}", entry.name,
+                    share_that_is_read(config, source->num_sequences()));
   }
   return data;
 }

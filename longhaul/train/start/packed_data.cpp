@@ -74,11 +74,11 @@ void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& wo
 
 void announce(const std::vector<fs::path>& paths, const fs::path& store,
               system::Logger& log) {
-  log.info(fmt::format(
+  log.info(
       "packing {}{} into {}: this is done once, and later starts use it again",
       paths.front().string(),
       paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
-      store.string()));
+      store.string());
 }
 
 /// Logs now and then how far the packing is.
@@ -109,13 +109,12 @@ auto with_advice(const data::BuildOptions& options, const Act& act) {
     std::string text(error.what());
     // Training has no use for advice that only `longhaul data build` can follow.
     text.resize(std::min(text.find(data::kRecordAdvice), text.size()));
-    throw InputError(
+    fail_input(
         "data",
-        fmt::format(
-            "{}. Training reads files of ready ids only (field '{}'); first make a token "
-            "store of the text: longhaul data build {} --tokenizer MODEL --out data/NAME",
-            text.substr(text.find(' ') + 1), options.inputs.field,
-            options.inputs.arguments.front()));
+        "{}. Training reads files of ready ids only (field '{}'); first make a token "
+        "store of the text: longhaul data build {} --tokenizer MODEL --out data/NAME",
+        text.substr(text.find(' ') + 1), options.inputs.field,
+        options.inputs.arguments.front());
   }
 }
 
@@ -169,9 +168,9 @@ fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& opti
     });
   }
   const data::ExampleStoreInfo info = data::ExampleStoreInfo::read(to.out);
-  log.info(fmt::format("{}: {}: {} examples of {} tokens from {} shards",
-                       there ? "packed earlier" : "packed", to.out.string(),
-                       grouped(info.rows), info.form.seq_len, info.origins.size()));
+  log.info("{}: {}: {} examples of {} tokens from {} shards",
+           there ? "packed earlier" : "packed", to.out.string(), grouped(info.rows),
+           info.form.seq_len, info.origins.size());
   return to.out;
 }
 
@@ -218,11 +217,10 @@ fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& opt
   if (shards != paths.end()) {
     const auto other = std::ranges::find_if_not(paths, data::names_bert_shards);
     if (other == paths.end()) return pack_shards(paths, options, world, log);
-    throw ConfigError(
+    fail_config(
         "data",
-        fmt::format(
-            "{} holds examples and {} holds tokens; give each kind an entry of its own",
-            shards->string(), other->string()));
+        "{} holds examples and {} holds tokens; give each kind an entry of its own",
+        shards->string(), other->string());
   }
   data::BuildOptions to = build_options(paths, options);
   const fs::path store = comm::on_rank_zero(world, [&] {

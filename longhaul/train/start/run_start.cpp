@@ -1,9 +1,6 @@
 #include "longhaul/train/start/run_start.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -71,13 +68,12 @@ void RunStart::prove_expected(comm::Communicator& world) const {
   comm::on_rank_zero(world, [&] {
     if (expected_.empty() || past_.run == expected_ || past_.has_given_up(expected_))
       return;
-    throw TemporaryError(
-        "run directory",
-        fmt::format("an earlier start of this job trained run {} in {}, which {} does "
-                    "not show, and its checkpoints are not found either: the run does "
-                    "not begin anew by itself. Mount the directory there and let the job "
-                    "start again; a new job begins anew",
-                    expected_, run_dir_.string(), host_name()));
+    fail_temporary("run directory",
+                   "an earlier start of this job trained run {} in {}, which {} does "
+                   "not show, and its checkpoints are not found either: the run does "
+                   "not begin anew by itself. Mount the directory there and let the job "
+                   "start again; a new job begins anew",
+                   expected_, run_dir_.string(), host_name());
   });
 }
 

@@ -1,7 +1,5 @@
 #include "longhaul/train/start/staged_inputs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -129,10 +127,9 @@ Listings list_stores(const Fields& addresses, int64_t seq_len,
       listings[address] = std::move(listing);
     } else {
       log.info(
-          fmt::format("{} is no token store, and no save_to_disk directory with {} "
-                      "tokens in each row: it is copied whole, although the order "
-                      "is sequential",
-                      address, seq_len));
+          "{} is no token store, and no save_to_disk directory with {} tokens in each "
+          "row: it is copied whole, although the order is sequential",
+          address, seq_len);
     }
   }
   return listings;
@@ -181,10 +178,9 @@ void stage(const fs::path& address, const Listings& listings,
   }
   const fs::path copy = objects.readable(address);
   const uint64_t bytes = objects.store()->counts().read - before;
-  log.info(fmt::format("{} is read from {}{}: {} fetched by this rank in {:.1f} s",
-                       address.string(), copy.string(),
-                       listed == listings.end() ? "" : ", its shards as they come",
-                       human_bytes(static_cast<double>(bytes)), watch.seconds()));
+  log.info("{} is read from {}{}: {} fetched by this rank in {:.1f} s", address.string(),
+           copy.string(), listed == listings.end() ? "" : ", its shards as they come",
+           human_bytes(bytes), watch.seconds());
 }
 
 /// Runs `work` on a thread of each rank, since it may take longer than a collective may.
@@ -225,11 +221,11 @@ void prove_same_copies(const std::vector<fs::path>& addresses,
   const std::string first = world.broadcast_string(own, 0);
   comm::on_all_ranks(world, [&] {
     if (own == first) return;
-    throw TemporaryError(
-        "objects", fmt::format("rank {} has copied other versions of the run's objects "
-                               "than rank 0: they were replaced meanwhile; start again "
-                               "when no program changes them",
-                               world.rank()));
+    fail_temporary(
+        "objects",
+        "rank {} has copied other versions of the run's objects than rank 0: they "
+        "were replaced meanwhile; start again when no program changes them",
+        world.rank());
   });
 }
 

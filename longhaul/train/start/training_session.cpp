@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/session/fingerprint.h"

@@ -7,8 +7,8 @@
 #include <limits>
 #include <thread>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/families/parameter_names.h"
 
@@ -54,16 +54,14 @@ void check_debug(const session::Session& session, system::Logger& log) {
   const int64_t world = session.world().size();
   const auto rank = [&](const std::string& key, int64_t number) {
     if (number < world) return;
-    log.warning(fmt::format(
+    log.warning(
         "{}: {} names rank {}, but this run has {}, from 0 on: nothing happens there",
-        config::origin(c, key), key, number, counted(world, "rank", "ranks")));
+        config::origin(c, key), key, number, counted(world, "rank", "ranks"));
   };
   const auto step = [&](const std::string& key, int64_t number) {
     if (!c.run.steps || number <= *c.run.steps) return;
-    log.warning(
-        fmt::format("{}: {} names step {}, but run.steps = {}: nothing happens "
-                    "then",
-                    config::origin(c, key), key, number, *c.run.steps));
+    log.warning("{}: {} names step {}, but run.steps = {}: nothing happens then",
+                config::origin(c, key), key, number, *c.run.steps);
   };
   for (const int64_t number : c.profile.steps) step("profile.steps", number);
   for (const DebugDelay& delay : c.debug.delays) {

@@ -218,8 +218,7 @@ void Hdf5Column::check_filters(hid_t plist) {
                                                           : ChunkFilter::Fletcher32;
     if (!known || std::ranges::find(filters_, filter) != filters_.end()) {
       fail(
-          fmt::format("{} {}; deflate (gzip), shuffle and fletcher32 are read, each "
-                      "once",
+          fmt::format("{} {}; deflate (gzip), shuffle and fletcher32 are read, each once",
                       filter_name(id, name),
                       known ? "stands twice among its filters" : "is not read"));
     }
@@ -360,9 +359,7 @@ ShardShape common_shape(const std::vector<Hdf5Column>& columns, const fs::path& 
                shape.rows, width, shape.rows, shape.seq_len, shape.predictions);
   }
   const std::string problem = shape_problem(shape);
-  if (!problem.empty()) {
-    fail_input("data", "{}: {}", path.string(), problem);
-  }
+  if (!problem.empty()) fail_input("data", "{}: {}", path.string(), problem);
   return shape;
 }
 

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <hdf5.h>
 
 #include "longhaul/base/error.h"
@@ -12,9 +11,10 @@ namespace {
 constexpr unsigned kDeflateLevel = 4;
 
 [[noreturn]] void fail(const fs::path& path, const char* what) {
-  throw TemporaryError("data", fmt::format("{}: {} ({}); check the free space of the "
-                                           "disk, then run the same command again",
-                                           path.string(), what, hdf5_reason()));
+  fail_temporary("data",
+                 "{}: {} ({}); check the free space of the "
+                 "disk, then run the same command again",
+                 path.string(), what, hdf5_reason());
 }
 
 void write_column(hid_t file, const ColumnForm& form, const PackedShard& shard,

@@ -109,9 +109,7 @@ PartRecord read_part_record(const fs::path& path) {
   for (const Json& range : fields.field("ranges")) {
     record.ranges.push_back(range_from_json(range, path));
   }
-  if (fields.has("first_text")) {
-    record.first_text = fields.get<std::string>("first_text");
-  }
+  if (fields.has("first_text")) record.first_text = fields.get<std::string>("first_text");
   return record;
 }
 

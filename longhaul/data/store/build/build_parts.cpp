@@ -155,9 +155,7 @@ void build_part(const BuildContext& context, int part, Workshop& shop, BuildMete
     }
     writers.train.append(piece.sides.train);
     writers.validation.append(piece.sides.validation);
-    for (const auto& [problem, count] : piece.left_out) {
-      record.left_out[problem] += count;
-    }
+    for (const auto& [problem, count] : piece.left_out) record.left_out[problem] += count;
     record.duplicates += piece.duplicates;
     record.padding += piece.padding;
     if (!record.first_text) record.first_text = std::move(piece.first_text);

@@ -254,8 +254,7 @@ class Builder {
     if (left.size() < mine.size()) {
       note(fmt::format("going on: {} of {} parts were done before, {} of {} are left",
                        mine.size() - left.size(), mine.size(),
-                       human_bytes(static_cast<double>(bytes_of(left))),
-                       human_bytes(static_cast<double>(bytes_of(mine)))));
+                       human_bytes(bytes_of(left)), human_bytes(bytes_of(mine))));
     }
     BuildMeter meter(options_, "data build", bytes_of(left));
     BadRecordLimit limit(context_, bad);

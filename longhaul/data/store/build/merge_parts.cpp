@@ -5,7 +5,6 @@
 #include <fstream>
 #include <map>
 
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
