@@ -17,7 +17,7 @@ struct RankSpeed {
   double ratio = 0.0;  ///< busy seconds over their median; 0: not known
 };
 
-/// The course of a figure over the steps that count.
+/// A curve of the run: how a quantity, such as the loss, went over the steps that count.
 struct Course {
   std::vector<double> values;  ///< in the order of steps: means of shares of the run
   double first = 0.0;          ///< NaN without a step, like the numbers that follow
