@@ -80,10 +80,10 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
       return key_of(b) == key_of(p);
     });
     BucketPlan* bucket = place == buckets.rend() ? nullptr : &*place;
-    const bool full =
-        bucket == nullptr ||
-        bucket->num_elements + joint_elements(parameters, i) > max_bucket_elements;
-    if (full && joint != i) {
+    // A matrix that has to be in the last matrix's bucket was counted with it.
+    if (joint != i &&
+        (bucket == nullptr ||
+         bucket->num_elements + joint_elements(parameters, i) > max_bucket_elements)) {
       bucket = &buckets.emplace_back();
       std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen,
                bucket->expert) = key_of(p);

@@ -113,21 +113,26 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
   const GroupPlace experts = rank_groups().place(GroupKind::Ep, rank);
   std::vector<PlacedParameter> placed;
   int unit = 0;
+  const auto place = [&](const ParameterDescription& p) {
+    ParameterShard shard = plan_parameter(tensor, {p.whole(), p.split}, index.tp);
+    std::optional<bool> tied_first;
+    if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
+    placed.push_back(
+        place_parameter(std::move(shard), unit, frozen && frozen(p.name), tied_first));
+    placed.back().expert = p.expert.has_value();
+    placed.back().joint = p.joint;
+    // A rank has no rows of an expert that another rank of its ep group has.
+    if (p.expert && p.expert->index * ep / p.expert->of != experts.index) {
+      placed.back().slice.extent[0] = 0;
+    }
+  };
   for (int chunk = 0; chunk < chunks; ++chunk) {
-    for (const UnitDescription& described : model.stage(stage(rank, chunk))) {
-      for (const ParameterDescription& p : described.parameters) {
-        ParameterShard shard = plan_parameter(tensor, {p.whole(), p.split}, index.tp);
-        std::optional<bool> tied_first;
-        if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
-        placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
-                                         tied_first));
-        placed.back().expert = p.expert.has_value();
-        placed.back().joint = p.joint;
-        // A rank has no rows of an expert that another rank of its ep group has.
-        if (p.expert && p.expert->index * ep / p.expert->of != experts.index) {
-          placed.back().slice.extent[0] = 0;
-        }
-      }
+    const StageSpec& spec = stage(rank, chunk);
+    for (const UnitDescription& described : model.units) {
+      if (!is_in_stage(described, spec)) continue;
+      std::ranges::for_each(described.parameters, place);
+      const ParameterDescription* copy = model.tied_copy(spec);
+      if (described.kind == UnitKind::Head && copy != nullptr) place(*copy);
       ++unit;
     }
   }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -71,12 +72,12 @@ KeyReplica key_replica(int64_t key_heads, const format::TpRank& rank) {
           static_cast<int>(holders.size())};
 }
 
-ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
-                              int64_t index) {
-  const auto& [whole, split] = tensor;
-  LH_CHECK(whole.is_whole(), "shard plan", "{} is no whole tensor",
-           format::describe_slice(whole));
-  ParameterShard shard{whole, GradientSum::None, true};
+ParameterShard plan_parameter(const ShardPlan& plan, SplitTensor tensor, int64_t index) {
+  const auto& split = tensor.split;
+  LH_CHECK(tensor.whole.is_whole(), "shard plan", "{} is no whole tensor",
+           format::describe_slice(tensor.whole));
+  ParameterShard shard{std::move(tensor.whole), GradientSum::None, true};
+  const format::TensorSlice& whole = shard.slice;
   if (plan.tp == 1) return shard;
   if (!is_split(split)) {
     // Without sequence parallelism every rank sees all tokens and forms the whole

@@ -55,8 +55,7 @@ struct ParameterShard {
 
 /// Returns the part of a tensor that rank `index` of the tp group holds. Every rank of
 /// the group has a part (layout/rules.h).
-ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
-                              int64_t index);
+ParameterShard plan_parameter(const ShardPlan& plan, SplitTensor tensor, int64_t index);
 
 /// Returns lines for the log about sizes that do not divide ("vocabulary 1009 over tp 4:
 /// 253 252 252 252") and about key heads that several ranks hold, each once.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 namespace longhaul::layout {
@@ -155,10 +156,14 @@ class StepTraffic : public PassTraffic {
   StepTraffic(const Passes& passes, const RunConfig& config,
               const ModelDescription& model, const LayoutDescription& layout,
               const PipelinePlan& plan, const UnitPlan& units, const MeshIndex& at)
-      : PassTraffic(passes, config, layout, at),
-        model_(model),
-        plan_(plan),
-        units_(units) {}
+      : PassTraffic(passes, config, layout, at), model_(model), plan_(plan) {
+    for (const GradientUse& use : units.gradients) {
+      if (use.reduce) ++reductions_[use.unit];
+    }
+    for (const WeightUse& use : units.weights) {
+      for (const int unit : use.gather) ++gathers_[unit];
+    }
+  }
 
   Traffic count(const std::vector<BucketPlan>& buckets) {
     boundaries();
@@ -191,17 +196,9 @@ class StepTraffic : public PassTraffic {
                  passes_.boundary_bytes());
   }
 
-  /// Returns how often a bucket's gradients are reduced in a step.
-  int64_t reductions(const BucketPlan& bucket) const {
-    if (bucket.grads_stay) return 1;
-    return std::ranges::count_if(units_.gradients, [&](const GradientUse& use) {
-      return use.unit == bucket.unit && use.reduce;
-    });
-  }
-
   void gradients(const BucketPlan& bucket) {
     const int64_t wire = config_.precision.reduce == StateType::Fp32 ? 4 : 2;
-    const int64_t times = reductions(bucket);
+    const int64_t times = bucket.grads_stay ? 1 : reductions_[bucket.unit];
     if (groups_.place(layout_.shard_group(bucket), rank_).size == 1) {
       all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), times,
                  bucket.num_elements, wire);
@@ -228,25 +225,18 @@ class StepTraffic : public PassTraffic {
                  sent_by_broadcast(place.size, place.index, count, element));
   }
 
-  /// Returns how often a bucket's weights are gathered in a step.
-  int64_t gathers(const BucketPlan& bucket) const {
-    if (bucket.weights_stay) return 1;  // after the update
-    int64_t times = 0;
-    for (const WeightUse& use : units_.weights) {
-      times += std::ranges::count(use.gather, bucket.unit);
-    }
-    return times;
-  }
-
   void weights(const BucketPlan& bucket) {
     if (layout_.shards == 1) return;
+    // Weights that stay are gathered after the update.
     cut(TrafficKind::Weights, layout_.shard_group(bucket), Verb::AllGather,
-        gathers(bucket), bucket.owned.size() * passes_.form.compute_bytes);
+        bucket.weights_stay ? 1 : gathers_[bucket.unit],
+        bucket.owned.size() * passes_.form.compute_bytes);
   }
 
   const ModelDescription& model_;
   const PipelinePlan& plan_;
-  const UnitPlan& units_;
+  std::map<int, int64_t> reductions_;  ///< of a unit's gradients in a step
+  std::map<int, int64_t> gathers_;     ///< of a unit's weights in a step
 };
 
 }  // namespace

@@ -88,19 +88,6 @@ LayoutBounds::LayoutBounds(const SearchedRun& run)
   }
 }
 
-void LayoutBounds::go_through(const Visit& visit, const Refuse& refuse) {
-  for (const int32_t tp : divisors_of(run_.ranks)) {
-    elements_.clear();
-    unit_elements_.clear();
-    for (const int32_t pp : divisors_of(run_.ranks / tp)) {
-      for (const int32_t cp : divisors_of(run_.ranks / tp / pp)) {
-        at_ = {.tp = tp, .pp = pp, .cp = cp};
-        mesh(visit, refuse);
-      }
-    }
-  }
-}
-
 std::optional<BrokenRule> LayoutBounds::broken() {
   set_layout(config_, at_, run_.ranks);
   auto rules = layout::broken_without_ranks(config_, limits_);
@@ -115,10 +102,15 @@ std::optional<BrokenRule> LayoutBounds::broken() {
   return of_mesh == rules.end() ? rules.front() : *of_mesh;
 }
 
-void LayoutBounds::mesh(const Visit& visit, const Refuse& refuse) {
+void LayoutBounds::go_through(const LayoutSettings& mesh, const Visit& visit) {
+  if (mesh.tp != at_.tp) {
+    elements_.clear();
+    unit_elements_.clear();
+  }
+  at_ = mesh;
   const auto rule = broken();
   if (rule && is_of_mesh(rule->rule)) {
-    refuse(at_, *rule);
+    visit(at_, {.broken = rule});
     return;
   }
   layout_ = {};
@@ -130,21 +122,24 @@ void LayoutBounds::mesh(const Visit& visit, const Refuse& refuse) {
                               ? divisors_of(1)
                               : divisors_of(at_.data_ranks(run_.ranks))) {
     at_.ep = ep;
-    experts(visit, refuse);
+    experts(visit);
   }
 }
 
-void LayoutBounds::experts(const Visit& visit, const Refuse& refuse) {
+void LayoutBounds::experts(const Visit& visit) {
   at_.micro_size = 1;
   at_.recompute = RecomputeKind::None;
   at_.pipeline = PipelineKind::OneFOneB;
   at_.virtual_stages = 1;
   const auto rule = broken();
   if (rule && rule->rule == LayoutRule::Experts) {
-    refuse(at_, *rule);
+    visit(at_, {.broken = rule});
     return;
   }
   layout_.ep = at_.ep;
+  spreads_ = {spread(GroupKind::Tp, 1), spread(GroupKind::Cp, 1),
+              spread(GroupKind::Ep, 1)};
+  stages_ = spread_of(layout_.rank_groups(), GroupKind::Pp, 0, run_.machine.node_ranks);
   variants_ = variants();
   const int64_t sequences = config_.batch.global_size / layout_.shape.dp;
   for (const int32_t micro_size : divisors_of(sequences)) {
@@ -152,12 +147,12 @@ void LayoutBounds::experts(const Visit& visit, const Refuse& refuse) {
     for (const auto recompute :
          {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
       at_.recompute = recompute;
-      passes(visit, refuse);
+      passes(visit);
     }
   }
 }
 
-void LayoutBounds::passes(const Visit& visit, const Refuse& refuse) {
+void LayoutBounds::passes(const Visit& visit) {
   at_.pipeline = PipelineKind::OneFOneB;
   at_.virtual_stages = 1;
   set_layout(config_, at_, run_.ranks);
@@ -167,31 +162,32 @@ void LayoutBounds::passes(const Visit& visit, const Refuse& refuse) {
                    (static_cast<double>(at_.micro_size) * layout_.shape.dp);
   again_share_ = at_.recompute == RecomputeKind::Full ? 1.0 : 0.0;
   count_units(passes_);
-  schedule(visit, refuse);
+  schedule(visit);
   if (at_.pp == 1) return;
   for (const auto kind : {PipelineKind::GPipe, PipelineKind::ZeroBubbleH1}) {
     at_.pipeline = kind;
-    schedule(visit, refuse);
+    schedule(visit);
   }
   at_.pipeline = PipelineKind::Interleaved;
   for (at_.virtual_stages = 2; at_.virtual_stages * at_.pp <= limits_.layers;
        ++at_.virtual_stages) {
-    schedule(visit, refuse);
+    schedule(visit);
   }
 }
 
-void LayoutBounds::schedule(const Visit& visit, const Refuse& refuse) {
+void LayoutBounds::schedule(const Visit& visit) {
   at_.zero = 0;
   at_.shards = 1;
   if (const auto rule = broken()) {
-    refuse(at_, *rule);
+    visit(at_, {.broken = rule});
     return;
   }
   fill_stages();
+  const std::vector<StageElements>& of_stage = elements();
   for (const Variant& variant : variants_) {
     at_.zero = variant.zero;
     at_.shards = variant.shards;
-    visit(at_, bound_of(variant));
+    visit(at_, bound_of(variant, of_stage));
   }
   at_.zero = 0;
   at_.shards = 1;
@@ -233,17 +229,10 @@ std::vector<LayoutBounds::Variant> LayoutBounds::variants() const {
 
 void LayoutBounds::count_units(const layout::Passes& passes) {
   const format::TpRank rank = layout_.tensor.rank(0);
-  const std::array<GroupSpread, 3> spreads = {
-      spread(GroupKind::Tp, 1), spread(GroupKind::Cp, 1), spread(GroupKind::Ep, 1)};
-  for (size_t i = 0; i < spreads.size(); ++i) {
-    between_[i] = spreads[i].on_node < spreads[i].ranks;
-  }
   const layout::GroupKind kinds[] = {GroupKind::Tp, GroupKind::Cp, GroupKind::Ep};
-  message_s_ = seconds_of(
-      run_.machine,
-      spread_of(layout_.rank_groups(), GroupKind::Pp, 0, run_.machine.node_ranks),
-      {layout::TrafficKind::Pipeline, GroupKind::Pp, Verb::SendRecv, 1,
-       passes.boundary_bytes()});
+  message_s_ = seconds_of(run_.machine, stages_,
+                          {layout::TrafficKind::Pipeline, GroupKind::Pp, Verb::SendRecv,
+                           1, passes.boundary_bytes()});
   numbers_.clear();
   for (const size_t example : examples_) {
     const UnitDescription& unit = run_.model.units[example];
@@ -257,9 +246,9 @@ void LayoutBounds::count_units(const layout::Passes& passes) {
     const layout::Traffic traffic =
         layout::pass_traffic(passes, config_, layout_, {}, unit);
     for (const layout::TrafficLine& line : traffic.lines()) {
-      for (size_t i = 0; i < spreads.size(); ++i) {
+      for (size_t i = 0; i < spreads_.size(); ++i) {
         if (line.group != kinds[i]) continue;
-        numbers.exchanges[i] += seconds_of(run_.machine, spreads[i], line);
+        numbers.exchanges[i] += seconds_of(run_.machine, spreads_[i], line);
       }
     }
     const bool block = unit.kind == UnitKind::Block;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct SearchedRun {
   const Machine& machine;
   const HardwareProfile& profile;
   int64_t ranks = 0;
-  std::function<bool(const std::string&)> frozen;
+  std::function<bool(const std::string&)> frozen;  ///< several threads call it
   double room = 0.0;  ///< bytes that one rank may hold, driver and libraries included
 };
 
@@ -52,30 +53,31 @@ inline constexpr size_t kMemoryCauses = 7;
 const char* cause_name(MemoryCause cause);
 using CauseBytes = std::array<double, kMemoryCauses>;
 
-/// What a layout takes at least, without building it.
+/// What a layout takes at least, without building it, or the rule that it breaks.
 struct LayoutBound {
+  std::optional<config::BrokenRule> broken = {};
   CauseBytes bytes{};      ///< of the stage that holds most
-  CauseSeconds seconds{};  ///< of a step
+  CauseSeconds seconds{};  ///< of a step; not counted if the bytes exceed the room
   /// Whether the tp, cp and ep groups exchange between nodes.
   std::array<bool, 3> between{};
   double all_bytes() const;
   double all_seconds() const;
 };
 
-/// Goes through all layouts of a run and tells what each takes at least. A bound leaves
+/// Goes through the layouts of a run and tells what each takes at least. A bound leaves
 /// out what only a built layout has: padding, buckets, the exact order of the pipeline.
 /// Nothing of it throws an exception.
 class LayoutBounds {
  public:
   using Visit = std::function<void(const LayoutSettings&, const LayoutBound&)>;
-  using Refuse = std::function<void(const LayoutSettings&, const config::BrokenRule&)>;
 
   /// `run` must outlive this object.
   explicit LayoutBounds(const SearchedRun& run);
 
-  /// Calls `visit` for every layout that breaks no rule, and `refuse` for the others. A
-  /// mesh that breaks a rule is refused once, whatever other settings there are.
-  void go_through(const Visit& visit, const Refuse& refuse);
+  /// Calls `visit` for every layout of a mesh (meshes_of). A mesh that breaks a rule is
+  /// one layout, whatever other settings there are. Meshes with the same tp are fastest
+  /// one after the other.
+  void go_through(const LayoutSettings& mesh, const Visit& visit);
 
  private:
   /// What a micro batch takes in the units of one class at least.
@@ -140,17 +142,18 @@ class LayoutBounds {
     GroupSpread shard, replicas, expert_shard, expert_replicas;
   };
 
-  void mesh(const Visit& visit, const Refuse& refuse);
-  void experts(const Visit& visit, const Refuse& refuse);
-  void passes(const Visit& visit, const Refuse& refuse);
-  void schedule(const Visit& visit, const Refuse& refuse);
+  void experts(const Visit& visit);
+  void passes(const Visit& visit);
+  void schedule(const Visit& visit);
   std::vector<Variant> variants() const;
   std::optional<config::BrokenRule> broken();
   /// Returns whether the ranks of every stage lie on nodes as those of the first do.
   bool stages_lie_alike() const;
   GroupSpread spread(layout::GroupKind kind, int32_t shards) const;
   void count_units(const layout::Passes& passes);
-  Elements elements_of(const UnitDescription& unit, bool frozen) const;
+  /// Returns the elements of trained and of frozen parameters of a unit.
+  std::array<Elements, 2> elements_of(
+      std::span<const ParameterDescription> parameters) const;
   const Cut& cut();
   /// Returns the global number of a stage.
   size_t stage_of(int32_t chunk, int32_t stage) const;
@@ -165,7 +168,8 @@ class LayoutBounds {
                   double calls) const;
   void add_state_seconds(const Variant& variant, const StageElements& elements,
                          const StagePasses& stage, CauseSeconds& seconds) const;
-  LayoutBound bound_of(const Variant& variant);
+  LayoutBound bound_of(const Variant& variant,
+                       const std::vector<StageElements>& of_stage) const;
 
   const SearchedRun& run_;
   RunConfig config_;  ///< of the layout that is looked at
@@ -181,12 +185,13 @@ class LayoutBounds {
   LayoutSettings at_;
   layout::LayoutDescription layout_;  ///< without stages
   std::vector<Variant> variants_;
-  std::vector<UnitNumbers> numbers_;  ///< by class
+  std::array<GroupSpread, 3> spreads_{};  ///< of the tp, cp and ep groups
+  GroupSpread stages_;                    ///< of the pipeline
+  std::vector<UnitNumbers> numbers_;      ///< by class
   layout::Passes passes_;
   double message_s_ = 0.0;
   double micro_batches_ = 1.0;
   double again_share_ = 0.0;
-  std::array<bool, 3> between_{};
   std::vector<StagePasses> of_stage_;
   double end_ = 0.0;  ///< seconds until the passes of a step have ended
   double busiest_ = 0.0;

@@ -94,4 +94,16 @@ std::vector<int32_t> divisors_of(int64_t number) {
   return divisors;
 }
 
+std::vector<LayoutSettings> meshes_of(int64_t ranks) {
+  std::vector<LayoutSettings> meshes;
+  for (const int32_t tp : divisors_of(ranks)) {
+    for (const int32_t pp : divisors_of(ranks / tp)) {
+      for (const int32_t cp : divisors_of(ranks / tp / pp)) {
+        meshes.push_back({.tp = tp, .pp = pp, .cp = cp});
+      }
+    }
+  }
+  return meshes;
+}
+
 }  // namespace longhaul::plan

@@ -47,4 +47,7 @@ std::string recompute_name(RecomputeKind kind);
 /// Returns the divisors of a number of at least 1, ascending.
 std::vector<int32_t> divisors_of(int64_t number);
 
+/// Returns tp, pp and cp of every mesh of so many ranks, the smallest tp first.
+std::vector<LayoutSettings> meshes_of(int64_t ranks);
+
 }  // namespace longhaul::plan

@@ -1,9 +1,15 @@
 #include "longhaul/plan/search.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <deque>
 #include <map>
 #include <tuple>
 #include <utility>
+
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::plan {
 namespace {
@@ -38,23 +44,16 @@ CauseBytes causes_of(const DeviceMemory& memory) {
 }
 
 Losers too_large(const LayoutSettings& settings, const CauseBytes& bytes, double lacks) {
-  Losers one;
-  one.reason = Losers::Reason::Memory;
-  one.layouts = 1;
-  one.example = settings;
-  one.bytes_of =
-      static_cast<MemoryCause>(std::ranges::max_element(bytes) - bytes.begin());
-  one.lacks = lacks;
-  return one;
+  const auto most = std::ranges::max_element(bytes) - bytes.begin();
+  return {.reason = Losers::Reason::Memory,
+          .example = settings,
+          .bytes_of = static_cast<MemoryCause>(most),
+          .lacks = lacks};
 }
 
 Losers too_slow(const LayoutSettings& settings, const CauseSeconds& seconds,
                 const CauseSeconds& best, double slower) {
-  Losers one;
-  one.reason = Losers::Reason::Time;
-  one.layouts = 1;
-  one.example = settings;
-  one.slower = slower;
+  Losers one = {.reason = Losers::Reason::Time, .example = settings, .slower = slower};
   double most = 0.0;
   for (size_t i = 0; i < kTimeCauses; ++i) {
     if (seconds[i] - best[i] <= most) continue;
@@ -64,28 +63,23 @@ Losers too_slow(const LayoutSettings& settings, const CauseSeconds& seconds,
   return one;
 }
 
-Losers of_rule(const LayoutSettings& settings, const BrokenRule& rule) {
-  Losers one;
-  one.layouts = 1;
-  one.example = settings;
-  one.rule = rule;
-  return one;
-}
-
 /// Collects losers by reason. The example is the one that loses by least.
 class Groups {
  public:
-  void add(const Losers& one) {
-    const bool rule = one.reason == Losers::Reason::Rule;
+  void add(const Losers& more) {
+    const bool rule = more.reason == Losers::Reason::Rule;
     const auto [found, fresh] = groups_.try_emplace(
-        std::tuple(one.reason, rule ? one.rule.rule : config::LayoutRule{}, one.bytes_of,
-                   one.seconds_of, one.between),
-        one);
+        std::tuple(more.reason, rule ? more.rule.rule : config::LayoutRule{},
+                   more.bytes_of, more.seconds_of, more.between),
+        more);
     if (fresh) return;
     Losers& group = found->second;
-    const int64_t layouts = group.layouts + 1;
-    if (one.lacks < group.lacks || one.slower < group.slower) group = one;
+    const int64_t layouts = group.layouts + more.layouts;
+    if (more.lacks < group.lacks || more.slower < group.slower) group = more;
     group.layouts = layouts;
+  }
+  void add(const Groups& more) {
+    for (const auto& [key, group] : more.groups_) add(group);
   }
   std::vector<Losers> take() {
     std::vector<Losers> all;
@@ -100,25 +94,48 @@ class Groups {
       groups_;
 };
 
+/// A layout that may fit, with the seconds that its step takes at least. There may be
+/// millions.
+struct Candidate : BoundedLayout {
+  Candidate(const LayoutSettings& of, const LayoutBound& from)
+      : BoundedLayout{of, from.all_seconds()}, between(from.between) {
+    for (size_t i = 0; i < kTimeCauses; ++i) {
+      seconds[i] = static_cast<float>(from.seconds[i]);
+    }
+  }
+  std::array<float, kTimeCauses> seconds{};  ///< exact enough to find the largest cause
+  std::array<bool, 3> between;               ///< see LayoutBound
+};
+
+/// The layouts of a mesh, in the order of LayoutBounds.
+struct LookedAt {
+  Groups losers;  ///< those that break a rule or lack memory
+  std::deque<Candidate> others;
+};
+
 /// Goes through the layouts of one run.
 class Search {
  public:
   Search(const SearchedRun& run, size_t top)
-      : run_(run), top_(top), config_(run.config), limits_(run.model), bounds_(run) {}
+      : run_(run),
+        top_(top),
+        config_(run.config),
+        limits_(run.model),
+        meshes_(meshes_of(run.ranks)) {}
 
   SearchResult run() {
-    std::vector<BoundedLayout> layouts;
-    const auto collect = [&](const LayoutSettings& settings, const LayoutBound& bound) {
-      if (bound.all_bytes() > run_.room) return;
-      layouts.push_back({settings, bound.all_seconds()});
-    };
-    bounds_.go_through(collect, [](const auto&, const auto&) {});
+    look();
+    std::vector<const BoundedLayout*> layouts;
+    for (const LookedAt& mesh : looked_at_) {
+      for (const Candidate& one : mesh.others) layouts.push_back(&one);
+    }
     const auto seconds = [&](const LayoutSettings& settings) { return time(settings); };
     for (const BoundedLayout& one : find_best(std::move(layouts), top_, seconds)) {
       result_.best.push_back(counted_.at(one.settings));
     }
     if (result_.best.empty()) {
       find_nearest();
+      look();
     } else {
       best_seconds_ = causes_of(result_.best.front().step);
     }
@@ -127,6 +144,30 @@ class Search {
   }
 
  private:
+  /// Bounds all layouts, and gives those that break a rule or lack memory their reason if
+  /// they were not counted.
+  void look() {
+    looked_at_.assign(meshes_.size(), {});
+    std::atomic<size_t> next = 0;
+    system::run_on_threads(system::usable_cpus(), [&](int) {
+      LayoutBounds bounds(run_);
+      for (size_t i = next++; i < meshes_.size(); i = next++) {
+        LookedAt& mesh = looked_at_[i];
+        const auto visit = [&](const LayoutSettings& settings, const LayoutBound& bound) {
+          const double lacks = bound.all_bytes() - run_.room;
+          if (bound.broken) {
+            mesh.losers.add({.example = settings, .rule = *bound.broken});
+          } else if (lacks > 0.0 && !counted_.contains(settings)) {
+            mesh.losers.add(too_large(settings, bound.bytes, lacks));
+          } else {
+            mesh.others.emplace_back(settings, bound);
+          }
+        };
+        bounds.go_through(meshes_[i], visit);
+      }
+    });
+  }
+
   /// Returns the seconds of a step if the layout fits.
   std::optional<double> time(const LayoutSettings& settings) {
     const LayoutCount count = count_layout(run_, limits_, settings, config_);
@@ -140,76 +181,76 @@ class Search {
   }
 
   void find_nearest() {
-    std::vector<BoundedLayout> layouts;
+    std::deque<BoundedLayout> layouts;
     const auto collect = [&](const LayoutSettings& settings, const LayoutBound& bound) {
-      layouts.push_back({settings, bound.all_bytes()});
+      if (!bound.broken) layouts.push_back({settings, bound.all_bytes()});
     };
-    bounds_.go_through(collect, [](const auto&, const auto&) {});
+    LayoutBounds bounds(run_);
+    for (const LayoutSettings& mesh : meshes_) bounds.go_through(mesh, collect);
     const auto bytes = [&](const LayoutSettings& settings) -> std::optional<double> {
       const LayoutCount count = count_layout(run_, limits_, settings, config_);
       if (count.broken) return {};
       counted_.emplace(settings, count.layout);
       return count.layout.fullest.all();
     };
-    for (const BoundedLayout& one : find_best(std::move(layouts), 1, bytes)) {
+    for (const BoundedLayout& one : find_best(pointers_to(layouts), 1, bytes)) {
       result_.nearest = counted_.at(one.settings);
     }
   }
 
-  Losers slower(const LayoutSettings& settings, const CauseSeconds& seconds,
-                const LayoutBound& bound, double all) const {
+  Losers slower(const Candidate& one, const CauseSeconds& seconds, double all) const {
     const double best = result_.best.front().step.seconds;
-    Losers one = too_slow(settings, seconds, best_seconds_, all / best - 1.0);
-    const size_t exchange = index_of(one.seconds_of) - index_of(TimeCause::Tensor);
-    one.between = exchange < bound.between.size() && bound.between[exchange];
-    return one;
+    Losers loser = too_slow(one.settings, seconds, best_seconds_, all / best - 1.0);
+    const size_t exchange = index_of(loser.seconds_of) - index_of(TimeCause::Tensor);
+    loser.between = exchange < one.between.size() && one.between[exchange];
+    return loser;
   }
 
   /// Returns why a counted layout loses; nothing for one of the best.
-  std::optional<Losers> reason_of(const CountedLayout& one,
-                                  const LayoutBound& bound) const {
+  std::optional<Losers> reason_of(const CountedLayout& counted,
+                                  const Candidate& one) const {
     const auto is_it = [&](const CountedLayout& best) {
       return best.settings == one.settings;
     };
     if (std::ranges::any_of(result_.best, is_it)) return {};
-    const double lacks = one.fullest.all() - run_.room;
-    if (lacks > 0.0) return too_large(one.settings, causes_of(one.fullest), lacks);
-    return slower(one.settings, causes_of(one.step), bound, one.step.seconds);
+    const double lacks = counted.fullest.all() - run_.room;
+    if (lacks > 0.0) return too_large(one.settings, causes_of(counted.fullest), lacks);
+    return slower(one, causes_of(counted.step), counted.step.seconds);
   }
 
   /// Gives every layout that is not among the best one reason.
   void tell_losers() {
     Groups groups;
-    const auto lose = [&](Losers one, bool counted) {
-      one.counted = counted;
+    const auto lose = [&](Losers one) {
+      one.counted = true;
       groups.add(one);
-      if (counted) result_.counted.push_back(one);
+      result_.counted.push_back(one);
     };
-    const auto refuse = [&](const LayoutSettings& settings, const BrokenRule& rule) {
-      ++result_.layouts;
-      lose(of_rule(settings, rule), false);
-    };
-    const auto visit = [&](const LayoutSettings& settings, const LayoutBound& bound) {
-      ++result_.layouts;
-      if (const auto found = counted_.find(settings); found != counted_.end()) {
-        if (const auto reason = reason_of(found->second, bound)) lose(*reason, true);
-      } else if (const auto rule = broken_.find(settings); rule != broken_.end()) {
-        lose(of_rule(settings, rule->second), true);
-      } else if (const double lacks = bound.all_bytes() - run_.room; lacks > 0.0) {
-        lose(too_large(settings, bound.bytes, lacks), false);
-      } else {
-        lose(slower(settings, bound.seconds, bound, bound.all_seconds()), false);
+    for (const LookedAt& mesh : looked_at_) {
+      groups.add(mesh.losers);
+      for (const Candidate& one : mesh.others) {
+        if (const auto found = counted_.find(one.settings); found != counted_.end()) {
+          if (const auto reason = reason_of(found->second, one)) lose(*reason);
+        } else if (const auto rule = broken_.find(one.settings); rule != broken_.end()) {
+          lose({.example = one.settings, .rule = rule->second});
+        } else {
+          CauseSeconds seconds{};
+          std::ranges::copy(one.seconds, seconds.begin());
+          groups.add(slower(one, seconds, one.bound));
+        }
       }
-    };
-    bounds_.go_through(visit, refuse);
+    }
     result_.losers = groups.take();
+    result_.layouts = std::ssize(result_.best);
+    for (const Losers& group : result_.losers) result_.layouts += group.layouts;
   }
 
   const SearchedRun& run_;
   size_t top_;
   RunConfig config_;
   layout::ModelLimits limits_;
-  LayoutBounds bounds_;
+  std::vector<LayoutSettings> meshes_;
+  std::vector<LookedAt> looked_at_;  ///< by mesh
   std::map<LayoutSettings, CountedLayout> counted_;
   std::map<LayoutSettings, BrokenRule> broken_;
   SearchResult result_;
@@ -219,16 +260,16 @@ class Search {
 }  // namespace
 
 std::vector<BoundedLayout> find_best(
-    std::vector<BoundedLayout> layouts, size_t top,
+    std::vector<const BoundedLayout*> layouts, size_t top,
     const std::function<std::optional<double>(const LayoutSettings&)>& score) {
-  const auto later = [](const BoundedLayout& a, const BoundedLayout& b) {
-    return std::tie(a.bound, a.settings) > std::tie(b.bound, b.settings);
+  const auto later = [](const BoundedLayout* a, const BoundedLayout* b) {
+    return std::tie(a->bound, a->settings) > std::tie(b->bound, b->settings);
   };
   std::ranges::make_heap(layouts, later);
   std::vector<BoundedLayout> best;
   while (!layouts.empty()) {
     std::ranges::pop_heap(layouts, later);
-    const BoundedLayout next = layouts.back();
+    const BoundedLayout& next = *layouts.back();
     layouts.pop_back();
     if (best.size() == top && next.bound >= best.back().bound) break;
     const auto own = score(next.settings);

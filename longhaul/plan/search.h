@@ -26,19 +26,26 @@ struct BoundedLayout {
   double bound = 0.0;
 };
 
+/// Returns pointers to the layouts of a range.
+std::vector<const BoundedLayout*> pointers_to(const auto& layouts) {
+  std::vector<const BoundedLayout*> pointers;
+  for (const BoundedLayout& one : layouts) pointers.push_back(&one);
+  return pointers;
+}
+
 /// Returns the `top` layouts with the lowest scores, the lowest first; fewer where fewer
 /// have one. `score` is asked in the order of the bounds, until no layout that is left
 /// can be among the best.
 std::vector<BoundedLayout> find_best(
-    std::vector<BoundedLayout> layouts, size_t top,
+    std::vector<const BoundedLayout*> layouts, size_t top,
     const std::function<std::optional<double>(const LayoutSettings&)>& score);
 
 /// Layouts that lose for one reason, and one of them.
 struct Losers {
   enum class Reason { Rule, Memory, Time };
   Reason reason = Reason::Rule;
-  int64_t layouts = 0;
-  LayoutSettings example;
+  int64_t layouts = 1;
+  LayoutSettings example{};
   bool counted = false;  ///< the example's numbers are exact; else they are bounds
   config::BrokenRule rule{};
   MemoryCause bytes_of = MemoryCause::Weights;  ///< what takes most of the memory
@@ -73,6 +80,8 @@ LayoutCount count_layout(const SearchedRun& run, const layout::ModelLimits& limi
                          const LayoutSettings& settings, RunConfig& config);
 
 /// Finds the layouts of a run with the shortest steps among those that fit the memory.
+/// Each CPU that this process may use has a thread that bounds layouts. The result does
+/// not depend on the number of threads.
 SearchResult search_layouts(const SearchedRun& run, size_t top);
 
 }  // namespace longhaul::plan

@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
+#include <utility>
 
 #include "longhaul/families/decoder.h"
 #include "longhaul/families/model_config.h"
@@ -34,6 +36,7 @@ struct Problem {
   std::string frozen = {};  ///< parameters with this text in their names; empty: none
   std::vector<BoundedLayout> times = {};  ///< bounds, by layout
   std::vector<BoundedLayout> sizes = {};
+  int64_t refused = 0;  ///< layouts that break a rule
   std::map<LayoutSettings, Exact> counted = {};
   layout::ModelLimits limits() const { return layout::ModelLimits(model); }
   SearchedRun run(double room) const {
@@ -120,12 +123,16 @@ Problem drawn(uint64_t seed) {
 /// Counts every layout of a problem, in loops of their own, and adds its bounds.
 void count_all(Problem& p) {
   const SearchedRun run = p.run(kInfinite);
-  LayoutBounds(run).go_through(
-      [&](const LayoutSettings& settings, const LayoutBound& bound) {
-        p.times.push_back({settings, bound.all_seconds()});
-        p.sizes.push_back({settings, bound.all_bytes()});
-      },
-      [](const auto&, const auto&) {});
+  LayoutBounds bounds(run);
+  const auto visit = [&](const LayoutSettings& settings, const LayoutBound& bound) {
+    if (bound.broken) {
+      ++p.refused;
+      return;
+    }
+    p.times.push_back({settings, bound.all_seconds()});
+    p.sizes.push_back({settings, bound.all_bytes()});
+  };
+  for (const LayoutSettings& mesh : meshes_of(p.ranks)) bounds.go_through(mesh, visit);
   const layout::ModelLimits limits = p.limits();
   RunConfig config = p.config;
   const auto add = [&](const LayoutSettings& s) {
@@ -233,7 +240,45 @@ TEST(Search, FindsWhatAnExhaustiveCountFinds) {
     int64_t losers = 0;
     for (const Losers& one : found.losers) losers += one.layouts;
     EXPECT_EQ(losers + std::ssize(found.best), found.layouts);
+    EXPECT_EQ(found.layouts, std::ssize(p.times) + p.refused);
     for (const CountedLayout& one : found.best) EXPECT_LE(one.fullest.all(), room);
+  }
+}
+
+/// Adds a layout that loses, by so much, to the losers for this reason.
+void lose(std::map<Losers::Reason, std::pair<int64_t, double>>& losers,
+          Losers::Reason reason, int64_t layouts, double by) {
+  auto& [number, least] = losers.try_emplace(reason, 0, kInfinite).first->second;
+  number += layouts;
+  least = std::min(least, by);
+}
+
+TEST(Search, GivesEachLoserTheReasonThatItsNumbersGive) {
+  for (const Problem& p : problems()) {
+    const double room = middle_room(p);
+    const SearchResult found = search_layouts(p.run(room), 3);
+    std::set<LayoutSettings> exact;  // the best, and the losers that were counted
+    for (const CountedLayout& one : found.best) exact.insert(one.settings);
+    std::map<Losers::Reason, std::pair<int64_t, double>> told, expected;
+    for (const Losers& one : found.losers) {
+      lose(told, one.reason, one.layouts, one.lacks + one.slower);
+    }
+    if (p.refused > 0) lose(expected, Losers::Reason::Rule, p.refused, 0.0);
+    for (const Losers& one : found.counted) {
+      exact.insert(one.example);
+      lose(expected, one.reason, 1, one.lacks + one.slower);
+    }
+    const double best = found.best.front().step.seconds;
+    for (size_t i = 0; i < p.times.size(); ++i) {
+      if (exact.contains(p.times[i].settings)) continue;
+      const double lacks = p.sizes[i].bound - room;
+      if (lacks > 0.0) {
+        lose(expected, Losers::Reason::Memory, 1, lacks);
+      } else {
+        lose(expected, Losers::Reason::Time, 1, p.times[i].bound / best - 1.0);
+      }
+    }
+    EXPECT_EQ(told, expected);
   }
 }
 
@@ -244,13 +289,13 @@ TEST(Search, MissesTheBestWithAWrongBound) {
     const auto time = [&](const LayoutSettings& settings) {
       return std::optional<double>(p.counted.at(settings).seconds);
     };
-    EXPECT_EQ(find_best(p.times, 1, time).front().bound, best);
+    EXPECT_EQ(find_best(pointers_to(p.times), 1, time).front().bound, best);
     // The planted bound doubles what the best layouts take.
     std::vector<BoundedLayout> wrong = p.times;
     for (BoundedLayout& one : wrong) {
       if (p.counted.at(one.settings).seconds == best) one.bound *= 2.0;
     }
-    if (find_best(wrong, 1, time).front().bound > best) ++missed;
+    if (find_best(pointers_to(wrong), 1, time).front().bound > best) ++missed;
   }
   EXPECT_GT(missed, 50);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <span>
 
 #include "longhaul/plan/bounds.h"
 #include "longhaul/plan/step_estimate.h"
@@ -47,25 +48,30 @@ LayoutBounds::Elements LayoutBounds::Elements::times(double number) const {
           number * count,    number * matrix_units, number * expert_units};
 }
 
-LayoutBounds::Elements LayoutBounds::elements_of(const UnitDescription& unit,
-                                                 bool frozen) const {
-  Elements elements;
-  for (const ParameterDescription& p : unit.parameters) {
-    if ((run_.frozen && run_.frozen(p.name)) != frozen) continue;
+std::array<LayoutBounds::Elements, 2> LayoutBounds::elements_of(
+    std::span<const ParameterDescription> parameters) const {
+  std::array<Elements, 2> all;
+  for (const ParameterDescription& p : parameters) {
+    Elements& elements = all[run_.frozen && run_.frozen(p.name) ? 1 : 0];
     elements.count += 1.0;
     if (p.expert && p.expert->index * at_.ep / p.expert->of != 0) continue;
-    const auto slice =
-        layout::plan_parameter(layout_.tensor, {p.whole(), p.split}, 0).slice;
-    const auto size = static_cast<double>(slice.num_elements());
-    if (slice.extent.size() <= 1) {
+    auto size = static_cast<double>(p.num_elements());
+    if (p.split) {
+      const int64_t whole = p.split_size();
+      const auto part = format::part_of(p.split, whole, layout_.tensor.rank(0));
+      size = size / static_cast<double>(whole) * static_cast<double>(part.size());
+    }
+    if (p.shape.size() <= 1) {
       elements.vectors += size;
     } else {
       (p.expert ? elements.experts : elements.matrices) += size;
     }
   }
-  elements.matrix_units = elements.matrices > 0.0 ? 1.0 : 0.0;
-  elements.expert_units = elements.experts > 0.0 ? 1.0 : 0.0;
-  return elements;
+  for (Elements& elements : all) {
+    elements.matrix_units = elements.matrices > 0.0 ? 1.0 : 0.0;
+    elements.expert_units = elements.experts > 0.0 ? 1.0 : 0.0;
+  }
+  return all;
 }
 
 LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
@@ -73,7 +79,7 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
   const auto& units = run_.model.units;
   if (of_unit.empty()) {
     for (const UnitDescription& unit : units) {
-      of_unit.push_back({elements_of(unit, false), elements_of(unit, true)});
+      of_unit.push_back(elements_of(unit.parameters));
     }
   }
   const auto size = [](const Elements& one) { return one.matrices + one.experts; };
@@ -110,14 +116,10 @@ LayoutBounds::StageElements LayoutBounds::elements_of_stage(int32_t number) {
     // Two buffers hold the blocks that the pass before has left.
     not_held += std::max(0.0, blocks - 2.0);
     all_blocks += blocks;
-    // The last stage holds a tied table once more.
-    if (spec.head && !spec.embedding && layout_.tied) {
-      UnitDescription copy;
-      for (const ParameterDescription& p : units.front().parameters) {
-        if (p.name == run_.model.tied->embedding) copy.parameters.push_back(p);
-      }
-      stage.trained.add(elements_of(copy, false));
-      stage.frozen.add(elements_of(copy, true));
+    if (const ParameterDescription* copy = run_.model.tied_copy(spec)) {
+      const auto table = elements_of({copy, 1});
+      stage.trained.add(table[0]);
+      stage.frozen.add(table[1]);
     }
   }
   if (block != nullptr && alike && config_.memory.gathered_gb == 0.0) {
@@ -257,20 +259,25 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   at(TimeCause::Optimizer) = bytes_of_update(precision) * owned / run_.machine.memory;
 }
 
-LayoutBound LayoutBounds::bound_of(const Variant& variant) {
-  const std::vector<StageElements>& of_stage = elements();
+LayoutBound LayoutBounds::bound_of(const Variant& variant,
+                                   const std::vector<StageElements>& of_stage) const {
   LayoutBound bound;
-  bound.between = between_;
+  for (size_t i = 0; i < spreads_.size(); ++i) {
+    bound.between[i] = spreads_[i].on_node < spreads_[i].ranks;
+  }
+  double most = -1.0;
+  for (size_t i = 0; i < of_stage_.size(); ++i) {
+    const CauseBytes bytes = bytes_of(variant, of_stage[i], of_stage_[i]);
+    const double all = std::accumulate(bytes.begin(), bytes.end(), 0.0);
+    if (all <= most) continue;
+    most = all;
+    bound.bytes = bytes;
+  }
+  if (most > run_.room) return bound;
   const bool alike = stages_lie_alike();
-  double most = -1.0, least = -1.0;
+  double least = -1.0;
   for (size_t i = 0; i < of_stage_.size(); ++i) {
     const StagePasses& stage = of_stage_[i];
-    const CauseBytes bytes = bytes_of(variant, of_stage[i], stage);
-    const double all = std::accumulate(bytes.begin(), bytes.end(), 0.0);
-    if (all > most) {
-      most = all;
-      bound.bytes = bytes;
-    }
     // The step counts the stage that computes longest. Where exchanges are left out, that
     // may be any stage.
     if (alike && stage.busy < busiest_ * (1.0 - kRounding)) continue;

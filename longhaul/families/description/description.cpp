@@ -245,10 +245,14 @@ std::vector<UnitDescription> ModelDescription::stage(const StageSpec& spec) cons
   for (const UnitDescription& unit : units) {
     if (is_in_stage(unit, spec)) found.push_back(unit);
   }
-  if (spec.head && !spec.embedding && tied) {
-    found.back().parameters.push_back(tied_embedding(*this));
+  if (const ParameterDescription* copy = tied_copy(spec)) {
+    found.back().parameters.push_back(*copy);
   }
   return found;
+}
+
+const ParameterDescription* ModelDescription::tied_copy(const StageSpec& spec) const {
+  return spec.head && !spec.embedding && tied ? &tied_embedding(*this) : nullptr;
 }
 
 FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {

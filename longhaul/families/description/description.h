@@ -206,9 +206,11 @@ struct ModelDescription {
   std::vector<std::string> spare_names() const;
 
   StageSpec whole() const;
-  /// Returns the units of a stage. A head that is tied to an embedding on another stage
-  /// has a copy of the embedding as its last parameter.
+  /// Returns the units of a stage, with tied_copy() as the head's last parameter.
   std::vector<UnitDescription> stage(const StageSpec& spec) const;
+  /// Returns the embedding that the head of a stage is tied to, if the embedding is on
+  /// another stage; else null. The head has a copy of it as its last parameter.
+  const ParameterDescription* tied_copy(const StageSpec& spec) const;
 
   FlopsPerToken flops_per_token(int64_t seq_len) const;
 };

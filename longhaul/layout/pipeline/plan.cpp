@@ -36,6 +36,7 @@ std::vector<PipelineAction> weave(const std::vector<Step>& forwards, int chunks,
   for (Step& step : backwards) step.chunk = chunks - 1 - step.chunk;
   const auto n = static_cast<int64_t>(forwards.size());
   std::vector<PipelineAction> actions;
+  actions.reserve(3 * forwards.size());
   const auto add = [&](Kind kind, const std::vector<Step>& steps, int64_t i) {
     const Step& step = steps[static_cast<size_t>(i)];
     actions.push_back({kind, step.chunk, step.micro_batch});
