@@ -329,6 +329,9 @@ void print_plan(const PlannedFigures& p) {
   fmt::print("{} on {}: {} of {}\n{}\n", p.run.loaded.config.run.dir.string(),
              counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name,
              p.asked.layout.describe());
+  if (const std::string chosen = chosen_text(p.run.loaded.config); !chosen.empty()) {
+    fmt::print("{}\n", chosen);
+  }
   if (!p.on.profile.comparison_only.empty()) {
     fmt::print("comparison only: {}\n", p.on.profile.comparison_only);
   }
@@ -348,6 +351,9 @@ OrderedJson plan_json(const PlannedFigures& p) {
   out["ranks"] = p.on.ranks;
   out["nodes"] = p.on.nodes;
   out["ranks_per_node"] = p.on.node_ranks;
+  if (const std::string chosen = chosen_text(p.run.loaded.config); !chosen.empty()) {
+    out["auto"] = chosen;
+  }
   out["layout"] = layout_json(p.asked);
   out["memory"] = memory_json(p);
   out["step"] = step_json(p);
