@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/config/rules.h"
 
 namespace longhaul::apps {
 
@@ -45,8 +44,7 @@ size_t NodeChoice::nodes_for(size_t usable) const {
   if (usable >= wanted) return wanted;
   if (config_.resilience.on_node_loss != NodeLossPolicy::Shrink) return 0;
   for (size_t nodes = usable; nodes > 0; --nodes) {
-    const int64_t ranks = static_cast<int64_t>(nodes) * ranks_per_node_;
-    if (config::broken_by_ranks(config_, ranks).empty()) return nodes;
+    if (fits_(static_cast<int64_t>(nodes))) return nodes;
   }
   return 0;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -14,14 +15,15 @@ namespace longhaul::apps {
 class NodeChoice {
  public:
   /// Chooses among the nodes that `usable_nodes` returns at each start, of which `nodes`
-  /// nodes train and the others are spares.
+  /// nodes train and the others are spares. `fits` tells whether the run trains on so
+  /// many nodes, which are fewer.
   NodeChoice(const RunConfig& config,
              std::function<std::vector<std::string>()> usable_nodes, int nodes,
-             int ranks_per_node)
+             std::function<bool(int64_t nodes)> fits)
       : config_(config),
         usable_nodes_(std::move(usable_nodes)),
         nodes_(nodes),
-        ranks_per_node_(ranks_per_node) {}
+        fits_(std::move(fits)) {}
 
   /// Returns the nodes of the next start: those that trained last, and spares in place of
   /// those that cannot be used. There may be fewer nodes if resilience.on_node_loss is
@@ -39,7 +41,7 @@ class NodeChoice {
   const RunConfig& config_;
   std::function<std::vector<std::string>()> usable_nodes_;
   int nodes_;
-  int ranks_per_node_;
+  std::function<bool(int64_t nodes)> fits_;
   std::vector<std::string> last_;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/config/rules.h"
 #include "tests/support/settings.h"
 
 namespace longhaul::apps {
@@ -21,7 +22,11 @@ class Starts {
       : config_(accepted("[resilience]\non_node_loss = \"" + on_node_loss + "\"\n",
                          {"batch.global_size=16"})
                     .config),
-        choice_(config_, [this] { return usable; }, nodes, /*ranks_per_node=*/2) {}
+        choice_(
+            config_, [this] { return usable; }, nodes,
+            [this](int64_t fewer) {
+              return config::broken_by_ranks(config_, 2 * fewer).empty();
+            }) {}
   Starts(const Starts&) = delete;
   Starts& operator=(const Starts&) = delete;
 

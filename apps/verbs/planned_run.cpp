@@ -483,6 +483,9 @@ void print_plan(const PlannedFigures& p) {
              counted(p.on.ranks, "rank"), counted(p.on.nodes, "node"), p.on.name);
   if (p.on.spares > 0) fmt::print(", and {}", counted(p.on.spares, "spare"));
   fmt::print("\n{}\n", p.asked.layout.describe());
+  if (const std::string chosen = chosen_text(p.run.loaded.config); !chosen.empty()) {
+    fmt::print("{}\n", chosen);
+  }
   if (!p.on.profile.comparison_only.empty()) {
     fmt::print("comparison only: {}\n", p.on.profile.comparison_only);
   }
@@ -505,6 +508,9 @@ OrderedJson plan_json(const PlannedFigures& p) {
   out["nodes"] = p.on.nodes;
   out["spares"] = p.on.spares;
   out["ranks_per_node"] = p.on.node_ranks;
+  if (const std::string chosen = chosen_text(p.run.loaded.config); !chosen.empty()) {
+    out["auto"] = chosen;
+  }
   out["layout"] = layout_json(p.asked);
   out["memory"] = memory_json(p);
   out["step"] = step_json(p);

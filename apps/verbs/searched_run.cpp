@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "longhaul/base/clock.h"
-#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/layout/rules.h"
@@ -34,7 +33,8 @@ double seconds_until(const std::string& date) {
   return left;
 }
 
-SearchedLayouts search_on(const CheckedRun& run, const PlannedOn& on, size_t top) {
+SearchedLayouts search_on(const CheckedRun& run, const PlannedOn& on,
+                          const SearchCall& call) {
   const RunConfig& config = run.loaded.config;
   const ModelDescription& model = run.model->description;
   const plan::Machine machine =
@@ -47,9 +47,12 @@ SearchedLayouts search_on(const CheckedRun& run, const PlannedOn& on, size_t top
   const plan::Cluster cluster = {config, on.profile, machine, on.ranks, on.nodes, bytes};
   const double host_left =
       on.profile.node.host_bytes - plan::host_memory(cluster, 0.0).all();
-  SearchedLayouts searched{run, on, {}, plan::room_of_rank(cluster), host_left};
-  searched.found = plan::search_layouts(
-      {config, model, machine, on.profile, on.ranks, frozen, searched.room}, top);
+  SearchedLayouts searched{
+      run, on, {}, call.filled * plan::room_of_rank(cluster), host_left};
+  searched.found =
+      plan::search_layouts({config, model, machine, on.profile, on.ranks, frozen,
+                            searched.room, plan::kept_settings(config)},
+                           call.top);
   searched.experts_note = note_on_experts(*run.model, machine);
   if (config.run.steps) searched.steps = last_step(config, *config.run.steps);
   if (!searched.found.best.empty()) {
@@ -135,7 +138,7 @@ OrderedJson counted_json(const SearchedLayouts& s, const plan::CountedLayout& on
 
 SearchedLayouts search_run(const CheckedRun& run, const PlannedOn& on,
                            const SearchCall& call) {
-  if (call.until.empty() && !call.budget) return search_on(run, on, call.top);
+  if (call.until.empty() && !call.budget) return search_on(run, on, call);
   if (!run.loaded.config.run.steps) {
     fail_config(kSearchArea,
                 "--until and --budget need the run's length, and run.epochs depends on "
@@ -152,7 +155,7 @@ SearchedLayouts search_run(const CheckedRun& run, const PlannedOn& on,
     PlannedOn part = on;
     part.nodes = nodes;
     part.ranks = std::min(nodes * on.node_ranks, on.ranks);
-    SearchedLayouts searched = search_on(run, part, call.top);
+    SearchedLayouts searched = search_on(run, part, call);
     if (searched.found.best.empty() || searched.host_left < 0.0) continue;
     const bool in_time = call.until.empty() || searched.total.seconds <= left;
     const bool in_budget = !call.budget || searched.total.money <= *call.budget;

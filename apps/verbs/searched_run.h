@@ -13,9 +13,10 @@ namespace longhaul::apps {
 
 /// What a search for the best layout is asked.
 struct SearchCall {
-  size_t top = 10;    ///< layouts to tell
-  std::string until;  ///< a date, or a date and time, in UTC; empty: none
-  std::optional<double> budget;
+  size_t top = 10;         ///< layouts to tell
+  std::string until = {};  ///< a date, or a date and time, in UTC; empty: none
+  std::optional<double> budget = {};
+  double filled = 1.0;  ///< share of a rank's memory that a layout may fill
 };
 
 /// The layouts of a run on a cluster.

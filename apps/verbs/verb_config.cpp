@@ -4,13 +4,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/asked_layout.h"
 #include "apps/inputs/checked_run.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
+#include "apps/verbs/auto_layout.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
@@ -31,6 +32,7 @@ struct ConfigCall {
   std::vector<std::string> sets;
   int64_t ranks = 0;           // 0: not asked
   int64_t ranks_per_node = 0;  // 0: all on one machine
+  std::string hardware;        // empty: that of run.hardware
   bool json = false;
 };
 
@@ -108,6 +110,11 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
 }
 
 std::string batch_line(const RunConfig& config, const ConfigCall& options) {
+  if (config.parallel.undecided()) {
+    return fmt::format(
+        "{} tokens per step; parallel.auto chooses a layout where --ranks are given",
+        grouped(config.batch.global_size * config.data.seq_len));
+  }
   const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   if (options.ranks > 0) {
     return fmt::format(
@@ -133,6 +140,9 @@ void print_text(const LoadedConfig& loaded, const ConfigCall& options,
   const std::string batch = batch_line(config, options);
   fmt::print("# {} resolved; hash {}\n{}\n# batch: {}\n", options.file,
              config_hash(config), to_toml(config), batch);
+  if (const std::string chosen = chosen_text(config); !chosen.empty()) {
+    fmt::print("# {}\n", chosen);
+  }
   if (layout) print_layout(*layout);
   const Rates rates = rates_of(config);
   if (!rates.schedule) {
@@ -154,17 +164,19 @@ void print_text(const LoadedConfig& loaded, const ConfigCall& options,
 void print_json(const LoadedConfig& loaded, const ConfigCall& options,
                 const std::optional<AskedLayout>& layout) {
   const RunConfig& config = loaded.config;
-  const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   OrderedJson out;
   out["file"] = options.file;
   out["hash"] = config_hash(config);
   out["config"] = parse_ordered_json(to_json_text(config), options.file);
   out["warnings"] = loaded.warnings;
-  out["batch"]["ranks"] = batch.world;
-  out["batch"]["dp"] = batch.dp;
-  out["batch"]["accumulation"] = batch.accumulation;
-  out["batch"]["sequences_per_replica"] = batch.sequences_per_replica;
-  out["batch"]["tokens_per_step"] = batch.tokens_per_step;
+  if (!config.parallel.undecided()) {
+    const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
+    out["batch"]["ranks"] = batch.world;
+    out["batch"]["dp"] = batch.dp;
+    out["batch"]["accumulation"] = batch.accumulation;
+    out["batch"]["sequences_per_replica"] = batch.sequences_per_replica;
+  }
+  out["batch"]["tokens_per_step"] = config.batch.global_size * config.data.seq_len;
   if (layout) out["layout"] = layout_json(*layout);
   out["learning_rates"] = OrderedJson::array();
   for (const optim::RatePoint& point : rates_of(config).points) {
@@ -185,12 +197,21 @@ void run_config(const ConfigCall& options) {
     fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
     return;
   }
-  const CheckedRun run = check_run(options.file, options.sets, options.ranks);
+  std::vector<std::string> sets = options.sets;
+  if (options.ranks > 0) {
+    sets = with_auto_layout(options.file, std::move(sets),
+                            {.hardware = options.hardware,
+                             .ranks = options.ranks,
+                             .node_ranks = options.ranks_per_node});
+  }
+  const CheckedRun run = check_run(options.file, sets, options.ranks);
   const LoadedConfig& loaded = run.loaded;
   std::optional<AskedLayout> layout;
   if (run.model && options.ranks > 0) {
-    layout = describe_run(loaded.config, run.model->description, options.ranks,
-                          options.ranks_per_node, device_of(loaded.config.run));
+    layout = describe_run(
+        loaded.config, run.model->description, options.ranks, options.ranks_per_node,
+        options.hardware.empty() ? device_of(loaded.config.run)
+                                 : machine_profile(options.hardware, 0.0).device);
   }
   for (const std::string& warning : loaded.warnings) say_warning(warning);
   if (options.json) {
@@ -220,6 +241,10 @@ void add_config(CLI::App& program, Outcome&) {
                    "ranks on each node, numbered side by side; without it all ranks are "
                    "on one node")
       ->check(CLI::Range(1, 4096))
+      ->needs(ranks);
+  verb->add_option("--hardware,--gpu", options->hardware,
+                   "the machine on whose device memory is counted, and for which "
+                   "parallel.auto chooses a layout, as longhaul plan takes it")
       ->needs(ranks);
   verb->add_flag("--json", options->json, "machine-readable");
   verb->footer("Example: longhaul config run.toml --set optimizer.lr=2e-5 --ranks 64");

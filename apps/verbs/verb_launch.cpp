@@ -15,6 +15,7 @@
 #include "apps/start/other_launcher.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs.h"
+#include "apps/verbs/auto_layout.h"
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
@@ -36,6 +37,7 @@ struct LaunchOptions {
   std::vector<std::string> sets;
   int ranks = 0;
   std::vector<std::string> mpirun;
+  std::string hardware;  // machine of --hardware; empty: another place names it
   std::string hosts;
   int ranks_per_node = 0;
 };
@@ -96,8 +98,20 @@ void do_without_ssh() {
   ::setenv("OMPI_MCA_plm", "isolated", 0);
 }
 
-int launch_on_hosts(const LaunchOptions& options) {
-  const LoadedConfig loaded = load_run_config(options.file, options.sets);
+/// Lets parallel.auto choose a layout for so many ranks, and takes it into the settings.
+void choose_layout(LaunchOptions& options, LoadedConfig& loaded, int ranks,
+                   int node_ranks) {
+  const auto chosen = add_auto_layout(
+      loaded.config,
+      {.hardware = options.hardware, .ranks = ranks, .node_ranks = node_ranks},
+      options.sets);
+  if (!chosen) return;
+  fmt::print("longhaul: {}\n", chosen->text);
+  loaded = load_run_config(options.file, options.sets);
+}
+
+int launch_on_hosts(LaunchOptions options) {
+  LoadedConfig loaded = load_run_config(options.file, options.sets);
   const std::vector<std::string> hosts = cluster::read_hosts(options.hosts);
   const int per_node =
       options.ranks_per_node > 0 ? options.ranks_per_node : ranks_of_this_node();
@@ -109,6 +123,7 @@ int launch_on_hosts(const LaunchOptions& options) {
                 "--hosts or --ranks-per-node",
                 ranks, per_node, hosts.size());
   }
+  choose_layout(options, loaded, ranks, per_node);
   check_before_start(loaded.config, ranks);
   require_mpirun(options);
   cluster::require_program("ssh", "launch",
@@ -134,17 +149,20 @@ int launch_on_hosts(const LaunchOptions& options) {
   };
   of_fleet.usable = [](const std::vector<std::string>& nodes) { return nodes; };
   cluster::AgentFleet fleet(std::move(of_fleet));
+  StartLayouts layouts(loaded.config, options.sets, per_node);
   NodeChoice nodes(
-      loaded.config, [&] { return fleet.usable_nodes(); }, ranks / per_node, per_node);
+      loaded.config, [&] { return fleet.usable_nodes(); }, ranks / per_node,
+      [&](int64_t fewer) { return layouts.fits(fewer); });
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
+    const std::vector<std::string> training = nodes.choose(attempt);
     std::vector<std::string> words =
-        cluster::mpirun_words(nodes.choose(attempt), per_node, exported(variables));
+        cluster::mpirun_words(training, per_node, exported(variables));
     words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());
     return train_words(std::move(words),
                        settings_file(options.file, loaded.config.run.dir, options.sets,
                                      attempt.restart > 0),
-                       options.sets, attempt);
+                       layouts.on(std::ssize(training)), attempt);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -153,9 +171,10 @@ int launch_on_hosts(const LaunchOptions& options) {
                         std::move(lease));
 }
 
-int launch(const LaunchOptions& options) {
-  const LoadedConfig loaded = load_run_config(options.file, options.sets);
+int launch(LaunchOptions options) {
+  LoadedConfig loaded = load_run_config(options.file, options.sets);
   const int ranks = options.ranks > 0 ? options.ranks : ranks_of_this_node();
+  choose_layout(options, loaded, ranks, ranks);
   check_before_start(loaded.config, ranks);
   if (ranks > 1) {
     require_mpirun(options);
@@ -196,6 +215,9 @@ void add_launch(CLI::App& program, Outcome& outcome) {
           "--mpirun", options->mpirun,
           "one more argument for mpirun; repeatable (--mpirun=--bind-to --mpirun=core)")
       ->allow_extra_args(false);
+  verb->add_option("--hardware,--gpu", options->hardware,
+                   "with parallel.auto: the machine that the layout is chosen for, as "
+                   "longhaul plan takes it");
   verb->add_option("--hosts", options->hosts,
                    "hosts reached by ssh: n1,n2,n3, or a file with one host a line; "
                    "hosts that -n does not need are spares");

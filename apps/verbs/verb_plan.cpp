@@ -3,28 +3,22 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "apps/inputs/checked_run.h"
 #include "apps/inputs/looked_data.h"
-#include "apps/pages/shared_files.h"
 #include "apps/program.h"
 #include "apps/verbs.h"
+#include "apps/verbs/auto_layout.h"
 #include "apps/verbs/planned_run.h"
 #include "apps/verbs/searched_run.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/file.h"
-#include "longhaul/base/text.h"
 #include "longhaul/objects/access.h"
 #include "longhaul/plan/device_memory.h"
 
 namespace longhaul::apps {
 namespace {
-
-constexpr const char* kHardwareArea = "hardware";
 
 struct PlanCall {
   std::string file;
@@ -44,69 +38,6 @@ struct PlanCall {
   bool search = false;
   SearchCall searched;
 };
-
-/// Returns the names of the machines that come with the program, sorted.
-std::vector<std::string> known_machines() {
-  std::vector<std::string> names;
-  for (const auto& entry :
-       fs::directory_iterator(shared_files("hardware", kHardwareArea))) {
-    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-/// Returns the file of a machine that comes with the program, or a file of that name.
-fs::path profile_of(const std::string& name) {
-  std::error_code error;
-  if (fs::is_regular_file(name, error)) return name;
-  const std::vector<std::string> known = known_machines();
-  if (std::ranges::find(known, name) != known.end()) {
-    return shared_files("hardware", kHardwareArea) / (name + ".toml");
-  }
-  const auto nearest = nearest_name(name, known);
-  fail_input(kHardwareArea, "{} is no file and no machine that comes along; {}known: {}",
-             name, nearest ? fmt::format("did you mean {}? ", *nearest) : "",
-             fmt::join(known, ", "));
-}
-
-/// Refuses a profile that says too little of its nodes.
-void check_profile_node(const HardwareProfile& profile, const std::string& name) {
-  const NodeProfile& node = profile.node;
-  const auto need = [&](bool there, std::string_view what, std::string_view add) {
-    if (!there) fail_config(kHardwareArea, "{} has no {}; add {}", name, what, add);
-  };
-  need(node.ranks > 0, "node",
-       "[node] with ranks, device_bytes (of a device that is no CPU), host_bytes, "
-       "price_per_hour and currency");
-  need(profile.device == "cpu" || node.device_bytes > 0.0, "memory of a device",
-       "node.device_bytes");
-  need(node.host_bytes > 0.0, "memory of a node", "node.host_bytes");
-  need(node.price_per_hour > 0.0, "price",
-       "node.price_per_hour and node.currency, or give --price PER_HOUR (0: money is not "
-       "counted)");
-}
-
-HardwareProfile read_profile(const PlanCall& options, const fs::path& file) {
-  HardwareProfile profile = parse_hardware_profile(read_text(file), file.string());
-  const bool free = options.price == 0.0;
-  if (options.price >= 0.0) {
-    profile.node.price_per_hour = free ? 1.0 : options.price;
-    if (profile.node.currency.empty()) profile.node.currency = "USD";
-  }
-  check_profile_node(profile, file.string());
-  if (free) profile.node.price_per_hour = 0.0;
-  return profile;
-}
-
-/// Refuses a run that no plan can be made of here.
-void check_planned(const CheckedRun& run) {
-  if (run.model) return;
-  fail_input("plan",
-             "{} is not on this machine, and memory and time follow from the model's "
-             "config.json; copy that file here (weights and data are not needed)",
-             run.loaded.config.model.config.string());
-}
 
 void say_warnings(const CheckedRun& run) {
   for (const std::string& warning : run.loaded.warnings) {
@@ -134,8 +65,7 @@ int run_plan(const PlanCall& options, const objects::Access& objects) {
     fail_input("plan", "give --hardware NAME or FILE; known: {}",
                fmt::join(known_machines(), ", "));
   }
-  const fs::path file = profile_of(options.hardware);
-  PlannedOn on{options.hardware, read_profile(options, file)};
+  PlannedOn on{options.hardware, machine_profile(options.hardware, options.price)};
   on.node_ranks =
       options.ranks_per_node > 0 ? options.ranks_per_node : on.profile.node.ranks;
   on.ranks = options.nodes > 0 ? options.nodes * on.node_ranks : options.ranks;
@@ -148,7 +78,9 @@ int run_plan(const PlanCall& options, const objects::Access& objects) {
   on.spares = options.spares;
   if (options.replace_hours >= 0.0) on.replace_s = 3600.0 * options.replace_hours;
   if (options.search) return run_search(options, on);
-  const CheckedRun run = check_run(options.file, options.sets, on.ranks);
+  const std::vector<std::string> sets = with_auto_layout(
+      options.file, options.sets, {options.hardware, on.nodes, on.ranks, on.node_ranks});
+  const CheckedRun run = check_run(options.file, sets, on.ranks);
   check_planned(run);
   if (on.imbalance > 1.0 && !plan::has_experts(run.model->description)) {
     fail_input("plan", "--imbalance is of loads of experts, and the model of {} has none",

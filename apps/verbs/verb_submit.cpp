@@ -18,7 +18,7 @@
 #include "apps/program.h"
 #include "apps/start/container_arguments.h"
 #include "apps/verbs.h"
-#include "longhaul/base/counted.h"
+#include "apps/verbs/auto_layout.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
@@ -39,6 +39,7 @@ namespace {
 struct SubmitCommand {
   std::vector<std::string> words;  // a configuration, or a verb and its arguments
   std::vector<std::string> after;
+  std::string hardware;  // machine of --hardware; empty: another place names it
   cluster::BatchJob batch;
   cluster::SuperviseCommand run;
   bool dry_run = false;
@@ -148,6 +149,7 @@ struct Prepared {
   fs::path run_dir;  // the directory of a supervised run, which holds the script
   std::string log;
   std::string what;
+  std::string layout;  // line about the layout of parallel.auto; empty: none
   SignalPlan signal;
 };
 
@@ -162,7 +164,14 @@ Prepared prepare_run(const SubmitCommand& command) {
     throw InputError("submit",
                      "--nodes is missing; say how many nodes train, such as --nodes 2");
   }
-  const LoadedConfig loaded = load_with_places(command.words[0], command.run.sets);
+  cluster::SuperviseCommand supervised = command.run;
+  const auto chosen = add_auto_layout(
+      load_run_config(command.words[0], command.run.sets).config,
+      {command.hardware, command.run.nodes, 0, command.run.ranks_per_node},
+      supervised.sets);
+  // The ranks of a node are known here only if they are told, or with the machine.
+  if (chosen) supervised.ranks_per_node = static_cast<int>(chosen->node_ranks);
+  const LoadedConfig loaded = load_with_places(command.words[0], supervised.sets);
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);
   }
@@ -175,6 +184,7 @@ Prepared prepare_run(const SubmitCommand& command) {
                         load_model_config(config.model.config, config.model.override_));
   }
   Prepared prepared;
+  if (chosen) prepared.layout = chosen->text;
   prepared.run_dir = absolute_text(loaded.config.run.dir);
   cluster::SuperviseJob job;
   job.batch = batch_job(command);
@@ -184,7 +194,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.batch.log = log_path(prepared.run_dir, run::kSlurmLog);
   prepared.signal = plan_signal(command, prepared.run_dir);
   job.batch.signal_seconds = prepared.signal.seconds;
-  job.command = command.run;
+  job.command = std::move(supervised);
   job.command.config = absolute_text(command.words[0]);
   job.command.run_dir = absolute_text(loaded.config.run.dir);
   container_of_run(job.command, config);  // reports at once a path that cannot be mounted
@@ -208,10 +218,10 @@ Prepared prepare_verb(const SubmitCommand& command) {
     throw InputError("submit", problem);
   }
   if (command.run.spares > 0 || command.run.platform_replaces_nodes ||
-      !command.run.sets.empty()) {
+      !command.hardware.empty() || !command.run.sets.empty()) {
     throw InputError("submit",
-                     "--spares, --auto-resume and --set before -- are for a run, not for "
-                     "a verb; write the verb's arguments behind the verb");
+                     "--spares, --auto-resume, --hardware and --set before -- are for a "
+                     "run, not for a verb; write the verb's arguments behind the verb");
   }
   cluster::VerbJob job;
   job.batch = batch_job(command);
@@ -272,6 +282,7 @@ std::string submitted(const Prepared& prepared, bool is_verb) {
 void submit(const SubmitCommand& command, bool is_verb) {
   const Prepared prepared = is_verb ? prepare_verb(command) : prepare_run(command);
   if (command.dry_run) {
+    if (!prepared.layout.empty()) fmt::print(stderr, "longhaul: {}\n", prepared.layout);
     fmt::print("{}", prepared.script);
     return;
   }
@@ -280,6 +291,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
                            "the script, and longhaul launch trains without Slurm");
   const std::string id = submitted(prepared, is_verb);
   fmt::print("job {}: {}\nlog: {}-{}.log\n", id, prepared.what, prepared.log, id);
+  if (!prepared.layout.empty()) fmt::print("{}\n", prepared.layout);
   if (!is_verb) {
     fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
                prepared.signal.why);
@@ -303,6 +315,9 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
                   "ranks on each node; by default one for each accelerator, else one for "
                   "each NUMA node; for a verb, 1")
       ->check(CLI::Range(1, 4096));
+  verb.add_option("--hardware,--gpu", command.hardware,
+                  "with parallel.auto: the machine that the layout is chosen for, as "
+                  "longhaul plan takes it");
   verb.add_option("--partition", command.batch.partition, "Slurm's partition");
   verb.add_option("--time", command.batch.time_limit,
                   "time limit, such as 8:00:00 or 2-0; the run saves before the limit, "

@@ -15,6 +15,7 @@
 #include "apps/start/container_arguments.h"
 #include "apps/supervised_run.h"
 #include "apps/verbs.h"
+#include "apps/verbs/auto_layout.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/failure.h"
@@ -399,6 +400,9 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   const cluster::SlurmClient slurm = cluster::patient(hasty, lease.heart());
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
+  StartLayouts layouts(loaded.config, command.sets, per_node);
+  // A layout that cannot be chosen ends the job before anything is started.
+  layouts.on(command.nodes);
   cluster::tell_passed(cluster::passed_variables(loaded.config.run.pass_environment));
   cluster::SupervisorOptions options =
       supervisor_options(loaded.config, command.nodes * per_node);
@@ -433,18 +437,20 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
   of_fleet.lease_number = lease.attempt();
   cluster::AgentFleet fleet(std::move(of_fleet));
   NodeChoice nodes(
-      loaded.config, [&] { return fleet.usable_nodes(); }, command.nodes, per_node);
+      loaded.config, [&] { return fleet.usable_nodes(); }, command.nodes,
+      [&](int64_t fewer) { return layouts.fits(fewer); });
   cluster::Launcher launcher;
   const cluster::Container container =
       ready_container(command, loaded.config, options.directories.root);
   launcher.command = [&](const cluster::Attempt& attempt) {
+    const std::vector<std::string> training = nodes.choose(attempt);
     std::vector<std::string> words =
-        cluster::worker_step_words(nodes.choose(attempt), job.nodes, per_node, container);
+        cluster::worker_step_words(training, job.nodes, per_node, container);
     killer.kill(std::exchange(old_agents, {}));
     return train_words(
         std::move(words),
         attempt.restart > 0 ? settings_of(arguments, true) : settings_of(arguments),
-        command.sets, attempt, command.container_program);
+        layouts.on(std::ssize(training)), attempt, command.container_program);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);

@@ -209,6 +209,14 @@ Refusal refusal_of(const BrokenRule& broken, const RunConfig& config) {
 }  // namespace config
 
 DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
+  if (config.parallel.undecided()) {
+    fail_key(config, "parallel.auto",
+             "parallel.auto = true and no layout is chosen yet: longhaul submit and "
+             "longhaul launch choose one before they start ranks. To start ranks in "
+             "another way, write the lines of longhaul plan --search in place of "
+             "parallel.auto; a run that has begun has its layout in {}",
+             (config.run.dir / run::kConfigFile).string());
+  }
   const auto broken = config::broken_by_ranks(config, world);
   if (!broken.empty()) config::refusal_of(broken.front(), config).fail(config);
   const ParallelSection& p = config.parallel;

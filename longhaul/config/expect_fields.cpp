@@ -1,4 +1,6 @@
-// The fields of run.expect and run.golden.
+// The fields of run.expect, run.golden and parallel.chosen.
+#include <algorithm>
+
 #include "longhaul/config/codec.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/rules.h"
@@ -41,12 +43,32 @@ Fields fields_of(GoldenLosses& s) {
   };
 }
 
+Fields fields_of(ChosenLayout& s) {
+  return {
+      make_field("ranks", s.ranks, Free, "for which it was chosen").within(1, 1e6),
+      make_field("hardware", s.hardware, Free, "the machine"),
+      make_field("step_s", s.step_s, Free, "predicted seconds of a step").above(0),
+      make_field("settings", s.settings, Free, "those that were chosen"),
+  };
+}
+
 std::string problem_of(const ExpectedRate& item) {
   return item.tokens_per_s > 0.0 ? "" : ": needs tokens_per_s";
 }
 
 std::string problem_of(const GoldenLoss& item) {
   return item.step > 0 && item.loss > 0.0 ? "" : ": needs both step and loss";
+}
+
+std::string problem_of(const ChosenLayout& item) {
+  if (item.ranks == 0 || item.hardware.empty() || item.step_s <= 0.0) {
+    return ": needs ranks, hardware, step_s and settings";
+  }
+  for (const std::string& key : item.settings) {
+    if (std::ranges::count(config::kLayoutSettings, key) > 0) continue;
+    return fmt::format(": {} is no setting that parallel.auto chooses", key);
+  }
+  return "";
 }
 
 std::string problem_of(const GoldenLosses& item) {

@@ -261,6 +261,15 @@ Fields fields_of(ParallelSection& s) {
                  "zero 1 to 3: ranks that share one copy of the sharded state: "
                  "\"world\", \"node\" or a number of ranks (shards inside a group, "
                  "replicas across groups)"),
+      make_field(
+          "auto", s.auto_, Free,
+          "submit and launch choose the best layout for the machine and the ranks; "
+          "what is given of tp, pp, cp, ep, pipeline, virtual_stages, zero, "
+          "shard_group, batch.micro_size and memory.recompute stays"),
+      make_field(
+          "chosen", s.chosen, Free,
+          "what auto has chosen, as it writes it; a start on as many ranks keeps it")
+          .when_absent("auto has chosen nothing"),
   };
 }
 

@@ -29,6 +29,7 @@ config::Fields fields_of(ProfileSection& section);
 config::Fields fields_of(DebugSection& section);
 // Inline tables.
 config::Fields fields_of(ExpectedRate& item);
+config::Fields fields_of(ChosenLayout& item);
 config::Fields fields_of(GoldenLoss& item);
 config::Fields fields_of(GoldenLosses& item);
 config::Fields fields_of(TrainSource& item);
@@ -42,6 +43,7 @@ config::Fields fields_of(DebugDelay& item);
 // Each function returns what is wrong with the combination of fields in one inline table,
 // as it follows the table's name in a message; an empty text if nothing is wrong.
 std::string problem_of(const ExpectedRate& item);
+std::string problem_of(const ChosenLayout& item);
 std::string problem_of(const GoldenLoss& item);
 std::string problem_of(const GoldenLosses& item);
 std::string problem_of(const TrainSource& item);

@@ -63,6 +63,20 @@ std::vector<ConfigChange> diff_configs(const RunConfig& old_config,
 /// Throws ConfigError that names every differing Match key with both values.
 std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& now);
 
+/// Returns "section.key=value" for each of these settings, as `sets` of load_run_config
+/// takes them.
+std::vector<std::string> as_sets(const RunConfig& config,
+                                 std::span<const std::string> keys);
+
+/// Copies the values of these settings.
+void copy_settings(const RunConfig& from, RunConfig& to,
+                   std::span<const std::string> keys);
+
+/// Returns what parallel.auto has chosen: "auto chose: tp 8, pp 4 ...; 12.3 s a step
+/// predicted, on 64 ranks of p5.48xlarge". Returns an empty text if it has chosen
+/// nothing.
+std::string chosen_text(const RunConfig& config);
+
 /// How a layout divides the global batch.
 struct DerivedBatch {
   int64_t world = 1;

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
@@ -87,6 +90,51 @@ std::string to_json_text(const RunConfig& config) {
 
 std::string config_hash(const RunConfig& config) {
   return hash_hex(print(config, false));
+}
+
+std::vector<std::string> as_sets(const RunConfig& config,
+                                 std::span<const std::string> keys) {
+  RunConfig copy = config;
+  std::vector<std::string> sets;
+  for (const SectionFields& section : sections_of(copy)) {
+    for (const Field& field : section.fields) {
+      const std::string key = section.name + "." + field.key;
+      if (std::ranges::count(keys, key) == 0) continue;
+      if (const auto value = field.get()) sets.push_back(key + "=" + print_value(*value));
+    }
+  }
+  return sets;
+}
+
+void copy_settings(const RunConfig& from, RunConfig& to,
+                   std::span<const std::string> keys) {
+  RunConfig copy = from;
+  const std::vector<SectionFields> source = sections_of(copy);
+  const std::vector<SectionFields> target = sections_of(to);
+  for (size_t s = 0; s < source.size(); ++s) {
+    for (size_t f = 0; f < source[s].fields.size(); ++f) {
+      const Field& field = source[s].fields[f];
+      const std::string key = source[s].name + "." + field.key;
+      if (std::ranges::count(keys, key) == 0) continue;
+      if (const auto value = field.get()) target[s].fields[f].set(*value, key);
+    }
+  }
+}
+
+std::string chosen_text(const RunConfig& config) {
+  const std::optional<ChosenLayout>& chosen = config.parallel.chosen;
+  if (!chosen || !config.parallel.auto_) return "";
+  std::string text;
+  for (std::string set : as_sets(config, chosen->settings)) {
+    std::erase(set, '"');
+    const size_t equals = set.find('=');
+    const size_t dot = set.find('.');
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        set.substr(dot + 1, equals - dot - 1), set.substr(equals + 1));
+  }
+  return fmt::format("auto chose: {}; {:.4g} s a step predicted, on {} of {}",
+                     text.empty() ? "nothing, all is given" : text, chosen->step_s,
+                     counted(chosen->ranks, "rank"), chosen->hardware);
 }
 
 std::vector<ConfigChange> diff_configs(const RunConfig& old_config,

@@ -9,6 +9,7 @@
 #include "longhaul/config/fields.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
+#include "longhaul/config/rules.h"
 #include "tests/support/settings.h"
 
 namespace longhaul {
@@ -279,6 +280,45 @@ TEST(Reference, EveryDefaultIsAvailableAndInItsRange) {
       }
     }
   }
+}
+
+TEST(ChosenLayout, IsReadBackAsItIsWritten) {
+  const std::string chosen =
+      "parallel.chosen={ ranks = 4, hardware = \"p5\", step_s = 12.25, settings = "
+      "[\"parallel.tp\", \"batch.micro_size\"] }";
+  const std::vector<std::string> sets = {"parallel.auto=true", "parallel.tp=2",
+                                         "parallel.zero=2", "batch.micro_size=4", chosen};
+  const RunConfig config = accepted("", sets).config;
+  EXPECT_FALSE(config.parallel.undecided());
+  EXPECT_EQ(derive_batch(config, 4).dp, 2);
+  EXPECT_EQ(chosen_text(config),
+            "auto chose: micro_size 4, tp 2; 12.25 s a step predicted, on 4 ranks of p5");
+  // The settings that it has chosen are open for the next choice; parallel.zero is not.
+  const auto open = config::open_settings(config);
+  EXPECT_EQ(open.size(), config::kLayoutSettings.size() - 1);
+  EXPECT_EQ(std::ranges::count(open, "parallel.zero"), 0);
+  // The choice is read back from the run's own file and from the words of a command line.
+  EXPECT_EQ(parse_run_config(to_toml(config), "saved").config.parallel.chosen,
+            config.parallel.chosen);
+  const std::vector<std::string> keys = {"parallel.chosen", "parallel.tp"};
+  EXPECT_EQ(as_sets(config, keys), (std::vector<std::string>{"parallel.tp=2", chosen}));
+  RunConfig copy = accepted("", {"parallel.auto=true"}).config;
+  copy_settings(config, copy, keys);
+  EXPECT_EQ(copy.parallel.tp, 2);
+  EXPECT_EQ(copy.parallel.zero, 1);
+  EXPECT_EQ(copy.parallel.chosen, config.parallel.chosen);
+  EXPECT_EQ(accepted("", {"parallel.tp=1", chosen}).warnings,
+            std::vector<std::string>{"--set " + chosen +
+                                     ": parallel.chosen has no effect: parallel.auto is "
+                                     "false"});
+  EXPECT_EQ(chosen_text(accepted("", {chosen}).config), "");
+  EXPECT_NE(refused("", {"parallel.chosen={ranks = 4}"})
+                .find("parallel.chosen: needs ranks, hardware, step_s and settings"),
+            std::string::npos);
+  EXPECT_NE(refused("", {"parallel.chosen={ranks = 4, hardware = \"a\", step_s = 1, "
+                         "settings = [\"run.seed\"]}"})
+                .find("run.seed is no setting that parallel.auto chooses"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -114,8 +114,26 @@ void check_pipeline(const RunConfig& c, Warnings& warnings) {
   }
 }
 
+void check_auto(const RunConfig& c, Warnings& warnings) {
+  const ParallelSection& p = c.parallel;
+  WarnUnused{c, warnings}(p.chosen && !p.auto_, "parallel.chosen",
+                          "parallel.auto is false");
+  if (!p.auto_) return;
+  const auto refuse = [&](bool set, const char* key) {
+    if (!set) return;
+    fail_key(c, key,
+             "{} belongs to one layout, and parallel.auto = true chooses another; take "
+             "one of the two out",
+             key);
+  };
+  refuse(!p.partition.empty(), "parallel.partition");
+  refuse(c.memory.recompute_layers.has_value(), "memory.recompute_layers");
+}
+
 void check_parallel(const RunConfig& c, Warnings& warnings) {
   const ParallelSection& p = c.parallel;
+  check_auto(c, warnings);
+  if (p.undecided()) return;
   const auto broken = broken_settings(c);
   if (!broken.empty()) refusal_of(broken.front(), c).fail(c);
   check_pipeline(c, warnings);
@@ -209,8 +227,8 @@ void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
   const bool once = saves_once(c.checkpoint);
   unused(once && c.checkpoint.keep > 1 && c.checkpoint.keep != CheckpointSection{}.keep,
          "checkpoint.keep", "checkpoint.every = 0 saves once, at the end");
-  unused(!c.parallel.sequence && c.parallel.tp == 1, "parallel.sequence",
-         "parallel.tp is 1");
+  unused(!c.parallel.sequence && c.parallel.tp == 1 && !c.parallel.undecided(),
+         "parallel.sequence", "parallel.tp is 1");
   unused(c.init.weights.empty() && !c.init.certificate, "init.certificate",
          "init.weights is not given");
   check_mirror(c, warnings);
@@ -258,6 +276,16 @@ std::string origin(const RunConfig& config, const std::string& key) {
 
 bool given(const RunConfig& config, const std::string& key) {
   return config.origins.contains(key);
+}
+
+std::vector<std::string> open_settings(const RunConfig& config) {
+  const std::optional<ChosenLayout>& chosen = config.parallel.chosen;
+  std::vector<std::string> open;
+  for (const std::string_view key : kLayoutSettings) {
+    const bool earlier = chosen && std::ranges::count(chosen->settings, key) > 0;
+    if (earlier || !given(config, std::string(key))) open.emplace_back(key);
+  }
+  return open;
 }
 
 void WarnUnused::operator()(bool no_effect, const std::string& key,

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/config/field.h"
@@ -54,6 +56,18 @@ struct WarnUnused {
   void operator()(bool no_effect, const std::string& key,
                   const std::string& reason) const;
 };
+
+/// The settings that parallel.auto chooses where they are not given.
+inline constexpr std::array<std::string_view, 10> kLayoutSettings = {
+    "batch.micro_size",  "memory.recompute",
+    "parallel.tp",       "parallel.pp",
+    "parallel.cp",       "parallel.ep",
+    "parallel.pipeline", "parallel.virtual_stages",
+    "parallel.zero",     "parallel.shard_group"};
+
+/// Returns those of kLayoutSettings that parallel.auto chooses for a run: all that are
+/// not given, or that an earlier choice has given.
+std::vector<std::string> open_settings(const RunConfig& config);
 
 /// The rules of a layout. Each rule has a number and a limit: the number is no multiple
 /// of the limit, is above the limit, or does not fit the limit in another way.

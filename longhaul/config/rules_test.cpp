@@ -35,6 +35,28 @@ TEST(Rules, TakeNamesOfVariablesAndNeverAValue) {
   }
 }
 
+TEST(Rules, LeaveALayoutThatIsStillToBeChosenToParallelAuto) {
+  const RunConfig config = accepted("[parallel]\nauto = true\n").config;
+  EXPECT_TRUE(config.parallel.undecided());
+  EXPECT_EQ(message_of<ConfigError>([&] { derive_batch(config, 8); }),
+            "[config] run.toml:14:8: parallel.auto = true and no layout is chosen yet: "
+            "longhaul submit and longhaul launch choose one before they start ranks. To "
+            "start ranks in another way, write the lines of longhaul plan --search in "
+            "place of parallel.auto; a run that has begun has its layout in "
+            "runs/a/config.toml");
+  // Settings beside it need not be whole, since the choice completes them.
+  EXPECT_TRUE(accepted("", {"parallel.auto=true", "parallel.pipeline=interleaved",
+                            "parallel.sequence=false"})
+                  .warnings.empty());
+  for (const char* set : {"parallel.partition=[1, 1]", "memory.recompute_layers=1"}) {
+    const std::string told = refused("", {"parallel.auto=true", set});
+    EXPECT_NE(told.find("belongs to one layout, and parallel.auto = true chooses "
+                        "another; take one of the two out"),
+              std::string::npos)
+        << told;
+  }
+}
+
 TEST(Rules, DeriveTheBatchArithmeticFromTheWorld) {
   const DerivedBatch batch = derive_batch(
       accepted("", {"batch.global_size=24", "batch.micro_size=2"}).config, 4);

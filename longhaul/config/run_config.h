@@ -152,6 +152,15 @@ struct ShardGroup {
   bool operator==(const ShardGroup&) const = default;
 };
 
+/// The layout that parallel.auto has chosen. The values stand in their own settings.
+struct ChosenLayout {
+  int64_t ranks = 0;                  ///< for which it was chosen
+  std::string hardware;               ///< the machine: a name, or the file of a profile
+  double step_s = 0.0;                ///< predicted seconds of a step
+  std::vector<std::string> settings;  ///< "parallel.tp" ...: those that it has chosen
+  bool operator==(const ChosenLayout&) const = default;
+};
+
 struct ParallelSection {
   int64_t tp = 1;
   int64_t pp = 1;
@@ -164,6 +173,10 @@ struct ParallelSection {
   std::vector<int64_t> partition;  ///< layers per stage; empty: balanced by cost
   int64_t zero = 1;                ///< 0 .. 3
   ShardGroup shard_group;
+  bool auto_ = false;
+  std::optional<ChosenLayout> chosen;
+  /// Returns whether a layout has to be chosen before anything is known of ranks.
+  bool undecided() const { return auto_ && !chosen; }
 };
 
 /// How a term of the loss balances the loads of a model's E experts. The term is

@@ -223,6 +223,7 @@ int64_t shared_key_heads(int64_t tp, const ModelLimits& limits) {
 }
 
 void check_against_model(const RunConfig& config, const ModelConfig& model) {
+  if (config.parallel.undecided()) return;
   const ModelLimits limits(model.description);
   const Broken broken = broken_without_ranks(config, limits);
   if (broken.empty()) return;

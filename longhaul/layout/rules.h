@@ -65,7 +65,8 @@ int64_t shared_key_heads(int64_t tp, const ModelLimits& limits);
 config::Refusal refusal_of(const BrokenRule& broken, const RunConfig& config,
                            const ModelLimits& limits, const fs::path& file);
 
-/// Throws ConfigError for the first of broken_without_ranks, if there is one.
+/// Throws ConfigError for the first of broken_without_ranks, if there is one. Does
+/// nothing where parallel.auto has yet to choose the layout.
 void check_against_model(const RunConfig& config, const ModelConfig& model);
 
 }  // namespace longhaul::layout

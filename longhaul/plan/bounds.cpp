@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <variant>
 
 #include "longhaul/plan/device_memory.h"
 
@@ -103,6 +104,11 @@ std::optional<BrokenRule> LayoutBounds::broken() {
 }
 
 void LayoutBounds::go_through(const LayoutSettings& mesh, const Visit& visit) {
+  const KeptSettings& kept = run_.kept;
+  if (!allows(kept.tp, mesh.tp) || !allows(kept.pp, mesh.pp) ||
+      !allows(kept.cp, mesh.cp)) {
+    return;
+  }
   if (mesh.tp != at_.tp) {
     elements_.clear();
     unit_elements_.clear();
@@ -121,6 +127,7 @@ void LayoutBounds::go_through(const LayoutSettings& mesh, const Visit& visit) {
   for (const int32_t ep : limits_.experts.empty()
                               ? divisors_of(1)
                               : divisors_of(at_.data_ranks(run_.ranks))) {
+    if (!allows(run_.kept.ep, ep)) continue;
     at_.ep = ep;
     experts(visit);
   }
@@ -143,9 +150,11 @@ void LayoutBounds::experts(const Visit& visit) {
   variants_ = variants();
   const int64_t sequences = config_.batch.global_size / layout_.shape.dp;
   for (const int32_t micro_size : divisors_of(sequences)) {
+    if (!allows(run_.kept.micro_size, micro_size)) continue;
     at_.micro_size = micro_size;
     for (const auto recompute :
          {RecomputeKind::None, RecomputeKind::Selective, RecomputeKind::Full}) {
+      if (!allows(run_.kept.recompute, recompute)) continue;
       at_.recompute = recompute;
       passes(visit);
     }
@@ -162,16 +171,24 @@ void LayoutBounds::passes(const Visit& visit) {
                    (static_cast<double>(at_.micro_size) * layout_.shape.dp);
   again_share_ = at_.recompute == RecomputeKind::Full ? 1.0 : 0.0;
   count_units(passes_);
-  schedule(visit);
-  if (at_.pp == 1) return;
-  for (const auto kind : {PipelineKind::GPipe, PipelineKind::ZeroBubbleH1}) {
+  const KeptSettings& kept = run_.kept;
+  if (at_.pp == 1) {
+    // The kind of a pipeline with one stage has no effect, unless it needs several.
+    const bool one = kept.pipeline != PipelineKind::Interleaved;
+    if (one && allows(kept.virtual_stages, 1)) schedule(visit);
+    return;
+  }
+  for (const auto kind :
+       {PipelineKind::OneFOneB, PipelineKind::GPipe, PipelineKind::ZeroBubbleH1}) {
+    if (!allows(kept.pipeline, kind) || !allows(kept.virtual_stages, 1)) continue;
     at_.pipeline = kind;
     schedule(visit);
   }
+  if (!allows(kept.pipeline, PipelineKind::Interleaved)) return;
   at_.pipeline = PipelineKind::Interleaved;
   for (at_.virtual_stages = 2; at_.virtual_stages * at_.pp <= limits_.layers;
        ++at_.virtual_stages) {
-    schedule(visit);
+    if (allows(kept.virtual_stages, at_.virtual_stages)) schedule(visit);
   }
 }
 
@@ -209,7 +226,7 @@ GroupSpread LayoutBounds::spread(GroupKind kind, int32_t shards) const {
   return spread_of(groups, kind, 0, run_.machine.node_ranks);
 }
 
-std::vector<LayoutBounds::Variant> LayoutBounds::variants() const {
+std::vector<LayoutBounds::Variant> LayoutBounds::variants() {
   const auto make = [&](int32_t zero, int32_t shards) {
     return Variant{zero,
                    shards,
@@ -218,13 +235,33 @@ std::vector<LayoutBounds::Variant> LayoutBounds::variants() const {
                    spread(GroupKind::ExpertShard, shards),
                    spread(GroupKind::ExpertReplicas, shards)};
   };
-  std::vector<Variant> variants = {make(0, 1)};
+  const std::optional<int64_t>& zero = run_.kept.zero;
+  const std::optional<int32_t> kept = kept_shards();
+  std::vector<Variant> variants;
+  if (allows(zero, 0)) variants.push_back(make(0, 1));
   for (const int32_t shards : divisors_of(at_.data_ranks(run_.ranks))) {
-    if (shards == 1 || (at_.ep % shards != 0 && shards % at_.ep != 0)) continue;
+    if (!allows(kept, shards)) continue;
+    // A shard group of one rank is what ZeRO 0 has, unless the run keeps another ZeRO.
+    const bool alone = at_.data_ranks(run_.ranks) == 1 || kept;
+    if (shards == 1 && (allows(zero, 0) || !alone)) continue;
+    if (at_.ep % shards != 0 && shards % at_.ep != 0) continue;
     Variant variant = make(1, shards);
-    for (variant.zero = 1; variant.zero <= 3; ++variant.zero) variants.push_back(variant);
+    for (variant.zero = 1; variant.zero <= 3; ++variant.zero) {
+      if (allows(zero, variant.zero)) variants.push_back(variant);
+    }
   }
   return variants;
+}
+
+std::optional<int32_t> LayoutBounds::kept_shards() {
+  if (!run_.kept.shard_group) return {};
+  config_.parallel.zero = 1;
+  config_.parallel.shard_group = *run_.kept.shard_group;
+  const auto size = layout::shard_group_size(
+      config_, layout_.shape,
+      layout::Placement::even(static_cast<int>(run_.machine.node_ranks)));
+  const int* shards = std::get_if<int>(&size);
+  return shards != nullptr ? *shards : 0;
 }
 
 void LayoutBounds::count_units(const layout::Passes& passes) {

@@ -27,6 +27,7 @@ struct SearchedRun {
   int64_t ranks = 0;
   std::function<bool(const std::string&)> frozen;  ///< several threads call it
   double room = 0.0;  ///< bytes that one rank may hold, driver and libraries included
+  KeptSettings kept = {};
 };
 
 /// What the seconds of a step go to.
@@ -145,7 +146,10 @@ class LayoutBounds {
   void experts(const Visit& visit);
   void passes(const Visit& visit);
   void schedule(const Visit& visit);
-  std::vector<Variant> variants() const;
+  std::vector<Variant> variants();
+  /// Returns the ranks of a shard group where the run keeps them; 0 where the mesh has no
+  /// such groups.
+  std::optional<int32_t> kept_shards();
   std::optional<config::BrokenRule> broken();
   /// Returns whether the ranks of every stage lie on nodes as those of the first do.
   bool stages_lie_alike() const;

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "longhaul/config/fields.h"
+#include "longhaul/config/rules.h"
 
 namespace longhaul::plan {
 namespace {
@@ -31,8 +32,31 @@ std::string recompute_name(RecomputeKind kind) {
   return word_of(fields_of(section), "recompute");
 }
 
+KeptSettings kept_settings(const RunConfig& config) {
+  KeptSettings kept;
+  if (!config.parallel.auto_) return kept;
+  const std::vector<std::string> open = config::open_settings(config);
+  const auto keep = [&](const char* key, auto& to, const auto& value) {
+    if (std::ranges::find(open, key) == open.end()) to = value;
+  };
+  const ParallelSection& p = config.parallel;
+  keep("parallel.tp", kept.tp, p.tp);
+  keep("parallel.pp", kept.pp, p.pp);
+  keep("parallel.cp", kept.cp, p.cp);
+  keep("parallel.ep", kept.ep, p.ep);
+  keep("parallel.pipeline", kept.pipeline, p.pipeline);
+  keep("parallel.virtual_stages", kept.virtual_stages, p.virtual_stages);
+  keep("parallel.zero", kept.zero, p.zero);
+  keep("parallel.shard_group", kept.shard_group, p.shard_group);
+  keep("batch.micro_size", kept.micro_size, config.batch.micro_size);
+  keep("memory.recompute", kept.recompute, config.memory.recompute);
+  return kept;
+}
+
 void set_layout(RunConfig& config, const LayoutSettings& settings, int64_t ranks) {
   ParallelSection& p = config.parallel;
+  p.auto_ = false;
+  p.chosen.reset();
   p.tp = settings.tp;
   p.pp = settings.pp;
   p.cp = settings.cp;

@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,25 @@ struct LayoutSettings {
   int32_t dp(int64_t ranks) const { return data_ranks(ranks) / cp; }
 };
 
-/// Writes the settings into a run's configuration for so many ranks. What the file says
-/// of parallel.partition and memory.recompute_layers belongs to another layout and goes.
+/// Values that a search keeps. It varies the other settings.
+struct KeptSettings {
+  std::optional<int64_t> tp, pp, cp, ep, micro_size, virtual_stages, zero;
+  std::optional<ShardGroup> shard_group;
+  std::optional<PipelineKind> pipeline;
+  std::optional<RecomputeKind> recompute;
+};
+template <class T, class Value>
+bool allows(const std::optional<T>& kept, Value value) {
+  return !kept || *kept == value;
+}
+
+/// Returns what parallel.auto keeps of a run's settings: what is given of them. Nothing
+/// is kept without parallel.auto.
+KeptSettings kept_settings(const RunConfig& config);
+
+/// Writes the settings into a run's configuration for so many ranks, in place of what
+/// parallel.auto would choose. What the file says of parallel.partition and
+/// memory.recompute_layers belongs to another layout and goes.
 void set_layout(RunConfig& config, const LayoutSettings& settings, int64_t ranks);
 
 /// Returns a short name: "tp 8, pp 4, cp 1, dp 16, micro batch 1, 1f1b, zero 1 over 16,

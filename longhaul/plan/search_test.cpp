@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -298,6 +299,80 @@ TEST(Search, MissesTheBestWithAWrongBound) {
     if (find_best(pointers_to(wrong), 1, time).front().bound > best) ++missed;
   }
   EXPECT_GT(missed, 50);
+}
+
+/// Returns the shortest step of the layouts that agree with `like` in what is kept.
+double best_kept(const Problem& p, const KeptSettings& kept) {
+  double best = kInfinite;
+  for (const auto& [s, one] : p.counted) {
+    const int32_t data = s.data_ranks(p.ranks);
+    // With one rank of dp x cp every ZeRO is the same.
+    const bool alone = data == 1 && !kept.shard_group;
+    const bool zero = allows(kept.zero, s.zero) || alone;
+    const bool shards =
+        !kept.shard_group || s.zero == 0 || kept.shard_group->ranks == s.shards;
+    if (allows(kept.tp, s.tp) && allows(kept.pp, s.pp) && allows(kept.cp, s.cp) &&
+        allows(kept.ep, s.ep) && allows(kept.micro_size, s.micro_size) &&
+        allows(kept.pipeline, s.pipeline) &&
+        allows(kept.virtual_stages, s.virtual_stages) &&
+        allows(kept.recompute, s.recompute) && zero && shards) {
+      best = std::min(best, one.seconds);
+    }
+  }
+  return best;
+}
+
+TEST(Search, VariesOnlyWhatIsNotKept) {
+  for (const Problem& p : problems()) {
+    const auto middle = std::next(p.counted.begin(), std::ssize(p.counted) / 2);
+    const LayoutSettings& like = middle->first;
+    KeptSettings mesh, passes, state, level;
+    mesh.tp = like.tp;
+    mesh.pp = like.pp;
+    mesh.cp = like.cp;
+    mesh.ep = like.ep;
+    passes.pp = like.pp;
+    passes.micro_size = like.micro_size;
+    passes.pipeline = like.pipeline;
+    passes.virtual_stages = like.virtual_stages;
+    passes.recompute = like.recompute;
+    state.tp = like.tp;
+    state.zero = like.zero;
+    if (like.zero > 0) state.shard_group = {ShardGroup::Kind::Ranks, like.shards};
+    level.zero = like.zero;
+    for (const KeptSettings& kept : {mesh, passes, state, level}) {
+      SearchedRun run = p.run(kInfinite);
+      run.kept = kept;
+      const SearchResult found = search_layouts(run, 1);
+      ASSERT_FALSE(found.best.empty()) << to_string(like, p.ranks);
+      EXPECT_DOUBLE_EQ(found.best.front().step.seconds, best_kept(p, kept))
+          << to_string(like, p.ranks);
+    }
+  }
+}
+
+TEST(Search, KeepsTheZeroThatIsGivenOnOneRank) {
+  Problem p = drawn(1);
+  p.ranks = 1;
+  SearchedRun run = p.run(kInfinite);
+  run.kept.zero = 1;
+  const SearchResult found = search_layouts(run, 1);
+  ASSERT_FALSE(found.best.empty());
+  EXPECT_EQ(found.best.front().settings.zero, 1);
+  EXPECT_EQ(found.best.front().settings.shards, 1);
+}
+
+TEST(LayoutSettings, AreKeptByAutoWhereTheyAreGiven) {
+  EXPECT_FALSE(kept_settings(accepted("", {"parallel.tp=2"}).config).tp);
+  const KeptSettings kept =
+      kept_settings(accepted("", {"parallel.auto=true", "parallel.tp=2",
+                                  "parallel.shard_group=node", "memory.recompute=none"})
+                        .config);
+  EXPECT_EQ(kept.tp, 2);
+  EXPECT_EQ(kept.shard_group, (ShardGroup{ShardGroup::Kind::Node, 0}));
+  EXPECT_EQ(kept.recompute, RecomputeKind::None);
+  EXPECT_FALSE(kept.pp || kept.cp || kept.ep || kept.micro_size || kept.virtual_stages ||
+               kept.zero || kept.pipeline);
 }
 
 TEST(Search, TellsWhatTheNearestLacks) {

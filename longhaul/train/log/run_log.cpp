@@ -184,6 +184,14 @@ void RunLog::write_head(const TrainingSession& session, const History& history,
   };
   tell(fmt::format("config {} hash {}", (config_.run.dir / run::kConfigFile).string(),
                    config_hash(config_)));
+  if (const std::string chosen = chosen_text(config_); !chosen.empty()) {
+    tell(chosen);
+    if (config_.parallel.chosen->ranks != session.world().size()) {
+      log_->warning(fmt::format("that layout was chosen for {}, and {} train",
+                                counted(config_.parallel.chosen->ranks, "rank"),
+                                session.world().size()));
+    }
+  }
   tell("ranks " + hosts);
   tell(session.machine().threads);
   const auto whose = [&](const char* what) {
