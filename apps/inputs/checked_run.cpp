@@ -10,6 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/foreign_forms.h"
+#include "longhaul/checkpoint/read/saved_partition.h"
 #include "longhaul/layout/rules.h"
 #include "longhaul/optim/param_groups.h"
 
@@ -94,8 +95,10 @@ AskedLayout describe_run(const RunConfig& config, const ModelDescription& model,
       ranks_per_node > 0 ? layout::Placement::even(static_cast<int>(ranks_per_node))
                          : layout::Placement();
   const std::set<std::string> frozen = frozen_parameters(config, model);
+  RunConfig placed = config;
+  placed.parallel.partition = checkpoint::partition_of_start(config, model);
   return ask_layout(
-      config, model, ranks, placement,
+      placed, model, ranks, placement,
       [&](const std::string& name) { return frozen.contains(name); }, device);
 }
 

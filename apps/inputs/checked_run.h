@@ -33,9 +33,10 @@ CheckedRun check_run(const std::string& file, std::span<const std::string> sets,
 std::set<std::string> frozen_parameters(const RunConfig& config,
                                         const ModelDescription& model);
 
-/// Computes the layout on `ranks` ranks, with `ranks_per_node` neighbouring ranks on each
-/// node; 0: all on one. `device` is named as in run.device or in a profile. Throws
-/// ConfigError like describe_layout.
+/// Computes the layout that a start on `ranks` ranks takes, with `ranks_per_node`
+/// neighbouring ranks on each node; 0: all on one. Stages have the layers that the run's
+/// checkpoint says (checkpoint/read/saved_partition.h). `device` is named as in
+/// run.device or in a profile. Throws ConfigError like describe_layout.
 AskedLayout describe_run(const RunConfig& config, const ModelDescription& model,
                          int64_t ranks, int64_t ranks_per_node, std::string_view device);
 

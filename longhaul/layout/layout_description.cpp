@@ -15,7 +15,7 @@ namespace longhaul::layout {
 namespace {
 
 /// Returns the operations of a forward pass over `seq_len` tokens in the parts of a
-/// model. Every layer has the average of all layers.
+/// model.
 LayerCosts layer_costs(const ModelDescription& model, int64_t seq_len) {
   LayerCosts costs;
   for (const UnitDescription& unit : model.units) {
@@ -24,10 +24,6 @@ LayerCosts layer_costs(const ModelDescription& model, int64_t seq_len) {
     if (unit.kind == UnitKind::Block) costs.layers.push_back(cost);
     if (unit.kind == UnitKind::Head) costs.head = cost;
   }
-  // Every layer gets the average cost of the layers. Earlier versions of the program cut
-  // by this average, and a run that one of them began has to keep its cut.
-  const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
-  std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
   return costs;
 }
 
@@ -176,6 +172,12 @@ RankUnits LayoutDescription::rank_units(const ModelDescription& model, int rank,
   return units;
 }
 
+std::vector<int64_t> LayoutDescription::partition() const {
+  std::vector<int64_t> sizes;
+  for (const StageSpec& spec : stages) sizes.push_back(spec.end_layer - spec.first_layer);
+  return sizes;
+}
+
 std::string LayoutDescription::describe() const {
   const std::string mesh = fmt::format("pp {} x dp {} x cp {} x tp {}", shape.pp,
                                        shape.dp, shape.cp, shape.tp);
@@ -187,6 +189,20 @@ MeshShape mesh_of(const RunConfig& config, int64_t ranks) {
   const ParallelSection& p = config.parallel;
   return {static_cast<int>(p.pp), static_cast<int>(ranks / (p.pp * p.cp * p.tp)),
           static_cast<int>(p.cp), static_cast<int>(p.tp)};
+}
+
+std::vector<int64_t> partition_by_average(const RunConfig& config,
+                                          const ModelDescription& model) {
+  const ParallelSection& p = config.parallel;
+  if (!p.partition.empty()) return p.partition;
+  LayerCosts costs = layer_costs(model, config.data.seq_len);
+  const double all = std::accumulate(costs.layers.begin(), costs.layers.end(), 0.0);
+  std::ranges::fill(costs.layers, all / static_cast<double>(costs.layers.size()));
+  std::vector<int64_t> sizes;
+  for (const StageLayers& part : partition_layers(costs, p.pp * p.virtual_stages)) {
+    sizes.push_back(part.size());
+  }
+  return sizes;
 }
 
 LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limits,

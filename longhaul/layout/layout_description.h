@@ -63,6 +63,9 @@ struct LayoutDescription {
   RankUnits rank_units(const ModelDescription& model, int rank,
                        const std::vector<BucketShape>& buckets) const;
 
+  /// Returns how many layers each stage has, by the stage's global number, as
+  /// parallel.partition says it.
+  std::vector<int64_t> partition() const;
   /// Returns a text for logs and fingerprints: "pp 2 x dp 2 x cp 1 x tp 2, zero 1".
   std::string describe() const;
 };
@@ -81,6 +84,12 @@ LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limit
 /// (broken_on_ranks).
 LayoutDescription describe_layout(const RunConfig& config, const ModelDescription& model,
                                   int64_t ranks, const Placement& placement = {});
+
+/// Returns the partition that older versions of the program chose for these settings,
+/// which break no rule of the model. For them every layer cost as much as all layers do
+/// on average. It serves their checkpoints, which do not say how many layers a stage had.
+std::vector<int64_t> partition_by_average(const RunConfig& config,
+                                          const ModelDescription& model);
 
 /// Bytes that one rank keeps from step to step.
 struct StateBytes {

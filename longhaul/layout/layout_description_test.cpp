@@ -7,6 +7,7 @@
 #include <set>
 
 #include "longhaul/families/decoder.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/system/stopwatch.h"
 #include "tests/support/settings.h"
 
@@ -252,6 +253,75 @@ TEST(LayoutDescription, ACheckpointHasMastersOnceAndMomentsOfWhatIsTrained) {
   EXPECT_EQ(checkpoint_bytes(model, rounded), 6 * model.num_parameters());
   const auto all = [](const std::string&) { return true; };
   EXPECT_EQ(checkpoint_bytes(model, usual, all), 4 * model.num_parameters());
+}
+
+using Sizes = std::vector<int64_t>;
+
+/// Returns the partition that a run begins with, and the one of older versions.
+std::pair<Sizes, Sizes> partitions(const ModelDescription& model, int64_t pp) {
+  RunConfig config = config_of({"batch.global_size=8", "data.seq_len=4096"});
+  config.parallel.pp = pp;
+  return {describe_layout(config, model, pp).partition(),
+          partition_by_average(config, model)};
+}
+
+TEST(LayoutDescription, EqualLayersLieInStagesAsInOlderVersions) {
+  for (int64_t layers = 1; layers <= 48; ++layers) {
+    for (const int64_t vocabulary : {7, 1000, 49152}) {
+      DecoderSettings s;
+      s.hidden_size = 8 * (3 + layers % 5);
+      s.intermediate_size = 17 * (1 + layers % 7);
+      s.num_hidden_layers = layers;
+      s.num_attention_heads = s.num_key_value_heads = 2;
+      s.head_dim = 8;
+      s.rms_norm_eps = 1e-5;
+      const ModelDescription model = make_llama(s, vocabulary, 4096).description;
+      for (int64_t pp = 1; pp <= std::min<int64_t>(layers, 12); ++pp) {
+        const auto [now, before] = partitions(model, pp);
+        ASSERT_EQ(now, before) << layers << " layers in " << pp << " stages, "
+                               << vocabulary << " words";
+      }
+    }
+  }
+}
+
+/// A layer that sees all of 4096 positions costs 28672 + 128 x 2048 multiplications a
+/// token, a layer with a window of 64 costs 28672 + 128 x 63.5, and the head 64000.
+TEST(LayoutDescription, LayersWithWindowsCostLess) {
+  const auto model = [](int64_t layers, const std::vector<size_t>& whole) {
+    ModelDescription found = small(false, layers);
+    for (size_t layer = 0; layer < static_cast<size_t>(layers); ++layer) {
+      const bool sees_all = std::ranges::count(whole, layer) > 0;
+      if (!sees_all) found.units[1 + layer].work.window = 64;
+    }
+    return found;
+  };
+  EXPECT_EQ(partitions(model(6, {0}), 2), (std::pair{Sizes{1, 5}, Sizes{3, 3}}));
+  EXPECT_EQ(partitions(model(6, {5}), 2), (std::pair{Sizes{5, 1}, Sizes{3, 3}}));
+  EXPECT_EQ(partitions(model(12, {5, 11}), 3),
+            (std::pair{Sizes{5, 4, 3}, Sizes{4, 4, 4}}));
+  // A window as long as the sequence leaves nothing out.
+  const ModelDescription all = model(6, {0, 1, 2, 3, 4, 5});
+  EXPECT_EQ(partitions(all, 2).first, partitions(all, 2).second);
+}
+
+/// Qwen3-30B-A3B with three plain layers, each of which costs about twice as much as a
+/// layer whose tokens go to 8 of 128 experts. The head costs as much as four layers.
+TEST(LayoutDescription, PlainLayersAmongExpertsCostWhatTheyMultiply) {
+  OrderedJson json = OrderedJson::parse(
+      read_text(source_dir() / "tests/fixtures/configs/qwen3-30b-a3b.json"));
+  json["mlp_only_layers"] = {0, 1, 2};
+  json["intermediate_size"] = 18432;
+  const ModelDescription model = parse_model_config(json.dump(), "c.json").description;
+  EXPECT_EQ(partitions(model, 4),
+            (std::pair{Sizes{11, 14, 14, 9}, Sizes{13, 13, 13, 9}}));
+}
+
+TEST(LayoutDescription, APartitionThatASettingSaysIsTakenAsItIs) {
+  const RunConfig config =
+      config_of({"parallel.pp=2", "parallel.partition=[4,2]", "batch.global_size=8"});
+  EXPECT_EQ(describe_layout(config, small(false), 2).partition(), (Sizes{4, 2}));
+  EXPECT_EQ(partition_by_average(config, small(false)), (Sizes{4, 2}));
 }
 
 /// Plans the parameters and buckets of every rank for Llama 3 70B.

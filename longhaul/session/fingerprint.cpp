@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "longhaul/checkpoint/read/saved_partition.h"
 #include "longhaul/device/device.h"
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/kernels/cpu.h"
@@ -66,11 +67,12 @@ Json merge_fingerprints(const std::vector<Json>& of_ranks) {
   return merged;
 }
 
-Json fingerprint_of(const Machine& machine, const std::string& layout,
+Json fingerprint_of(const Machine& machine, const layout::LayoutDescription& layout,
                     const families::Network& network) {
   const at::ScalarType compute = tensor::to_scalar_type(machine.policy.compute);
   const Json place = {
-      {"layout", layout},
+      {"layout", layout.describe()},
+      {checkpoint::kPartition, layout.partition()},
       {"device", device::name(machine.device)},
       {"collectives", device::describe_sums(machine.device, *machine.world)},
       {"products", ops::describe_products(compute, machine.device)},

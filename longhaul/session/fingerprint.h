@@ -20,9 +20,9 @@ Json numerics_fingerprint(const Json& place);
 /// the values that occur.
 Json merge_fingerprints(const std::vector<Json>& of_ranks);
 
-/// Returns the fingerprint of all ranks, which lie as `layout` says
-/// (LayoutDescription::describe) and compute this network. Collective.
-Json fingerprint_of(const Machine& machine, const std::string& layout,
+/// Returns the fingerprint of all ranks, which lie as `layout` says and compute this
+/// network. Collective.
+Json fingerprint_of(const Machine& machine, const layout::LayoutDescription& layout,
                     const families::Network& network);
 
 /// How a checkpoint's fingerprint compares with the present fingerprint.

@@ -58,12 +58,15 @@ void end_if_asked(comm::Communicator& world) {
 }
 
 /// Builds the session, and looks for signals afterwards. Collective.
-TrainingSession start_session(const LoadedConfig& loaded, RunLog& run,
+TrainingSession start_session(const LoadedConfig& loaded, RunStart& start, RunLog& run,
                               std::shared_ptr<comm::Communicator> world,
                               data::ShardReader* shards, const objects::Access& objects) {
   debug_delay(loaded.config, world->rank(), "start");
-  TrainingSession session =
-      build_session(loaded.config, std::move(world), run.log(), shards, objects);
+  const auto partition_of = [&, &ranks = *world](const ModelDescription& model) {
+    return find_partition(loaded.config, model, ranks, start, run);
+  };
+  TrainingSession session = build_session(loaded.config, std::move(world), run.log(),
+                                          shards, objects, partition_of);
   end_if_asked(session.world());
   return session;
 }
@@ -100,7 +103,7 @@ class Trainer {
       : saving_(saving),
         start_(start),
         run_(run),
-        session_(start_session(loaded, run, std::move(world), shards, objects)),
+        session_(start_session(loaded, start, run, std::move(world), shards, objects)),
         history_(start_history(session_, start_, run_)),
         total_steps_(total_steps(session_, history_)),
         last_step_(find_last_step()),

@@ -8,6 +8,7 @@ from datasets import Dataset
 from layouts import (FP32, IN_FP32, LAYOUTS, Result, curve, first_gradients, go_on_with, parallel,
                      relative, state, step_dir, tensors, train, violations, write_run)
 from programs import later, split
+from runs import edit_state
 
 ONE = (1, [])
 EXPERTS = {
@@ -38,6 +39,51 @@ def test_experts_in_a_layout_are_one_rank(judged, name):
     ours, one = (judged(layout, *FP32, steps=10, **QWEN) for layout in (EXPERTS[name], ONE))
     assert not violations(ours, one, IN_FP32)
     assert len(one.first_gradients) == 3 + 4 * 8 + 3 + 3 * (1 + 8 * 3)
+
+
+# The first layer is a plain one that costs as much as three layers with experts, so that two stages
+# have one and three layers; by the average of all layers they would have two each.
+UNEVEN = dict(QWEN, intermediate_size=600, mlp_only_layers=[0])
+
+
+@pytest.mark.parametrize("name", ["pp2", *later("ep2_pp2_dp2", "ep2_zb")])
+def test_stages_cut_by_the_cost_of_each_layer_are_one_rank(judged, name):
+    ours, one = (judged(layout, *FP32, steps=10, **UNEVEN) for layout in (EXPERTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+
+
+@pytest.mark.parametrize("older", [True, *later(False)])
+def test_a_run_keeps_the_stages_of_its_checkpoint(run, store, tmp_path, trained, older):
+    """The checkpoint looks as if a version that cuts otherwise had written it: an older one, which
+    recorded no cut, or one that did."""
+    ranks, keys = EXPERTS["pp2"]
+    path = write_run(tmp_path, store, **UNEVEN)
+    by_hand = "parallel.partition=[2,2]"
+    train(run, path, *keys, "run.steps=8", by_hand, "run.stop_after=3", ranks=ranks)
+
+    def change(saved):
+        assert saved["numerics"]["partition"] == [2, 2] and "partition = [2, 2]" in saved["config"]
+        saved["config"] = saved["config"].replace("partition = [2, 2]", "partition = []")
+        if older:
+            del saved["numerics"]["partition"]
+
+    edit_state(step_dir(tmp_path / "run", 3), change)
+
+    def last_layers(*sets):
+        words = [w for s in (*keys, *sets) for w in ("--set", s)]
+        told = run("longhaul", "config", path, "--ranks", ranks, "--json", *words).stdout
+        return [stage["end_layer"] for stage in json.loads(told)["layout"]["stages"]]
+
+    assert last_layers() == [2, 4] and last_layers('checkpoint.resume="never"') == [1, 4]
+    done = train(run, path, *keys, "run.steps=8", ranks=ranks)
+    log = done.stdout + done.stderr
+    assert ("the stages keep the layers that they have in the checkpoint, [2, 2]; a run that begins "
+            "now has [1, 3]") in log
+    assert "may differ bitwise" not in log and "does not record" not in log
+    theirs = trained(EXPERTS["pp2"], "run.steps=8", by_hand, **UNEVEN)
+    assert curve(tmp_path / "run") == curve(theirs)
+    assert tensors(step_dir(tmp_path / "run", 8)) == tensors(step_dir(theirs, 8))
+    assert state(step_dir(tmp_path / "run", 8)) == state(step_dir(theirs, 8))
 
 
 def counts(run_dir, step):

@@ -31,6 +31,11 @@ std::string read_hashed(const fs::path& dir, const Manifest::FileEntry& entry) {
 
 }  // namespace
 
+Json read_state(const fs::path& step_dir) {
+  const Manifest::FileEntry state = Manifest::read(step_dir).state;
+  return parse_json(read_hashed(step_dir, state), (step_dir / state.name).string());
+}
+
 struct CheckpointReader::RankFile {
   fs::path path;
   uint64_t size = 0;

@@ -16,6 +16,10 @@
 
 namespace longhaul::checkpoint {
 
+/// Returns state.json of a checkpoint, without a look at its tensors. Throws InputError
+/// where the manifest or state.json cannot be read or has changed since.
+Json read_state(const fs::path& step_dir);
+
 /// Reads a checkpoint into any layout by byte ranges. Every 1 MiB block that is read is
 /// compared with its hash. Immutable after open; any thread may read. Data files are
 /// opened when something of them is read. The reader keeps the list of boxes and 32 bytes

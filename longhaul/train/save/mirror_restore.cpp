@@ -313,11 +313,10 @@ void fetch_history(checkpoint::MirrorStore& store, const std::string& name,
 }
 
 /// Waits until this machine sees the checkpoint that rank 0 has fetched. Collective.
-void prove_fetched(const session::Session& session, const std::string& run,
+void prove_fetched(const fs::path& dir, comm::Communicator& world, const std::string& run,
                    int64_t step) {
-  const fs::path dir = checkpoint_dir(session.config());
-  checkpoint::prove_checkpoints_dir(dir, run, checkpoint::kNameSeconds, session.world());
-  comm::on_all_ranks(session.world(), [&] {
+  checkpoint::prove_checkpoints_dir(dir, run, checkpoint::kNameSeconds, world);
+  comm::on_all_ranks(world, [&] {
     const fs::path manifest = dir / run::step_directory_name(step) / run::kManifestFile;
     const system::Stopwatch watch;
     while (!fs::exists(manifest)) {
@@ -325,7 +324,7 @@ void prove_fetched(const session::Session& session, const std::string& run,
         throw TemporaryError(
             "mirror", fmt::format("rank {} does not see {}, which rank 0 has fetched; "
                                   "every node must see the same directory",
-                                  session.world().rank(), manifest.string()));
+                                  world.rank(), manifest.string()));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -396,14 +395,14 @@ void restore_history(const RunConfig& config, const MirrorPast& past,
       [&] { store->stop(); });
 }
 
-void restore_from_mirror(const session::Session& session, RunStart& start, RunLog& run) {
-  const RunConfig& config = session.config();
+void restore_from_mirror(const RunConfig& config, comm::Communicator& world,
+                         RunStart& start, RunLog& run) {
   if (!config.checkpoint.mirror) return;
   const fs::path dir = checkpoint_dir(config);
   std::unique_ptr<checkpoint::MirrorStore> store;
   Found found;
   bool has_older = false;  // on rank 0: whether the run can go on without the mirror
-  const Json told = Json::parse(comm::on_rank_zero(session.world(), [&] {
+  const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     const bool by_step = config.checkpoint.resume.kind == ResumeFrom::Kind::Step;
     // Where checkpoint.dir has changed, the newest checkpoint lies in the former
     // directory.
@@ -431,16 +430,16 @@ void restore_from_mirror(const session::Session& session, RunStart& start, RunLo
   if (!told.at("any").get<bool>()) return;
   const auto owner = told.at("run").get<std::string>();
   if (told.at("marked").get<bool>()) {
-    checkpoint::prove_checkpoints_dir(dir, owner, 0.0, session.world());
+    checkpoint::prove_checkpoints_dir(dir, owner, 0.0, world);
   } else {
     // Rank 0 may be the one that has lost its mount.
-    checkpoint::confirm_missing(dir, owner, session.world());
+    checkpoint::confirm_missing(dir, owner, world);
   }
   const system::Stopwatch watch;
   checkpoint::MirrorStep fetched;
   fetched.step = -1;
   work_beside(
-      session.world(),
+      world,
       [&] {
         const auto failure = Failure::of([&] {
           fetched = fetch_best(config, found, run, *store, [&] {
@@ -455,14 +454,14 @@ void restore_from_mirror(const session::Session& session, RunStart& start, RunLo
                           failure->message);
       },
       [&] { store->stop(); });
-  const int64_t step = std::stoll(
-      comm::on_rank_zero(session.world(), [&] { return std::to_string(fetched.step); }));
+  const int64_t step =
+      std::stoll(comm::on_rank_zero(world, [&] { return std::to_string(fetched.step); }));
   if (step < 0) {
-    if (session.world().rank() == 0) start.go_on_from("");
+    if (world.rank() == 0) start.go_on_from("");
     return;
   }
-  prove_fetched(session, owner, step);
-  if (session.world().rank() > 0) return;
+  prove_fetched(dir, world, owner, step);
+  if (world.rank() > 0) return;
   const uint64_t bytes = fetched.manifest.total_bytes();
   run.log().info("step {} restored from {}: {} in {:.1f} s", step, store->place(),
                  human_bytes(bytes), watch.seconds());

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
-#include "longhaul/session/session.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/start/run_start.h"
 
@@ -29,6 +29,7 @@ void restore_history(const RunConfig& config, const MirrorPast& past,
 /// nothing. If the setting asks for a step, fetches that step; throws where neither place
 /// has it whole. Throws where the store does not answer: the run must not begin anew by
 /// itself. Must be called before look_at_home(). Collective.
-void restore_from_mirror(const session::Session& session, RunStart& start, RunLog& run);
+void restore_from_mirror(const RunConfig& config, comm::Communicator& world,
+                         RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train

@@ -12,6 +12,7 @@
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/checkpoint/read/saved_partition.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/families/differences.h"
 #include "longhaul/format/finite.h"
@@ -176,6 +177,8 @@ History read_history(const TrainingSession& session, RunLog& run, const Json& st
     run.event(run::kSettingsEvent,
               {{"step", history.step}, {"changes", std::move(changes)}});
   }
+  history.fingerprint[checkpoint::kPartition] = checkpoint::saved_partition(
+      history.fingerprint, saved, session.model().description);
   if (!history.counts) tell_newly_meant(session, run);
   history.schedule = schedule_from(session, history, &saved);
   history.counts = counts_from(session, history, &saved);
@@ -478,8 +481,18 @@ void refuse_foreign_start(const RunConfig& config, const RunStart& start,
   comm::on_rank_zero(world, [&] { checkpoint::refuse_foreign_start(config); });
 }
 
+std::vector<int64_t> find_partition(const RunConfig& config,
+                                    const ModelDescription& model,
+                                    comm::Communicator& world, RunStart& start,
+                                    RunLog& run) {
+  restore_from_mirror(config, world, start, run);
+  const std::string found = comm::on_rank_zero(world, [&] {
+    return json_text(Json(checkpoint::partition_of_start(config, model)));
+  });
+  return Json::parse(found).get<std::vector<int64_t>>();
+}
+
 History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
-  restore_from_mirror(session, start, run);
   const Home home = look_at_home(session, start, run);
   start.prove_expected(session.world());
   const auto asked = session.config().checkpoint.resume.kind;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "longhaul/train/history/history.h"
 #include "longhaul/train/log/run_log.h"
 #include "longhaul/train/start/training_session.h"
@@ -16,6 +19,15 @@ int64_t total_steps(const TrainingSession& session, const History& history);
 /// Collective.
 void refuse_foreign_start(const RunConfig& config, const RunStart& start,
                           comm::Communicator& world);
+
+/// Returns parallel.partition as this start takes it (checkpoint/read/saved_partition.h).
+/// Where the directory of checkpoints lacks the checkpoint from which the start goes on,
+/// brings it from the mirror before that. Rank 0 reads the checkpoint. Must be called
+/// before load_state(). Collective.
+std::vector<int64_t> find_partition(const RunConfig& config,
+                                    const ModelDescription& model,
+                                    comm::Communicator& world, RunStart& start,
+                                    RunLog& run);
 
 /// Fills weights and optimizer from the checkpoint that [checkpoint] resume chooses, else
 /// from [init] weights, else from the seed, and logs which. A checkpoint of this run

@@ -1,6 +1,7 @@
 #include "longhaul/train/start/training_session.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -17,6 +18,23 @@ optim::ParamGroups groups_of(const OptimizerSection& settings,
   for (const std::string& warning : groups.warnings) log.warning(warning);
   if (settings.kind == OptimizerKind::Lamb) optim::check_ratio_groups(model, groups);
   return groups;
+}
+
+/// Returns the layout in which each stage has as many layers as `partition` says. `now`
+/// is the layout by the settings alone, which stays if it has these layers or if
+/// `partition` is empty. Collective.
+layout::LayoutDescription with_partition(layout::LayoutDescription now, RunConfig config,
+                                         std::vector<int64_t> partition,
+                                         const ModelDescription& model,
+                                         const session::Machine& machine,
+                                         system::Logger& log) {
+  if (partition.empty() || partition == now.partition()) return now;
+  log.info(
+      fmt::format("parallel.partition: the stages keep the layers that they have in the "
+                  "checkpoint, {}; a run that begins now has {}",
+                  partition, now.partition()));
+  config.parallel.partition = std::move(partition);
+  return session::settle_layout(config, model, machine);
 }
 
 }  // namespace
@@ -40,7 +58,8 @@ TrainingSession::TrainingSession(session::Session session, objects::Access objec
 TrainingSession build_session(const RunConfig& config,
                               std::shared_ptr<comm::Communicator> world,
                               system::Logger& log, data::ShardReader* shards,
-                              const objects::Access& objects) {
+                              const objects::Access& objects,
+                              const PartitionOf& partition_of) {
   session::Machine machine = session::settle_machine(config, std::move(world), log);
   const bool fetches_shards = stage_inputs(config, *machine.world, objects, log);
   ModelConfig model =
@@ -50,9 +69,14 @@ TrainingSession build_session(const RunConfig& config,
   RunData data = open_data({config, model, objects, *machine.world,
                             model_tokenizer(config, objects).get(), shards, log});
   data.fetches_shards = fetches_shards;
+  if (partition_of) {
+    description =
+        with_partition(std::move(description), config, partition_of(model.description),
+                       model.description, machine, log);
+  }
   session::Layout layout(std::move(description), config, machine.device, machine.world);
   Json fingerprint =
-      session::fingerprint_of(machine, layout.description().describe(), model.network);
+      session::fingerprint_of(machine, layout.description(), model.network);
   optim::ParamGroups groups = groups_of(config.optimizer, model.description, log);
   session::Session session(config, std::move(machine), std::move(model),
                            std::move(layout), groups.settings, log);

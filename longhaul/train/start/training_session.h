@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,14 +56,20 @@ class TrainingSession : public session::Session {
   std::shared_ptr<const checkpoint::WeightsSource> init_;
 };
 
+/// Returns parallel.partition as a start takes it; the same on all ranks. Collective.
+using PartitionOf = std::function<std::vector<int64_t>(const ModelDescription& model)>;
+
 /// Builds a session for training. Nothing is trained, loaded or written. Bad settings,
 /// data that does not fit the model and an absent device throw ConfigError or InputError
 /// before any large allocation. `log` is rank 0's; the other ranks pass a silent one.
-/// `shards` is used as in open_data. `objects` becomes the session's. Collective.
+/// `shards` is used as in open_data. `objects` becomes the session's. `partition_of` is
+/// called once settings, model and data are known to fit; if it is empty, the setting
+/// itself is taken. Collective.
 TrainingSession build_session(const RunConfig& config,
                               std::shared_ptr<comm::Communicator> world,
                               system::Logger& log, data::ShardReader* shards = nullptr,
-                              const objects::Access& objects = {});
+                              const objects::Access& objects = {},
+                              const PartitionOf& partition_of = {});
 
 /// Returns the tokenizer beside the weights or beside the model's config; null where
 /// there is none.
