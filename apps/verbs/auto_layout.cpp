@@ -192,9 +192,15 @@ void check_planned(const CheckedRun& run) {
 
 std::optional<AutoLayout> auto_layout(const RunConfig& config, const AutoCall& call) {
   if (!config.parallel.auto_) return {};
+  const std::vector<std::string> open = config::open_settings(config);
+  const int64_t ranks = call.ranks > 0 ? call.ranks : call.nodes * call.node_ranks;
+  const std::optional<ChosenLayout>& own = config.parallel.chosen;
+  // The file of a run that has begun tells its layout without the machine's profile.
+  if (own && own->ranks == ranks && own->settings == open && call.hardware.empty()) {
+    return AutoLayout{{}, chosen_text(config), own->hardware, call.node_ranks};
+  }
   const std::optional<RunConfig> earlier = earlier_choice(config);
   const PlannedOn on = planned_on(config, call, earlier);
-  const std::vector<std::string> open = config::open_settings(config);
   CheckedRun run;
   run.loaded.config = config;
   if (fs::exists(config.model.config)) {
@@ -223,9 +229,6 @@ std::vector<std::string> with_auto_layout(const std::string& file,
                                           std::vector<std::string> sets,
                                           const AutoCall& call) {
   const RunConfig config = load_run_config(file, sets).config;
-  const std::optional<ChosenLayout>& own = config.parallel.chosen;
-  // The file of a run that has begun tells its layout without the machine's profile.
-  if (own && own->ranks == call.ranks && call.hardware.empty()) return sets;
   if (const auto chosen = auto_layout(config, call)) {
     sets.insert(sets.end(), chosen->sets.begin(), chosen->sets.end());
   }
@@ -235,7 +238,7 @@ std::vector<std::string> with_auto_layout(const std::string& file,
 std::optional<AutoLayout> add_auto_layout(const RunConfig& config, const AutoCall& call,
                                           std::vector<std::string>& sets) {
   auto chosen = auto_layout(config, call);
-  if (!chosen) return {};
+  if (!chosen || chosen->sets.empty()) return chosen;
   const std::string& machine = chosen->hardware;
   const std::string why = machine_profile(machine, 0.0).comparison_only;
   if (!why.empty()) {
@@ -272,10 +275,12 @@ bool StartLayouts::fits(int64_t nodes) {
   if (!chooses(nodes)) {
     return config::broken_by_ranks(config_, nodes * node_ranks_).empty();
   }
+  if (lacking_.contains(nodes)) return false;
   try {
     on(nodes);
     return true;
   } catch (const Error& problem) {
+    lacking_.insert(nodes);
     fmt::print(stderr, "longhaul: {}: {}\n", counted(nodes, "node"),
                system::printable(problem.what()));
     return false;

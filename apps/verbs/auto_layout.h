@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,6 +84,7 @@ class StartLayouts {
   std::vector<std::string> sets_;
   int64_t node_ranks_;
   std::map<int64_t, std::vector<std::string>> chosen_;  ///< by nodes
+  std::set<int64_t> lacking_;  ///< numbers of nodes for which there is no layout
 };
 
 }  // namespace longhaul::apps

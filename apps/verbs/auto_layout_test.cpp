@@ -123,6 +123,26 @@ TEST_F(AutoRun, StaysWhatItWasWhenTheRunHasBegun) {
   EXPECT_EQ(chosen(config(given), 4)->sets.size(), same->sets.size() - 1);
 }
 
+TEST_F(AutoRun, OfARunsOwnFileIsOverriddenBySetsAndNeedsNoProfile) {
+  const RunConfig begun = config(chosen(config(), 4)->sets);
+  const fs::path file = dir_.path() / "config.toml";
+  write_text_durable(file, to_toml(begun));
+  const Sets given = {"memory.recompute=full"};
+  for (const int64_t nodes : {4, 2}) {
+    const auto layout = chosen(load_run_config(file, given).config, nodes);
+    ASSERT_TRUE(layout);
+    EXPECT_FALSE(layout->sets.empty());
+    for (const std::string& set : layout->sets) {
+      EXPECT_FALSE(set.starts_with("memory.recompute=")) << set;
+    }
+  }
+  fs::remove(machine_);
+  const auto same = auto_layout(load_run_config(file, {}).config, {.ranks = 8});
+  ASSERT_TRUE(same);
+  EXPECT_TRUE(same->sets.empty());
+  EXPECT_EQ(same->text, chosen_text(begun));
+}
+
 TEST_F(AutoRun, IsChosenAgainForFewerNodes) {
   Sets sets = sets_;
   const auto first = chosen(config(), 4);

@@ -280,7 +280,7 @@ void print_stores(const PlannedFigures& p) {
              config.data.shuffle ? "before step 1" : "as it reads it",
              seconds_text(store_seconds(p, looked.copied), kRate));
   if (const auto room = cache_room(p)) {
-    fmt::print("; room {}", human_bytes(*room));
+    fmt::print("; room here {}", human_bytes(*room));
     if (*room < looked.copied) fmt::print(", {}", left_of(*room, looked.copied));
   }
   fmt::print("\n");

@@ -18,7 +18,6 @@ using testing::element;
 using testing::flat_share;
 using testing::kOwnersRun;
 using testing::kStrangersRun;
-using testing::message_of;
 using testing::run_ranks;
 using testing::save_as;
 using testing::save_now;

@@ -14,7 +14,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-using testing::message_of;
 using testing::TempDir;
 using testing::write_file;
 

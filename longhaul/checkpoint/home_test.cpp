@@ -11,7 +11,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-using testing::message_of;
 using testing::run_ranks;
 using testing::TempDir;
 using testing::write_file;

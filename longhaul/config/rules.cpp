@@ -280,10 +280,15 @@ bool given(const RunConfig& config, const std::string& key) {
 
 std::vector<std::string> open_settings(const RunConfig& config) {
   const std::optional<ChosenLayout>& chosen = config.parallel.chosen;
+  const auto on_command_line = [&](const std::string& key) {
+    return origin(config, key).starts_with("--set ");
+  };
   std::vector<std::string> open;
   for (const std::string_view key : kLayoutSettings) {
-    const bool earlier = chosen && std::ranges::count(chosen->settings, key) > 0;
-    if (earlier || !given(config, std::string(key))) open.emplace_back(key);
+    const std::string name(key);
+    const bool earlier = chosen && std::ranges::count(chosen->settings, key) > 0 &&
+                         (!on_command_line(name) || on_command_line("parallel.chosen"));
+    if (earlier || !given(config, name)) open.emplace_back(key);
   }
   return open;
 }

@@ -66,7 +66,8 @@ inline constexpr std::array<std::string_view, 10> kLayoutSettings = {
     "parallel.zero",     "parallel.shard_group"};
 
 /// Returns those of kLayoutSettings that parallel.auto chooses for a run: all that are
-/// not given, or that an earlier choice has given.
+/// not given, or that an earlier choice has given. A --set beside a file that holds the
+/// earlier choice gives the setting.
 std::vector<std::string> open_settings(const RunConfig& config);
 
 /// The rules of a layout. Each rule has a number and a limit: the number is no multiple

@@ -11,7 +11,6 @@
 namespace longhaul::format {
 namespace {
 
-using testing::message_of;
 using testing::TempDir;
 using testing::write_file;
 using testing::write_safetensors;

@@ -9,7 +9,6 @@
 namespace longhaul::format {
 namespace {
 
-using testing::message_of;
 using testing::TempDir;
 using testing::write_file;
 using Names = std::vector<std::string>;

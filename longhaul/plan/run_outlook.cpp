@@ -112,8 +112,9 @@ std::optional<FailureOutlook> failure_outlook(const Cluster& cluster,
   costs.restart_s = failures.restart_s + *times.read;
   outlook.goodput = expected_goodput(costs, outlook.interval_s);
   outlook.best_interval_s = best_interval(costs);
-  outlook.best_steps = std::clamp<int64_t>(std::llround(outlook.best_interval_s / step_s),
-                                           1, std::max<int64_t>(1, steps));
+  const int64_t most = steps > 0 ? steps : std::numeric_limits<int64_t>::max();
+  outlook.best_steps =
+      std::clamp<int64_t>(std::llround(outlook.best_interval_s / step_s), 1, most);
   outlook.best_goodput =
       expected_goodput(costs, static_cast<double>(outlook.best_steps) * step_s);
   if (!failures.replace_s) return outlook;

@@ -32,8 +32,9 @@ class Example {
   }
   FailureOutlook outlook() const { return outlook(on(12), {}).value(); }
   std::optional<FailureOutlook> outlook(const Cluster& cluster,
-                                        std::optional<double> replace_s) const {
-    return failure_outlook(cluster, {10.0, 60.0, replace_s}, kStepSeconds, 1000);
+                                        std::optional<double> replace_s,
+                                        int64_t steps = 1000) const {
+    return failure_outlook(cluster, {10.0, 60.0, replace_s}, kStepSeconds, steps);
   }
 
   HardwareProfile profile;
@@ -42,6 +43,15 @@ class Example {
   RunConfig config_;
   Machine machine_;
 };
+
+TEST(FailureOutlook, HasTheBestIntervalOfALongRunWhereStepsAreNotKnown) {
+  const Example example("some GPU", {"checkpoint.every=500"});
+  const FailureOutlook unknown = example.outlook(example.on(12), {}, 0).value();
+  const FailureOutlook known = example.outlook(example.on(12), {}, 1'000'000).value();
+  EXPECT_GT(unknown.best_steps, 1);
+  EXPECT_EQ(unknown.best_steps, known.best_steps);
+  EXPECT_EQ(unknown.best_goodput, known.best_goodput);
+}
 
 TEST(HostMemory, IsThatOfTheNodeWithMostRanks) {
   const Example gpu("some GPU", {"resilience.peer_memory_every=5"});

@@ -149,7 +149,8 @@ class Search {
   void look() {
     looked_at_.assign(meshes_.size(), {});
     std::atomic<size_t> next = 0;
-    system::run_on_threads(system::usable_cpus(), [&](int) {
+    const int threads = std::min(system::usable_cpus(), static_cast<int>(meshes_.size()));
+    system::run_on_threads(threads, [&](int) {
       LayoutBounds bounds(run_);
       for (size_t i = next++; i < meshes_.size(); i = next++) {
         LookedAt& mesh = looked_at_[i];

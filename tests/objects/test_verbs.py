@@ -268,7 +268,7 @@ def test_plan_asks_the_store_for_sizes_only_with_look(run, local, filled, tmp_pa
     assert found["storage"]["cache_room_bytes"] == 1000
     assert told not in found["not_checked"]
     text = run("longhaul", *words[:-1], "--look", env=environment(tmp_path / "home", filled.endpoint)).stdout
-    assert "which each node copies to data.cache before step 1" in text and "room 1.0 kB, lacks" in text
+    assert "which each node copies to data.cache before step 1" in text and "room here 1.0 kB, lacks" in text
 
 
 @pytest.mark.parametrize("ranks", [2, *later(1)])

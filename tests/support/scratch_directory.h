@@ -6,6 +6,7 @@
 #include <string>
 
 #include "longhaul/base/file.h"
+#include "tests/support/message_of.h"
 
 namespace longhaul {
 
@@ -33,19 +34,6 @@ inline void write_file(const fs::path& path, std::string_view text) {
   File file = File::create(path);
   file.write(text);
   file.close();
-}
-
-/// Returns the message of the `Exception` that `action` throws; fails when it throws
-/// none.
-template <class Exception, class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error of this type";
-  return {};
 }
 
 }  // namespace longhaul

@@ -10,6 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/config/load.h"
+#include "tests/support/message_of.h"
 
 namespace longhaul {
 
@@ -27,19 +28,6 @@ global_size = 8
 [optimizer]
 lr = 1e-3
 )";
-
-/// Returns the message of the exception that `call` throws. Fails if `call` throws none.
-template <class Exception, class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Exception& error) {
-    EXPECT_EQ(error.exit_code(), 78);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
 
 /// Returns the error message for kSmallest followed by `more`, with `--set` arguments.
 inline std::string refused(const std::string& more, std::vector<std::string> sets = {}) {

@@ -9,6 +9,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/format/safetensors.h"
+#include "tests/support/message_of.h"
 
 namespace longhaul::testing {
 
@@ -62,22 +63,6 @@ inline void write_safetensors(const fs::path& path, const std::vector<std::strin
     writer.append(std::as_bytes(std::span(data)));
   }
   writer.finish();
-}
-
-/// Returns the message of the error of type E that `action` throws. Fails if it throws
-/// none.
-template <typename E, typename Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another error: " << error.what();
-    return {};
-  }
-  ADD_FAILURE() << "no error";
-  return {};
 }
 
 }  // namespace longhaul::testing

@@ -13,8 +13,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-using testing::message_of;
-
 /// A source of fp32 tensors in memory.
 class MemorySource final : public WeightsSource {
  public:

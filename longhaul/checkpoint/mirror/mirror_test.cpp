@@ -18,7 +18,6 @@ using testing::in_step;
 using testing::kMirrorRanks;
 using testing::kMirrorRun;
 using testing::list_mirror;
-using testing::message_of;
 using testing::mirrored;
 using testing::saved;
 using testing::steps_of;

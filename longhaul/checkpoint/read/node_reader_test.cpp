@@ -15,7 +15,6 @@
 namespace longhaul::checkpoint {
 namespace {
 
-using testing::message_of;
 using testing::run_ranks;
 using testing::save_now;
 using testing::TempDir;

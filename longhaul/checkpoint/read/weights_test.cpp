@@ -18,7 +18,6 @@ namespace {
 
 using testing::element;
 using testing::flat_share;
-using testing::message_of;
 using testing::small_model;
 using testing::TempDir;
 using testing::write_file;

@@ -25,7 +25,6 @@ namespace {
 
 using testing::flat_share;
 using testing::FlatState;
-using testing::message_of;
 using testing::run_ranks;
 using testing::side_files;
 using testing::small_model;

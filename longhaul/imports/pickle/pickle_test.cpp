@@ -8,7 +8,6 @@
 namespace longhaul::imports {
 namespace {
 
-using testing::message_of;
 using Kind = PickleKind;
 
 std::span<const std::byte> bytes_of(const std::string& text) {

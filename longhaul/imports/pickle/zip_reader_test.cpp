@@ -12,8 +12,6 @@
 namespace longhaul::imports {
 namespace {
 
-using testing::message_of;
-
 template <typename T>
 void add(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);

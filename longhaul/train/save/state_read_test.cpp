@@ -193,10 +193,10 @@ TEST(StateRead, AnInfiniteWeightOfFilesIsNamedAlikeOnEveryRank) {
     comm::run_fake_ranks(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
       Rank rank(world->rank(), kRanks);
       const auto source = checkpoint::WeightsSource::open(dir.path(), *world);
-      EXPECT_HAS(testing::message_of<InputError>(
-                     [&] { load_weights(rank.state(), *source, *world); }),
-                 words);
-      EXPECT_HAS(testing::message_of<InputError>(
+      EXPECT_HAS(
+          message_of<InputError>([&] { load_weights(rank.state(), *source, *world); }),
+          words);
+      EXPECT_HAS(message_of<InputError>(
                      [&] { session::load_weights(*rank.flat, *source, *world); }),
                  words);
     });
@@ -215,7 +215,7 @@ TEST(StateRead, AnInfiniteWeightOfACheckpointIsNamedAlikeOnEveryRank) {
     const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
     for (const std::optional<int64_t> staging : {std::optional<int64_t>(), {4000}}) {
       Rank after(world->rank(), kRanks);
-      const std::string said = testing::message_of<InputError>(
+      const std::string said = message_of<InputError>(
           [&] { restore_state(after.state(), reader, "runs/a", *world, staging); });
       EXPECT_HAS(said, "[values] runs/a: ");
       EXPECT_HAS(said, "] is inf");
