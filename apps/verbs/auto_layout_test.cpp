@@ -8,6 +8,7 @@
 
 #include "apps/new_file.h"
 #include "longhaul/base/file.h"
+#include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
 #include "tests/support/settings.h"
 
