@@ -6,6 +6,7 @@
 #include "longhaul/base/text.h"
 
 namespace longhaul::session {
+
 std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
                       size_t total_bytes) {
   const layout::StateBytes& s = costs.state;

@@ -1,4 +1,3 @@
-
 #include <algorithm>
 
 #include "longhaul/families/decoder.h"
