@@ -97,9 +97,9 @@ on_node = 8
 bytes_per_s = 3e9
 """)
     before = tomllib.loads(machine.read_text())
-    shown = run("longhaul", "bench", config, "--steps", "5", "--hardware", machine, "--out", machine,
-                "--set", "run.threads=0", cwd=tmp_path).stdout
-    after = tomllib.loads(machine.read_text())
+    shown = run("longhaul", "bench", config, "--steps", "5", "--hardware", machine, "--out",
+                tmp_path / "added.toml", "--set", "run.threads=0", cwd=tmp_path).stdout
+    after = tomllib.loads((tmp_path / "added.toml").read_text())
     assert after["machine"] == before["machine"] and after["rate"][:-3] == before["rate"][:-1]
     names = [f"grouped product bf16 {rows} rows" for rows in (16, 64, 256)]
     assert [rate["name"] for rate in after["rate"][-3:]] == names
