@@ -31,7 +31,7 @@ UNKNOWN = {
                    "ranks / (pp x cp x tp)",
     "parallel.micro_size": "did you mean batch.micro_size?",
     "parallel.tensor": "valid here: tp, pp, cp, ep, context, sequence, pipeline, virtual_stages, "
-                       "partition, zero, shard_group",
+                       "partition, zero, shard_group, auto, chosen",
     "batch.accumulation": "here batch.global_size says it: the accumulation follows: "
                           "batch.global_size / (batch.micro_size x data-parallel ranks)",
     "memory.offload": "valid here: recompute, recompute_layers, offload_activations",
