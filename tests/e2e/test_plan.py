@@ -109,16 +109,31 @@ def test_the_page_says_of_published_rows_what_plan_predicts(plan):
     first = rows["Llama-3-70B, 512 cores"]
     found = planned(plan, RECIPE, "--set", f"model.config={MODEL}", "--ranks", "512", "--hardware", "trn1.32xlarge")
     seconds = found["step"]["seconds"]
-    assert f"| {predicted_rows.told(first)} | {seconds:.1f} | {seconds / 285.1:.2f} |  |" in page
+    assert f"| {predicted_rows.told(first)} | {seconds:.1f} | {seconds / 285.1:.2f} | fits |  |" in page
     # A run with other settings than its recipe's, and another model.
     for name in ("LLMQ, Qwen2.5-7B, one H100", "Llama-3.1-8B, 1,024 cores"):
         predicted = predicted_rows.plan(rows[name])
         value, ratio = predicted_rows.speed(rows[name], predicted)
         assert value * ratio == pytest.approx(rows[name]["published"])
-        assert predicted_rows.line(rows[name], predicted) in page
+        assert predicted_rows.line(rows[name], predicted).removesuffix("  |  |") in page
     tokens = predicted_rows.plan(rows["LLMQ, Qwen2.5-7B, one H100"])["step"]
     assert tokens["tokens"] == 512 * 1024
     assert value == pytest.approx(1024 / predicted["step"]["seconds"])
+
+
+def test_the_first_row_of_a_generation_fits_the_others(plan):
+    page = predicted_rows.PAGE.read_text()
+    rows = [row for row in predicted_rows.read_rows() if row.get("generation") == "RTX 4090, LLMQ"]
+    plans = list(map(predicted_rows.plan, rows))
+    factors, ratios = predicted_rows.fit(rows, plans)
+    (factor,) = factors.values()
+    assert predicted_rows.ratio_of(rows[0], factor) == pytest.approx(1, abs=1e-3)
+    assert f"- RTX 4090, LLMQ: {factor:.2f}\n" in page
+    # One device exchanges nothing, and so all of its step follows from the peaks.
+    assert factor == pytest.approx(predicted_rows.speed(rows[0], plans[0])[1], rel=1e-3)
+    assert ratios[rows[1]["name"]] * factor == pytest.approx(predicted_rows.speed(rows[1], plans[1])[1])
+    for row, planned in zip(rows, plans):
+        assert predicted_rows.line(row, planned, ratios) in page
 
 
 def test_every_number_follows_from_the_others(plan):
