@@ -87,7 +87,9 @@ std::vector<Cause> causes_of(const run::ProfileEvent& step, const StepWork& work
       {kProducts, time_of(work.product_flops,
                           dtype == "bf16" ? machine.peak_bf16 : machine.peak_fp32)},
       {kAttention,
-       time_of(work.attention_flops, rate(machine, "attention and backward"))},
+       time_of(work.attention_flops,
+               rate(machine, dtype == "bf16" ? "attention and backward"
+                                             : "attention fp32 and backward"))},
       {kUpdate, time_of(work.update_bytes, rate(machine, "copy through memory"))}};
   std::vector<Cause> causes;
   for (const auto& [name, taken] : seconds) {

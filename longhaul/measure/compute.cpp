@@ -96,17 +96,18 @@ void run_backward(const at::Tensor& y, const at::Tensor& dy,
       /*create_graph=*/false, /*accumulate_grad=*/false, edges);
 }
 
-Probe attention(const Heads& h, bool backward, at::Device device) {
+Probe attention(const Heads& h, at::ScalarType dtype, bool backward, at::Device device) {
   const auto input = [&](int64_t heads) {
-    return values({h.B, h.S, heads, h.D}, at::kBFloat16, device).requires_grad_(backward);
+    return values({h.B, h.S, heads, h.D}, dtype, device).requires_grad_(backward);
   };
   const at::Tensor q = input(h.Hq), k = input(h.Hkv), v = input(h.Hkv);
-  const at::Tensor dy = values({h.B, h.S, h.Hq, h.D}, at::kBFloat16, device);
+  const at::Tensor dy = values({h.B, h.S, h.Hq, h.D}, dtype, device);
   const double half_product =
       2.0 * static_cast<double>(h.B * h.Hq * h.S * h.S * h.D) / 2.0;
   const double products = kForwardProducts + (backward ? kBackwardProducts : 0.0);
   return {
-      fmt::format("attention {}{}x{}, {}/{} heads of {}",
+      fmt::format("attention {}{}{}x{}, {}/{} heads of {}",
+                  dtype == at::kFloat ? "fp32 " : "",
                   backward ? "and backward " : "forward ", h.B, h.S, h.Hq, h.Hkv, h.D),
       "FLOP", products * half_product, [q, k, v, dy, backward, device] {
         const device::BackwardHere here;
@@ -203,8 +204,9 @@ std::vector<Probe> compute_probes(at::Device device) {
   probes.push_back(weight_gradient(shapes[1], device));
   Heads heads;
   heads.B *= times;
-  probes.push_back(attention(heads, /*backward=*/false, device));
-  probes.push_back(attention(heads, /*backward=*/true, device));
+  probes.push_back(attention(heads, at::kBFloat16, /*backward=*/false, device));
+  probes.push_back(attention(heads, at::kBFloat16, /*backward=*/true, device));
+  probes.push_back(attention(heads, at::kFloat, /*backward=*/true, device));
   probes.push_back(copy(device));
   return probes;
 }

@@ -77,10 +77,11 @@ Machine machine_of(const HardwareProfile& profile, std::string_view name, bool b
   machine.peak = peak;
   machine.products = first_known(
       {measured(profile, bf16 ? "product bf16" : "product fp32"), peak * share.products});
-  // The measurement, which is in bf16, counts seven products: the backward computes the
-  // scores again. A step counts six, as FlopsPerToken does.
+  // The measurement counts seven products: the backward computes the scores again. A step
+  // counts six, as FlopsPerToken does.
   const double attention =
-      bf16 ? measured(profile, "attention and backward") * 6.0 / 7.0 : 0.0;
+      measured(profile, bf16 ? "attention and backward" : "attention fp32 and backward") *
+      6.0 / 7.0;
   machine.attention = first_known({attention, peak * share.attention});
   machine.memory = first_known(
       {measured(profile, "copy through memory"), profile.peak_memory * share.memory});

@@ -111,12 +111,15 @@ TEST(Machine, HasMeasuredRatesWhereThereAreSome) {
   EXPECT_DOUBLE_EQ(measured.products, 7e14);
   EXPECT_DOUBLE_EQ(measured.attention, 5e14);
   EXPECT_DOUBLE_EQ(measured.memory, 8e11);
-  // Bench counts seven products of attention, and measures them in bf16 alone.
+  // Bench counts seven products of attention.
   profile.rates.push_back({"attention and backward 1x1, 1/1 heads of 1", "FLOP", 7e14});
   EXPECT_DOUBLE_EQ(machine_of(profile, "m.toml", true, 16, 8).attention, 6e14);
   profile.peak_fp32 = 1e14;
   EXPECT_DOUBLE_EQ(machine_of(profile, "m.toml", false, 16, 8).attention,
                    1e14 * profile.efficiency.attention);
+  profile.rates.push_back({"attention fp32 and backward 1x1", "FLOP", 7e13});
+  EXPECT_DOUBLE_EQ(machine_of(profile, "m.toml", false, 16, 8).attention, 6e13);
+  EXPECT_DOUBLE_EQ(machine_of(profile, "m.toml", true, 16, 8).attention, 6e14);
 }
 
 TEST(Machine, HasTheRateOfProductsOfExpertsByTheirRows) {

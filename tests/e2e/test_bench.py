@@ -31,7 +31,7 @@ def test_a_machines_rates_have_medians_and_spread(measured):
     machine = json.loads(measured[1])
     rates = {rate["name"]: rate for rate in machine["rates"]}
     for begin in ("product bf16", "product fp32", "weight gradient", "attention forward",
-                  "attention and backward", "copy through memory"):
+                  "attention and backward", "attention fp32 and backward", "copy through memory"):
         assert any(name.startswith(begin) for name in rates), begin
     for rate in rates.values():
         assert 0 < rate["low"] <= rate["median"] <= rate["high"]
