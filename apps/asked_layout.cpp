@@ -158,6 +158,8 @@ OrderedJson layout_json(const AskedLayout& asked) {
                             {"open_forwards", costs.activations.forwards},
                             {"logits_bytes", costs.activations.logits},
                             {"work_bytes", costs.activations.work},
+                            {"token_bytes", costs.activations.tokens},
+                            {"all_bytes", layout::most_bytes(costs)},
                             {"sent", traffic_json(costs.traffic)}});
   }
   return out;

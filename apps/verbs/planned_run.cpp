@@ -127,7 +127,8 @@ void print_memory(const PlannedFigures& p) {
                human_bytes(one.costs.activations.in_flight.total()),
                human_bytes(one.costs.activations.work));
     if (has_devices(p)) {
-      fmt::print("  {:>9}  {:>9}", human_bytes(one.tokens), human_bytes(one.context));
+      fmt::print("  {:>9}  {:>9}", human_bytes(one.costs.activations.tokens),
+                 human_bytes(one.context));
     }
     fmt::print("  {:>9}", human_bytes(one.all()));
     if (has_devices(p)) {
@@ -360,7 +361,7 @@ OrderedJson memory_json(const PlannedFigures& p) {
   for (size_t i = 0; i < p.memory.size(); ++i) {
     const plan::DeviceMemory& one = p.memory[i];
     OrderedJson rank = {{"pp", p.asked.stages[i].stage},
-                        {"token_bytes", one.tokens},
+                        {"token_bytes", one.costs.activations.tokens},
                         {"context_bytes", one.context},
                         {"all_bytes", one.all()}};
     if (has_devices(p)) {

@@ -9,6 +9,8 @@ namespace longhaul::layout {
 namespace {
 
 constexpr int64_t kTargetBytes = 8;
+/// Bytes of the token and the position of one place of a micro batch.
+constexpr int64_t kTokenBytes = 8;
 /// Bytes of the number of a token's sequence, which dropout needs.
 constexpr int64_t kNumberBytes = 8;
 /// The bytes of two indices that are kept for each row sent to an expert: its index on
@@ -156,6 +158,7 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
   passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   if (device != "auto" && device != "cpu") {
     passes.logits_elements = kDeviceLogitsBytes / passes.form.compute_bytes;
+    passes.token_bytes = kTokenBytes;
   }
   passes.form.recompute = recompute_of(config.memory.recompute);
   const int64_t tokens = config.batch.micro_size * config.data.seq_len / layout.shape.cp;
@@ -244,6 +247,7 @@ ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& m
     }
   }
   walk(plan.of(at.pp), chunks, result);
+  result.tokens = result.forwards * passes.tokens.inside * passes.token_bytes;
   // The head's kept tensors are freed before the blocks' backwards.
   result.work = std::max(of_head, of_blocks - head_kept);
   if (layout.shape.pp > 1) result.work += passes.boundary_bytes();

@@ -19,6 +19,7 @@ struct Passes {
   /// The number of logits that exist at once. A run on the device `auto` counts as a run
   /// on a CPU.
   int64_t logits_elements = kLogitsElements;
+  int64_t token_bytes = 0;  ///< on a device, of the token and position of one place
 
   /// Returns `form` for this unit. Units that are not recomputed, such as late blocks,
   /// get it without full recomputation.
@@ -33,13 +34,13 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout, std::string_view device);
 
 /// The bytes of activations and other temporary tensors that one rank holds in a step, if
-/// no parameter is frozen. On a device other than a CPU, tokens and positions of every
-/// micro batch in flight, 8 bytes a token, are there too and not counted here.
+/// no parameter is frozen.
 struct ActivationBytes {
   /// Bytes that forwards keep for their backwards, and backwards for deferred weight
   /// gradients, at the moment of the plan at which most is kept.
   KeptBytes in_flight;
   int64_t forwards = 0;  ///< forwards without their backward at that moment
+  int64_t tokens = 0;    ///< on a device, tokens and positions of these forwards
   int64_t logits = 0;    ///< bytes of logits that exist at once; 0 without a head
   /// An estimate of the temporary memory of the fused forms: the memory of the head, of a
   /// block's backward or of a block's exchange of rows (ep), whichever is largest, and a

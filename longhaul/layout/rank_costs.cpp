@@ -7,8 +7,8 @@ namespace longhaul::layout {
 int64_t most_bytes(const RankCosts& costs) {
   const StateBytes& state = costs.state;
   return state.weights + state.gradients + state.masters + state.moments +
-         costs.activations.in_flight.total() + costs.activations.work +
-         costs.whole.weights + costs.whole.gradients;
+         costs.activations.in_flight.total() + costs.activations.tokens +
+         costs.activations.work + costs.whole.weights + costs.whole.gradients;
 }
 
 namespace {

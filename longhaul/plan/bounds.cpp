@@ -348,7 +348,7 @@ void LayoutBounds::fill_memory(StagePasses& stage, const std::vector<UnitNumbers
   if (run_.profile.device == "cpu") return;
   stage.rest = run_.profile.node.context_bytes;
   if (at_.pipeline == PipelineKind::OneFOneB || at_.pipeline == PipelineKind::GPipe) {
-    stage.rest += static_cast<double>(open * passes_.tokens.inside * kTokenBytes);
+    stage.rest += static_cast<double>(open * passes_.tokens.inside * passes_.token_bytes);
   }
 }
 

@@ -17,7 +17,6 @@ std::vector<DeviceMemory> device_memory(const RunConfig& config,
                                         double imbalance) {
   layout::Passes passes = layout::passes_of(config, model, layout, profile.device);
   passes.tokens.imbalance = std::min(imbalance, static_cast<double>(layout.ep));
-  const int64_t tokens = passes.tokens.inside;
   std::vector<DeviceMemory> memory;
   for (const layout::RankCosts& stage : costs) {
     const auto pp = static_cast<int>(memory.size());
@@ -26,9 +25,7 @@ std::vector<DeviceMemory> device_memory(const RunConfig& config,
       one.costs.activations = layout::activation_bytes(
           passes, model, layout, layout.training_plan(), {.pp = pp});
     }
-    if (profile.device == "cpu") continue;
-    one.tokens = stage.activations.forwards * tokens * kTokenBytes;
-    one.context = profile.node.context_bytes;
+    if (profile.device != "cpu") one.context = profile.node.context_bytes;
   }
   return memory;
 }

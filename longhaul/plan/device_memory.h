@@ -8,26 +8,20 @@
 
 namespace longhaul::plan {
 
-/// Bytes of the token and the position of one place of a micro batch on a device.
-inline constexpr int64_t kTokenBytes = 8;
-
 /// What a device holds of one rank of a stage, in bytes.
 struct DeviceMemory {
   layout::RankCosts costs;
-  int64_t tokens = 0;    ///< tokens and positions of the micro batches in flight
   double context = 0.0;  ///< what driver and libraries take
-  double all() const {
-    return static_cast<double>(layout::most_bytes(costs) + tokens) + context;
-  }
+  double all() const { return static_cast<double>(layout::most_bytes(costs)) + context; }
 };
 
 /// Returns whether a model has experts, to which tokens are routed.
 bool has_experts(const ModelDescription& model);
 
 /// Returns what the first rank of each stage holds, which `costs` has. A CPU holds no
-/// tokens and no context beside it. With an `imbalance` above 1 the rank's experts get so
-/// many times the rows that a rank of its ep group gets on average, in every layer. They
-/// get at most all of the group's rows.
+/// context beside it. With an `imbalance` above 1 the rank's experts get so many times
+/// the rows that a rank of its ep group gets on average, in every layer. They get at most
+/// all of the group's rows.
 std::vector<DeviceMemory> device_memory(const RunConfig& config,
                                         const ModelDescription& model,
                                         const layout::LayoutDescription& layout,

@@ -40,7 +40,7 @@ CauseBytes causes_of(const DeviceMemory& memory) {
           bytes(costs.state.moments),
           bytes(costs.whole.weights + costs.whole.gradients),
           bytes(costs.activations.in_flight.total() + costs.activations.work),
-          bytes(memory.tokens) + memory.context};
+          bytes(costs.activations.tokens) + memory.context};
 }
 
 Losers too_large(const LayoutSettings& settings, const CauseBytes& bytes, double lacks) {

@@ -21,8 +21,9 @@ std::string check_fit(const layout::RankCosts& costs, size_t free_bytes,
       "gathers {}, and about {} for activations and {} for work space (of which logits "
       "take {}), {} in all. The device has {} free of {}",
       human_bytes(s.weights), human_bytes(s.gradients), human_bytes(s.masters),
-      human_bytes(s.moments), human_bytes(whole), human_bytes(a.in_flight.total()),
-      human_bytes(a.work), human_bytes(a.logits), human_bytes(all), human_bytes(free),
+      human_bytes(s.moments), human_bytes(whole),
+      human_bytes(a.in_flight.total() + a.tokens), human_bytes(a.work),
+      human_bytes(a.logits), human_bytes(all), human_bytes(free),
       human_bytes(total_bytes));
   if (states > free) {
     fail_config("memory",
