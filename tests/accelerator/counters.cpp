@@ -42,13 +42,14 @@ std::string counters_json(const std::string& what) {
       "\"launches\": {}, \"collectives\": {}, \"kernel_bytes\": {}, "
       "\"host_to_device_bytes\": {}, \"device_to_host_bytes\": {}, "
       "\"device_allocations\": {}, \"device_bytes\": {}, \"used_bytes\": {}, "
-      "\"peak_used_bytes\": {}, \"pinned_allocations\": {}, \"races\": {}, "
+      "\"peak_used_bytes\": {}, \"peak_asked_bytes\": {}, \"pinned_allocations\": {}, "
+      "\"races\": {}, "
       "\"operations\": {{{}}}}}",
       ::getpid(), what, label_of_thread, c.synchronizations.load(), c.launches.load(),
       c.collectives.load(), c.kernel_bytes.load(), c.host_to_device_bytes.load(),
       c.device_to_host_bytes.load(), c.device_allocations.load(), c.device_bytes.load(),
-      c.used_bytes.load(), c.peak_used_bytes.load(), c.pinned_allocations.load(),
-      c.races.load(), operations_json());
+      c.used_bytes.load(), c.peak_used_bytes.load(), c.peak_asked_bytes.load(),
+      c.pinned_allocations.load(), c.races.load(), operations_json());
 }
 
 void append_line(const char* variable, const std::string& what) {

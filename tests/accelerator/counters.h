@@ -20,6 +20,8 @@ struct Counters {
   std::atomic<int64_t> peak_used_bytes = 0;
   std::atomic<int64_t> pinned_allocations = 0;
   std::atomic<int64_t> races = 0;
+  std::atomic<int64_t> asked_bytes = 0;  ///< as used_bytes, with blocks not rounded up
+  std::atomic<int64_t> peak_asked_bytes = 0;
 };
 Counters& counters();
 

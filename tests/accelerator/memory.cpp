@@ -176,8 +176,11 @@ Block* take_device(size_t bytes, int device) {
   block->used = true;
   ++block->life;
   spoil(*block);
+  block->asked = bytes;
   const int64_t used = counters().used_bytes += static_cast<int64_t>(size);
   counters().peak_used_bytes = std::max(counters().peak_used_bytes.load(), used);
+  const int64_t asked = counters().asked_bytes += static_cast<int64_t>(bytes);
+  counters().peak_asked_bytes = std::max(counters().peak_asked_bytes.load(), asked);
   return block;
 }
 
@@ -214,6 +217,7 @@ void give_back(Block* block) noexcept {
     }
   } else {
     counters().used_bytes -= static_cast<int64_t>(block->size);
+    counters().asked_bytes -= static_cast<int64_t>(block->asked);
     for (Stream* stream : block->recorded) {
       record(block->held_by.emplace_back(), *stream);
     }

@@ -61,6 +61,7 @@ struct Block {
   UseLog uses;
   std::vector<Stream*> recorded;  ///< other streams that were said to use it
   std::vector<Event> held_by;     ///< events before which a freed block is not used again
+  size_t asked = 0;               ///< bytes that were asked for, at most `size`
 };
 
 /// Takes memory for the calling thread's current stream of the device. The memory holds

@@ -45,7 +45,8 @@ extern "C" {
 /// - launches: operations and copies;
 /// - kernel_bytes: bytes of elements that they read and write, each once;
 /// - operations: [launches, bytes] by name;
-/// - device_allocations: blocks that the cache did not have.
+/// - device_allocations: blocks that the cache did not have;
+/// - peak_asked_bytes: the most bytes of device memory in use, as tensors asked for them.
 const char* softdev_counters();
 /// Writes the counters to SOFTDEV_REPORT.
 void softdev_mark(const char* label);
