@@ -27,7 +27,7 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_si
          "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
          "initializer_range": 0.02, "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
 MIXTRAL = {**LLAMA, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 8,
-           "num_experts_per_tok": 2, "intermediate_size": 256}
+           "num_experts_per_tok": 2, "intermediate_size": 256, "sliding_window": None}
 # name: (model, positions, sequences of a step)
 CASES = {
     "many short sequences": (LLAMA, 128, 128),
@@ -86,16 +86,22 @@ def measure_machine(place):
         call(place, "bench", "run.toml", *sets_of(settings), *again, "--out", "bench.toml", ranks=RANKS)
         text, *more = (place / "bench.toml").read_text().split("\n[[exchange]]\n")
         exchanges += [one for one in more if one not in exchanges]
+    write_machine(place / "machine.toml", text, exchanges, RANKS)
+
+
+def write_machine(path, text, exchanges, ranks):
+    """Writes a profile with what bench has measured, the node, and a link like those of the exchanges."""
     rates = [float(found) for found in re.findall(r"^bytes_per_s = (\S+)", "\n".join(exchanges), re.M)]
     waits = [float(found) for found in re.findall(r"^latency_s = (\S+)", "\n".join(exchanges), re.M)]
     memory = int(re.search(r"MemTotal: +(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) * 1024
-    text += f"\n[node]\nranks = {RANKS}\nhost_bytes = {memory}\n"
-    text += f"\n[inside]\nbytes_per_s = {statistics.median(rates)}\nlatency_s = {min(waits)}\n"
-    (place / "machine.toml").write_text("\n[[exchange]]\n".join([text, *exchanges]))
+    text += f"\n[node]\nranks = {ranks}\nhost_bytes = {memory}\n"
+    if exchanges:
+        text += f"\n[inside]\nbytes_per_s = {statistics.median(rates)}\nlatency_s = {min(waits)}\n"
+    path.write_text("\n[[exchange]]\n".join([text, *exchanges]))
 
 
-def step_seconds(place, sets, name):
-    call(place, "train", "run.toml", "--set", f"run.dir={name}", *sets, ranks=RANKS)
+def step_seconds(place, sets, name, ranks=RANKS):
+    call(place, "train", "run.toml", "--set", f"run.dir={name}", *sets, ranks=ranks)
     records = [json.loads(line) for line in (place / name / "metrics.jsonl").read_text().splitlines()]
     return statistics.median(one["step_time_s"] for one in records if one.get("step", 0) >= FIRST)
 
