@@ -3,10 +3,10 @@
 
   tools/predicted_times.py [PART OF A NAME]     an hour on a machine that does nothing else
 
-Each run is measured between two measurements of the machine (`longhaul bench`), which the plan is made with: what is
-predicted is the mean of both. Prints a table for docs/benchmarks.md. Exits with 1 unless each prediction is within 15 %,
-and the order is right in nine of ten pairs whose measured times differ by more than 10 %. The programs are those in
-build/bin, or in $LONGHAUL_BIN_DIR.
+Each run is measured between two measurements of the machine (`longhaul bench`), which the plan is made with. What is
+predicted is the mean of both. Prints a table for docs/benchmarks.md. Exits with 1 unless each prediction is within
+15 %, and the order is right in nine of ten pairs whose measured times differ by more than 10 %. The programs are those
+in build/bin, or in $LONGHAUL_BIN_DIR.
 """
 
 import itertools

@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kHardwareArea = "hardware";
 constexpr const char* kAutoKey = "parallel.auto";
 /// The share of a rank's memory that a chosen layout may fill. A rank's resident set was
-/// up to 8.8 % larger than what is counted (docs/benchmarks.md), and nobody looks at a
+/// up to 10 % larger than what is counted (docs/benchmarks.md), and nobody looks at a
 /// choice before it runs.
 constexpr double kFilledShare = 0.9;
 

@@ -25,7 +25,8 @@ MIXTRAL = {**LLAMA, "architectures": ["MixtralForCausalLM"], "model_type": "mixt
            "num_experts_per_tok": 4, "intermediate_size": 384, "sliding_window": None}
 QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 64}
 GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 8192, "n_embd": 512,
-        "num_hidden_layers": 6, "n_head": 8, "n_positions": 512, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        "num_hidden_layers": 6, "n_head": 8, "n_positions": 512, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0}
 SELECTIVE, FULL = ['memory.recompute="selective"'], ['memory.recompute="full"']
 
 
@@ -54,7 +55,8 @@ LAYOUTS = {
     "cp 2, ring": of(LLAMA, parallel(2, cp=2, context="ring")),
     "cp 2, gather": of(LLAMA, parallel(2, cp=2, context="gather")),
     "pp 2, zb-h1": of(LLAMA, parallel(2, pp=2, pipeline="zb-h1")),
-    "tp 2, pp 2, dp 2, interleaved": of(LLAMA, parallel(8, tp=2, pp=2, pipeline="interleaved", virtual_stages=3)),
+    "tp 2, pp 2, dp 2, interleaved": of(
+        {**LLAMA, "num_hidden_layers": 12}, parallel(8, tp=2, pp=2, pipeline="interleaved", virtual_stages=3)),
     "ep 2": of(MIXTRAL, parallel(2, ep=2)),
     "ep 4, selective": of(MIXTRAL, parallel(4, ep=4), *SELECTIVE),
     "ep 2, dp 4, zero 3": of(MIXTRAL, parallel(4, ep=2, zero=3)),
@@ -159,7 +161,7 @@ def resident(run, place, name):
 
 def main():
     part = sys.argv[1] if len(sys.argv) > 1 else ""
-    print("| layout | device: MB counted | peak / counted | CPU: MB counted | resident / counted |\n|---|---|---|---|---|")
+    print("| layout | device: MB counted | peak / counted | CPU: MB counted | resident / counted |\n" + "|---" * 5 + "|")
     with tempfile.TemporaryDirectory() as folder:
         for name in LAYOUTS:
             if part not in name:

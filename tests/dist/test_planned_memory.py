@@ -39,7 +39,7 @@ def test_the_check_before_the_first_step_warns_below_what_plan_counts(run, tmp_p
     (rank,) = planned(run, tmp_path, ranks, sets)["memory"]["ranks"]
     counted = int(rank["all_bytes"])
     for room, fits in (counted + begun, True), (counted + begun - 1, False):
-        done = run("longhaul", "train", "run.toml", *words(sets), "--set", f"run.dir=run{room}", cwd=tmp_path, check=False,
+        done = run("longhaul", "train", "run.toml", *words([*sets, f"run.dir=run{room}"]), cwd=tmp_path, check=False,
                    env={"OMP_NUM_THREADS": "1", "SOFTDEV_MEMORY": str(room)})
         # Blocks of the device are larger than what is asked for, so that the run itself does not fit.
         assert "out of memory" in done.stderr
