@@ -7,10 +7,10 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "longhaul/device/device.h"
 #include "longhaul/ops/linear/products.h"
@@ -30,6 +30,8 @@ struct Size {
 
 /// The product on a CPU: small enough for a slow CPU, too large for the caches.
 constexpr Size kOfCpu = {512, 1024};
+/// The product of a short measurement on a CPU, which is nearly as fast.
+constexpr Size kShortOfCpu = {128, 1024};
 /// The products on other devices. A GPU is filled by the largest only, and on a slow
 /// device nobody would wait for the largest.
 constexpr Size kSmallest = {256, 256};
@@ -38,9 +40,11 @@ constexpr Size kLargest = {8192, 8192};
 /// the most products in a run.
 constexpr double kLongEnough = 0.02;
 constexpr double kMostTogether = 8.0;
-/// Untimed runs that warm the device up, and timed runs, of which the median counts.
+/// Untimed runs that warm a device up.
 constexpr int kWarmUps = 2;
+/// Timed runs of a full and of a short measurement. On a device their median counts.
 constexpr size_t kRuns = 7;
+constexpr size_t kRunsOfShort = 3;
 /// On a CPU: a product is undisturbed if this process has at least this share of its
 /// processors' time. A measurement without such a product goes on for so many seconds.
 constexpr double kUndisturbed = 0.9;
@@ -62,9 +66,12 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-MatmulRate rate_on_cpu(const at::TensorOptions& options) {
-  const at::Tensor x = values(kOfCpu.rows, kOfCpu.features, options);
-  const at::Tensor w = values(kOfCpu.features, kOfCpu.features, options);
+size_t runs_of(Effort effort) { return effort == Effort::Full ? kRuns : kRunsOfShort; }
+
+MatmulRate rate_on_cpu(const at::TensorOptions& options, Effort effort) {
+  const Size size = effort == Effort::Full ? kOfCpu : kShortOfCpu;
+  const at::Tensor x = values(size.rows, size.features, options);
+  const at::Tensor w = values(size.features, size.features, options);
   const auto threads = static_cast<double>(at::get_num_threads());
   MatmulRate best;
   const auto run = [&] {
@@ -73,14 +80,15 @@ MatmulRate rate_on_cpu(const at::TensorOptions& options) {
     const at::Tensor y = ops::linear_product(x, w);
     (void)y.select(0, 0).select(0, 0).item<float>();
     const double seconds = clock.seconds();
-    const double rate = kOfCpu.flops() / seconds;
+    const double rate = size.flops() / seconds;
     if (rate < best.flops) return;
     best = {rate, std::min(1.0, (processor_seconds() - before) / (seconds * threads))};
   };
   const system::Stopwatch all;
   run();
   best = {};
-  for (size_t i = 0; i < kRuns; ++i) run();
+  for (size_t i = 0; i < runs_of(effort); ++i) run();
+  if (effort == Effort::Short) return best;
   // Other work on the machine comes and goes. The loop waits for a moment without such
   // work, but not for long.
   while (best.share < kUndisturbed && all.seconds() < kPatience) run();
@@ -112,7 +120,7 @@ class Products {
 /// Measures products of growing size. Each size has four times the memory of the one
 /// before. The size grows while the device ends a product too soon to be timed and has
 /// the memory, of which training may leave little.
-MatmulRate rate_on_device(const at::TensorOptions& options) {
+MatmulRate rate_on_device(const at::TensorOptions& options, Effort effort) {
   Size size = kSmallest;
   std::optional<Products> products(std::in_place, size, options);
   double one = 0.0;
@@ -132,20 +140,21 @@ MatmulRate rate_on_device(const at::TensorOptions& options) {
   const int together =
       static_cast<int>(std::clamp(kLongEnough / std::max(one, 1e-9), 1.0, kMostTogether));
   for (int i = 0; i < kWarmUps; ++i) products->seconds(together);
-  std::array<double, kRuns> seconds = {};
+  std::vector<double> seconds(runs_of(effort));
   for (double& run : seconds) run = products->seconds(together);
   // The median ignores other work on the GPU as well as a clock that has not risen yet.
-  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return {size.flops() * together / seconds[kRuns / 2]};
+  const auto median = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), median, seconds.end());
+  return {size.flops() * together / *median};
 }
 
 }  // namespace
 
-MatmulRate measure_matmul_rate(format::DType dtype, c10::Device device) {
+MatmulRate measure_matmul_rate(format::DType dtype, c10::Device device, Effort effort) {
   const at::NoGradGuard no_grad;
   const auto options =
       at::TensorOptions().dtype(tensor::to_scalar_type(dtype)).device(device);
-  return device.is_cpu() ? rate_on_cpu(options) : rate_on_device(options);
+  return device.is_cpu() ? rate_on_cpu(options, effort) : rate_on_device(options, effort);
 }
 
 }  // namespace longhaul::train

@@ -39,6 +39,7 @@ class PeakRate {
   std::optional<std::string> settle(int64_t step, double step_rate);
 
   double value() const { return value_; }
+  int measurements() const { return measurements_; }
 
  private:
   std::string dtype_;

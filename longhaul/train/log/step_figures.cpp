@@ -74,8 +74,10 @@ void StepFigures::complete(run::StepRecord& record, const session::Session& sess
   phase_memory_ = named(std::span(shared).subspan(2));
   if (shared[1] != 0) {
     const system::Stopwatch clock;
+    // A run of a few small steps has one short measurement.
     const MatmulRate rate =
-        measure_matmul_rate(session.machine().policy.compute, session.device());
+        measure_matmul_rate(session.machine().policy.compute, session.device(),
+                            peak_.measurements() == 0 ? Effort::Short : Effort::Full);
     peak_.measured(rate, clock.seconds());
   }
   if (const auto line = peak_.settle(record.step, step_rate)) log.info(*line);
