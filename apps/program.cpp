@@ -365,6 +365,18 @@ CLI::Option* add_set_option(CLI::App& verb, std::vector<std::string>& sets,
       ->allow_extra_args(false);
 }
 
+void add_rehearse_flags(CLI::App& verb, std::string& word) {
+  const auto add = [&](const char* flag, const char* help) {
+    return verb.add_flag_callback(flag, [&word, flag] { word = flag; }, help);
+  };
+  CLI::Option* const with = add(
+      kRehearse,
+      "before step 1, do once what a run does late: operations of every group, a signal, "
+      "the last batch, a save and its load, the largest step, validation, an export, the "
+      "mirror. A first start on more than 64 ranks does so by default");
+  add("--no-rehearse", "leave the rehearsal out")->excludes(with);
+}
+
 int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   CLI::App program("Pretrains and continues to pretrain large language models.",
                    "longhaul");

@@ -21,6 +21,11 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs);
 CLI::Option* add_set_option(CLI::App& verb, std::vector<std::string>& sets,
                             const std::string& more = "");
 
+inline constexpr const char* kRehearse = "--rehearse";
+/// Adds --rehearse and --no-rehearse. `word` gets the flag that was given; it stays empty
+/// without one.
+void add_rehearse_flags(CLI::App& verb, std::string& word);
+
 /// Writes "longhaul: warning: LINE" to standard error.
 void say_warning(const std::string& line);
 /// Writes "longhaul: error: LINE" to standard error.

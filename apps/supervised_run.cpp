@@ -149,9 +149,11 @@ std::vector<std::string> train_words(std::vector<std::string> words,
                                      const std::string& file,
                                      const std::vector<std::string>& sets,
                                      const cluster::Attempt& attempt,
+                                     const std::string& rehearse,
                                      const std::string& program) {
   words.insert(words.end(), {program.empty() ? this_program() : program, "train", file});
   for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+  if (!rehearse.empty()) words.push_back(rehearse);
   if (attempt.resume) words.insert(words.end(), {"--set", "checkpoint.resume=latest"});
   return words;
 }

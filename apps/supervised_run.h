@@ -28,11 +28,13 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
                    cluster::Fleet& fleet, system::OwnerLock lease);
 
 /// Appends a worker's command line to a launcher's: `program` (this program if it is
-/// empty), `train`, its file and its settings.
+/// empty), `train`, its file, its settings, and the flag of a rehearsal where there is
+/// one.
 std::vector<std::string> train_words(std::vector<std::string> words,
                                      const std::string& file,
                                      const std::vector<std::string>& sets,
                                      const cluster::Attempt& attempt,
+                                     const std::string& rehearse,
                                      const std::string& program = {});
 
 }  // namespace longhaul::apps

@@ -40,6 +40,7 @@ struct LaunchOptions {
   std::string hardware;  // machine of --hardware; empty: another place names it
   std::string hosts;
   int ranks_per_node = 0;
+  std::string rehearse;  // the flag; empty: none was given
 };
 
 /// Returns the names of the environment variables that mpirun hands to workers on other
@@ -162,7 +163,7 @@ int launch_on_hosts(LaunchOptions options) {
     return train_words(std::move(words),
                        settings_file(options.file, loaded.config.run.dir, options.sets,
                                      attempt.restart > 0),
-                       layouts.on(std::ssize(training)), attempt);
+                       layouts.on(std::ssize(training)), attempt, options.rehearse);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -192,7 +193,7 @@ int launch(LaunchOptions options) {
     return train_words(start_words(options, ranks),
                        settings_file(options.file, loaded.config.run.dir, options.sets,
                                      attempt.restart > 0),
-                       options.sets, attempt);
+                       options.sets, attempt, options.rehearse);
   };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
                         std::move(lease));
@@ -211,6 +212,7 @@ void add_launch(CLI::App& program, Outcome& outcome) {
           "number of ranks; by default one per accelerator, else one per NUMA node")
       ->check(CLI::Range(1, 100'000));
   add_set_option(*verb, options->sets);
+  add_rehearse_flags(*verb, options->rehearse);
   verb->add_option(
           "--mpirun", options->mpirun,
           "one more argument for mpirun; repeatable (--mpirun=--bind-to --mpirun=core)")

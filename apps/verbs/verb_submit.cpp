@@ -218,10 +218,12 @@ Prepared prepare_verb(const SubmitCommand& command) {
     throw InputError("submit", problem);
   }
   if (command.run.spares > 0 || command.run.platform_replaces_nodes ||
-      !command.hardware.empty() || !command.run.sets.empty()) {
-    throw InputError("submit",
-                     "--spares, --auto-resume, --hardware and --set before -- are for a "
-                     "run, not for a verb; write the verb's arguments behind the verb");
+      !command.hardware.empty() || !command.run.sets.empty() ||
+      !command.run.rehearse.empty()) {
+    throw InputError(
+        "submit",
+        "--spares, --auto-resume, --hardware, --rehearse and --set before -- "
+        "are for a run, not for a verb; write the verb's arguments behind the verb");
   }
   cluster::VerbJob job;
   job.batch = batch_job(command);
@@ -336,6 +338,7 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
                   "another option of sbatch, such as --slurm=--account=lab; repeatable")
       ->allow_extra_args(false);
   add_set_option(verb, command.run.sets);
+  add_rehearse_flags(verb, command.run.rehearse);
   verb.add_flag("--auto-resume", command.run.platform_replaces_nodes,
                 "the platform replaces failed nodes (SageMaker HyperPod)");
   verb.add_flag("--dry-run", command.dry_run, "print the script and submit nothing");

@@ -450,7 +450,8 @@ int supervise_here(const SuperviseArguments& arguments, const cluster::SlurmJob&
     return train_words(
         std::move(words),
         attempt.restart > 0 ? settings_of(arguments, true) : settings_of(arguments),
-        layouts.on(std::ssize(training)), attempt, command.container_program);
+        layouts.on(std::ssize(training)), attempt, command.rehearse,
+        command.container_program);
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return nodes.lacks(attempt);
@@ -486,6 +487,7 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
       "--ranks-per-node", arguments->command.ranks_per_node,
       "ranks on each node; by default one per accelerator, else one per NUMA node");
   add_set_option(*verb, arguments->command.sets);
+  add_rehearse_flags(*verb, arguments->command.rehearse);
   add_container_options(*verb, arguments->command);
   verb->add_flag("--platform-replaces-nodes", arguments->command.platform_replaces_nodes,
                  "the platform replaces failed nodes (HyperPod's auto-resume): longhaul "

@@ -48,7 +48,13 @@ namespace {
 struct TrainOptions {
   std::string file;
   std::vector<std::string> sets;
+  std::string rehearse;  ///< the flag; empty: none was given
 };
+
+train::Rehearse rehearse_of(const std::string& flag) {
+  if (flag.empty()) return train::Rehearse::IfLarge;
+  return flag == kRehearse ? train::Rehearse::Yes : train::Rehearse::No;
+}
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(20);
 /// A rank whose death made mpirun end the job is gone within this time.
@@ -208,7 +214,8 @@ struct Milestones {
 
 /// Trains with the ranks of one start, and ends all ranks when one fails.
 int train_ranks(const Settings& settings, const World& world, data::ShardReader* shards,
-                const Milestones& milestones, const objects::Access& objects) {
+                const Milestones& milestones, const objects::Access& objects,
+                train::Rehearse rehearse) {
   const auto work = [&] {
     if (settings.problem) std::rethrow_exception(settings.problem);
     attach_record(*world);
@@ -221,7 +228,7 @@ int train_ranks(const Settings& settings, const World& world, data::ShardReader*
     };
     const train::TrainResult result =
         train::run_training(*settings.loaded, world, before_steps, shards,
-                            train::Saving::Yes, objects, expected);
+                            train::Saving::Yes, objects, expected, rehearse);
     milestones.all_is_saved();
     comm::finish(*world);
     system::ignore_signals_until_exit();
@@ -299,7 +306,8 @@ int train(const TrainOptions& options, const objects::Access& objects) {
     start.reset();
   };
   return train_ranks(settings, world, shards.get(),
-                     {before_steps, [&] { mpirun.reset(); }}, objects);
+                     {before_steps, [&] { mpirun.reset(); }}, objects,
+                     rehearse_of(options.rehearse));
 }
 
 }  // namespace
@@ -309,9 +317,11 @@ void add_train(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand(kTrainVerb.name, kTrainVerb.description);
   verb->add_option("config", options->file, "configuration (TOML)")->required();
   add_set_option(*verb, options->sets, "; section.key= removes the key");
+  add_rehearse_flags(*verb, options->rehearse);
   verb->footer(
       "Examples:\n"
       "  longhaul train run.toml\n"
+      "  srun --mpi=pmix longhaul train run.toml --rehearse\n"
       "  mpirun -n 2 longhaul train run.toml --set run.dir=runs/two\n"
       "The same command goes on from the newest checkpoint. Exit 75: a signal stopped "
       "the run, which\n"

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::system {
 namespace {
@@ -25,6 +28,12 @@ std::atomic<int> interrupts = 0;
 std::atomic<int> newest_signal = 0;
 std::atomic<int> newest_sender = 0;
 std::atomic<int> answered = 0;
+/// A RehearsedSignal: 0 where none lives, kAwaited until the watch has noted the signal,
+/// then the signal's number.
+std::atomic<int> rehearsed = 0;
+constexpr int kAwaited = -1;
+/// The value with which a RehearsedSignal is sent; no signal has this number.
+constexpr int kRehearsal = -1;
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> most_interrupts = 1;
 // The text of set_last_words() has two buffers. The signal handler reads one while
@@ -40,6 +49,12 @@ bool is_watched(int number) {
 }
 
 void note(int number, siginfo_t* info, void* /*context*/) {
+  if (info->si_code == SI_QUEUE && info->si_value.sival_int == kRehearsal &&
+      info->si_pid == ::getpid()) {
+    int awaited = kAwaited;
+    rehearsed.compare_exchange_strong(awaited, number);
+    return;
+  }
   newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
   if (info->si_code == SI_QUEUE && is_watched(info->si_value.sival_int)) {
     // A supervisor has handed the signal on (RaisedSignal).
@@ -109,8 +124,32 @@ std::string last_words() {
 
 RaisedSignal raised_signal() {
   if (!watching) return {};
+  if (newest_signal == 0 && rehearsed > 0) return {rehearsed, ::getpid(), false};
   return {newest_signal, newest_sender, answered != 0};
 }
+
+RehearsedSignal::RehearsedSignal(double seconds) {
+  LH_ASSERT(rehearsed == 0, "two rehearsed signals at once");
+  if (!watching) return;  // the signal would end the process
+  rehearsed = kAwaited;
+  sigval value{};
+  value.sival_int = kRehearsal;
+  if (::sigqueue(::getpid(), number(), value) != 0) return;
+  const Stopwatch watch;
+  while (!noted() && watch.seconds() < seconds) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+RehearsedSignal::~RehearsedSignal() {
+  rehearsed = 0;
+  // Only this signal was answered, unless another has come.
+  if (newest_signal == 0) answered = 0;
+}
+
+int RehearsedSignal::number() { return SIGUSR1; }
+
+bool RehearsedSignal::noted() const { return rehearsed > 0; }
 
 void answer_signal() { answered = 1; }
 

@@ -35,6 +35,23 @@ struct RaisedSignal {
 };
 RaisedSignal raised_signal();
 
+/// Sends this process a signal as a supervisor sends it, to try how signals are noticed:
+/// while this object lives, raised_signal() has the signal, unless another has come.
+/// Afterwards nothing is left of it. One object may live at a time.
+class RehearsedSignal {
+ public:
+  /// Waits until the living watch has noted the signal, `seconds` at most.
+  explicit RehearsedSignal(double seconds);
+  ~RehearsedSignal();
+  RehearsedSignal(const RehearsedSignal&) = delete;
+  RehearsedSignal& operator=(const RehearsedSignal&) = delete;
+
+  /// Returns the number of the signal.
+  static int number();
+  /// Returns whether the watch has noted the signal.
+  bool noted() const;
+};
+
 /// Says that it is decided what to do about the signals. Code that waits only for a short
 /// time while a signal is unanswered may then wait as usual.
 void answer_signal();

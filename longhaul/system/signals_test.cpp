@@ -65,6 +65,45 @@ TEST(SignalWatch, NotesAHangupUnlessNohupIgnoresIt) {
   EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
+TEST(RehearsedSignal, IsNoticedAsAnyOtherAndLeavesNothing) {
+  const SignalWatch watch;
+  {
+    const RehearsedSignal rehearsed(5.0);
+    EXPECT_TRUE(rehearsed.noted());
+    EXPECT_EQ(raised_signal().number, RehearsedSignal::number());
+    answer_signal();
+  }
+  EXPECT_EQ(raised_signal().number, 0);
+  EXPECT_EQ(watch.raised(), 0);
+  std::raise(SIGTERM);
+  EXPECT_FALSE(raised_signal().answered);
+}
+
+TEST(RehearsedSignal, HidesNoSignalThatComesMeanwhile) {
+  const SignalWatch watch;
+  {
+    const RehearsedSignal rehearsed(5.0);
+    std::raise(SIGTERM);
+    EXPECT_EQ(raised_signal().number, SIGTERM);
+    answer_signal();
+  }
+  EXPECT_EQ(raised_signal().number, SIGTERM);
+  EXPECT_TRUE(raised_signal().answered);
+}
+
+TEST(RehearsedSignal, IsNotNotedWhereNobodyWatchesOrSignalsAreBlocked) {
+  EXPECT_FALSE(RehearsedSignal(0.0).noted());
+  const SignalWatch watch;
+  sigset_t blocked;
+  sigset_t before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, RehearsedSignal::number());
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &blocked, &before), 0);
+  EXPECT_FALSE(RehearsedSignal(0.01).noted());
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, &before, nullptr), 0);
+  EXPECT_EQ(raised_signal().number, 0);  // the signal came after the object had gone
+}
+
 TEST(RaisedSignal, NamesTheSignalThatASupervisorWasSent) {
   const SignalWatch watch;
   sigval cause{};

@@ -20,7 +20,10 @@ StartWatch::StartWatch(int exit_code, double grace_seconds,
     : looks_(kBetweenLooks, [exit_code, grace_seconds, say = std::move(say),
                              since = std::optional<Stopwatch>()]() mutable {
         const int signal = raised_signal().number;
-        if (signal == 0) return;
+        if (signal == 0) {  // a signal before may have been a RehearsedSignal
+          since.reset();
+          return;
+        }
         if (!since) since.emplace();
         if (since->seconds() < grace_seconds) return;
         say(signal);

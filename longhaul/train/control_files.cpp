@@ -19,6 +19,10 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
+void end_if_asked(comm::Communicator& world) {
+  if (world.any(system::raised_signal().number != 0)) throw EndedEarly();
+}
+
 ControlFiles::ControlFiles(fs::path dir, comm::Communicator& world,
                            std::function<void(const char* file)> tell,
                            double save_minutes, Clock clock)

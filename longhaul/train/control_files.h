@@ -8,6 +8,12 @@
 
 namespace longhaul::train {
 
+/// Thrown when some rank was asked to end before the first step, or within a validation.
+struct EndedEarly {};
+
+/// Throws EndedEarly on all ranks where any rank has got a signal. Collective.
+void end_if_asked(comm::Communicator& world);
+
 /// What signals and control files ask a run to do. All ranks have the same requests.
 struct Requests {
   int signal = 0;      ///< number of a signal that came to any rank; 0: none

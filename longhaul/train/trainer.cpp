@@ -25,6 +25,7 @@
 #include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
+#include "longhaul/train/rehearsal.h"
 #include "longhaul/train/run_end.h"
 #include "longhaul/train/sample_text.h"
 #include "longhaul/train/save/mirror_restore.h"
@@ -48,14 +49,6 @@ namespace {
 constexpr double kDataCheckSeconds = 1.0;
 /// How often a paused run looks whether it may go on.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(250);
-
-/// Thrown when some rank was asked to end before the first step.
-struct EndedEarly {};
-
-/// Throws EndedEarly on all ranks where any rank has got a signal. Collective.
-void end_if_asked(comm::Communicator& world) {
-  if (world.any(system::raised_signal().number != 0)) throw EndedEarly();
-}
 
 /// Builds the session, and looks for signals afterwards. Collective.
 TrainingSession start_session(const LoadedConfig& loaded, RunStart& start, RunLog& run,
@@ -99,7 +92,7 @@ class Trainer {
  public:
   Trainer(RunStart& start, RunLog& run, const LoadedConfig& loaded,
           std::shared_ptr<comm::Communicator> world, data::ShardReader* shards,
-          Saving saving, const objects::Access& objects)
+          Saving saving, const objects::Access& objects, Rehearse rehearse)
       : saving_(saving),
         start_(start),
         run_(run),
@@ -132,6 +125,10 @@ class Trainer {
         title_(title_of(session_)) {
     figures_.note(MemoryPhase::Weights);
     data_check_.settle(kDataCheckSeconds);
+    if (saving_ == Saving::Yes) {
+      train::rehearse(rehearse, {session_, history_, start_, run_, checkpoints_, capture_,
+                                 total_steps_, last_step_});
+    }
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_rates(schedule_, history_.step + 1, last_step_);
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
@@ -565,7 +562,7 @@ TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready, data::ShardReader* shards,
                          Saving saving, const objects::Access& objects,
-                         const std::string& expected) {
+                         const std::string& expected, Rehearse rehearse) {
   const MirrorPast past = look_at_mirror(loaded.config, *world);
   RunStart start(loaded.config.run.dir, *world, past, expected);
   restore_history(loaded.config, past, start, *world);
@@ -575,7 +572,7 @@ TrainResult run_training(const LoadedConfig& loaded,
   try {
     refuse_foreign_start(loaded.config, start, *world);
     trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards,
-                                        saving, objects);
+                                        saving, objects, rehearse);
     if (on_ready) on_ready();
     running = true;
     return trainer->run();

@@ -8,6 +8,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/objects/access.h"
+#include "longhaul/train/rehearsal.h"
 
 namespace longhaul::train {
 
@@ -33,7 +34,8 @@ enum class Saving { Yes, No };
 /// is used until then: rank 0's reader of HDF5, made before threads and MPI where
 /// needs_shard_reader() (packed_data.h) asks for one. `objects` reads the addresses of
 /// the settings. `expected` is the run that must be found, if one is known
-/// (RunStart). Throws longhaul::Error; checkpoints that were committed before
+/// (RunStart). `rehearse` says whether the start first does what a run does late
+/// (rehearsal.h). Throws longhaul::Error; checkpoints that were committed before
 /// stay valid. Every rank of `world` has to call this with the same configuration.
 /// Collective.
 TrainResult run_training(const LoadedConfig& loaded,
@@ -41,6 +43,7 @@ TrainResult run_training(const LoadedConfig& loaded,
                          const std::function<void()>& on_ready = {},
                          data::ShardReader* shards = nullptr, Saving saving = Saving::Yes,
                          const objects::Access& objects = {},
-                         const std::string& expected = {});
+                         const std::string& expected = {},
+                         Rehearse rehearse = Rehearse::No);
 
 }  // namespace longhaul::train

@@ -1,19 +1,22 @@
 #include "longhaul/train/validation.h"
 
-#include "longhaul/infer/evaluate.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::train {
 
-void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
-                   RunLog& run, History& history,
-                   const std::function<void()>& before_batches) {
-  const RunConfig& config = session.config();
+infer::EvaluateOptions evaluate_options(const RunConfig& config) {
   infer::EvaluateOptions options;
   options.max_sequences = config.validation.batches * config.batch.global_size;
   options.micro_size = config.batch.micro_size;
   options.micro_batches = 2 * config.parallel.pp;
+  return options;
+}
+
+void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
+                   RunLog& run, History& history,
+                   const std::function<void()>& before_batches) {
+  const infer::EvaluateOptions options = evaluate_options(session.config());
   const auto sums = [&](std::vector<data::TokenBatch>& batches) {
     before_batches();
     return session::loss_sums(session, runner, batches);

@@ -2,10 +2,14 @@
 
 #include <functional>
 
+#include "longhaul/infer/evaluate.h"
 #include "longhaul/session/stage_runner.h"
 #include "longhaul/train/log/run_log.h"
 
 namespace longhaul::train {
+
+/// Returns how the settings have a validation set evaluated.
+infer::EvaluateOptions evaluate_options(const RunConfig& config);
 
 /// Validates the model as it stands: evaluates every validation set, and tells the log
 /// and the history its loss. `before_batches` is called before each pass over micro

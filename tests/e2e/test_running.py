@@ -35,7 +35,8 @@ def shell(text, folder, binary):
 def test_the_commands_for_one_machine_run_as_they_stand(folder, binary):
     """The blocks run one after another in one directory: each goes on from where the last one
     ended."""
-    expected = [["finished step 4 of 8", "finished step 8 of 8"], ["finished step 12 of 12"]]
+    expected = [["finished step 4 of 8", "finished step 8 of 8"], ["finished step 12 of 12"],
+                ["rehearsal: all 9 parts went well in ", "finished step 2 of 8"]]
     assert len(BLOCKS) == len(expected)
     for block, lines in zip(BLOCKS, expected):
         done = shell(block, folder, binary)

@@ -247,6 +247,7 @@ std::vector<std::string> supervise_words(const std::string& program,
     add("--container-program", command.container_program);
   }
   if (command.platform_replaces_nodes) words.emplace_back("--platform-replaces-nodes");
+  if (!command.rehearse.empty()) words.push_back(command.rehearse);
   if (!command.run_dir.empty()) add("--run-dir", command.run_dir);
   add("--signal-seconds", std::to_string(command.signal_seconds));
   for (const std::string& set : command.sets) add("--set", set);

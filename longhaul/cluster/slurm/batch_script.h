@@ -35,7 +35,8 @@ struct SuperviseCommand {
   /// more.
   std::string run_dir = {};
   bool platform_replaces_nodes = false;
-  int signal_seconds = 300;  ///< the run saves this long before the time limit
+  std::string rehearse = {};  ///< --rehearse or --no-rehearse; empty: none was given
+  int signal_seconds = 300;   ///< the run saves this long before the time limit
 };
 
 /// Returns the command line of `longhaul supervise`.

@@ -83,6 +83,15 @@ TEST(BatchScript, WhereThePlatformReplacesNodesItRunsTheSupervisorsStepAgain) {
   EXPECT_HAS(script, " --platform-replaces-nodes");
 }
 
+TEST(BatchScript, HandsTheFlagOfARehearsalToTheSupervisor) {
+  SuperviseJob job = small_job();
+  EXPECT_EQ(supervise_script(job).find("rehearse"), std::string::npos);
+  for (const char* flag : {"--rehearse", "--no-rehearse"}) {
+    job.command.rehearse = flag;
+    EXPECT_HAS(supervise_script(job), std::string(" ") + flag + " ");
+  }
+}
+
 TEST(BatchScript, OfAVerbStartsOneStep) {
   VerbJob job;
   job.batch = small_job().batch;

@@ -194,6 +194,19 @@ uint64_t chain_hash(uint64_t previous, int64_t content) {
   return XXH3_64bits(words.data(), sizeof(words));
 }
 
+Cursor cursor_before(const std::vector<WeightedSource>& sources,
+                     const LoaderOptions& options, Cursor start, int64_t step) {
+  LoaderOptions until = options;
+  until.last_step = step - 1;
+  for (int64_t at = options.first_step; at < step;) {
+    start = enter_step(std::move(start), make_phase(sources, options, at));
+    const int64_t steps = last_step_of_phase(until, at) - at + 1;
+    start.phases.back().consumed += steps * options.global_size;
+    at += steps;
+  }
+  return start;
+}
+
 Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options,
                Cursor start)
     : sources_(std::move(sources)) {

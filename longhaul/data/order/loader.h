@@ -68,6 +68,11 @@ struct StepBatch {
 /// steps, and 0 for the first step.
 uint64_t chain_hash(uint64_t previous, int64_t content);
 
+/// Returns the cursor at which a run hands out the step `step`, if a loader of these
+/// sources with these options hands out options.first_step at `start`. Reads no data.
+Cursor cursor_before(const std::vector<WeightedSource>& sources,
+                     const LoaderOptions& options, Cursor start, int64_t step);
+
 /// How often a source is read until the run's last step.
 struct SourcePlan {
   std::string name;

@@ -117,6 +117,26 @@ TEST(Loader, SplitsTheSameStepsOverAnyNumberOfRanksAndMicroBatches) {
   }
 }
 
+TEST(Loader, ReadsALaterStepAloneFromTheCursorBeforeIt) {
+  const auto sources = tagged({{50, 0.7}, {31, 0.3}});
+  LoaderOptions options = options_of(8, 2);
+  options.changes = {{5, {0.2, 0.8}}, {9, {0.2, 0.8}}, {12, {1.0, 0.0}}};
+  options.last_step = 20;
+  const auto all = walk(sources, options, 20, 2);
+  Cursor begun;
+  walk(sources, options, 3, 2, &begun);
+  for (const size_t step : {4, 5, 6, 9, 12, 20}) {
+    for (const int64_t from : {1, 4}) {
+      options.first_step = from;
+      Cursor at = cursor_before(sources, options, from == 1 ? Cursor{} : begun,
+                                static_cast<int64_t>(step));
+      options.first_step = static_cast<int64_t>(step);
+      EXPECT_EQ(walk(sources, options, 1, 2, &at)[0], all[step - 1])
+          << "step " << step << " from " << from;
+    }
+  }
+}
+
 TEST(Loader, ShowsEverySequenceOnceInEachEpochAndInANewOrder) {
   const auto steps = walk(tagged({{24, 1.0}}), options_of(8, 2), 6, 2);
   std::vector<std::vector<Seen>> epochs(2);

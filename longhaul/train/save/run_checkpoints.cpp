@@ -285,18 +285,33 @@ void RunCheckpoints::open_mirror(const session::Session& session, int64_t step) 
   }
 }
 
+checkpoint::Snapshot RunCheckpoints::completed(checkpoint::Snapshot snapshot,
+                                               const History& history, bool wait) const {
+  snapshot.step = history.step;
+  snapshot.state = history.to_json();
+  snapshot.files = carried_;
+  if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
+  return snapshot;
+}
+
+checkpoint::SaveReport RunCheckpoints::save_apart(const session::Session& session,
+                                                  const fs::path& dir,
+                                                  const History& history,
+                                                  checkpoint::Snapshot snapshot) const {
+  checkpoint::SaverOptions options = saver_options(session, dir, start_.attempt());
+  options.lock = start_.lock();
+  options.read_back = config_.checkpoint.read_back;
+  return checkpoint::save_checkpoint(
+      std::move(options), completed(std::move(snapshot), history, true), *world_);
+}
+
 void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
                           bool ends) {
   log_.log().info(describe_sources(history));
   const bool wait = ends || !config_.checkpoint.async_;
-  snapshot.step = history.step;
-  snapshot.state = history.to_json();
-  snapshot.files = carried_;
-  // Where training waits for the save, the state is not copied.
-  if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
   std::optional<checkpoint::SaveReport> before;
   try {
-    saver_.start(std::move(snapshot), before);
+    saver_.start(completed(std::move(snapshot), history, wait), before);
   } catch (const TemporaryError& error) {
     if (before) tell(*before);
     checkpoint::SaveReport report;

@@ -50,6 +50,12 @@ class RunCheckpoints {
   /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
   /// (`ends`), waits until this one is written; then the state is not copied. Collective.
   void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
+  /// Saves a state as save() does, but into the directory `dir`, and waits for the save;
+  /// neither the run's record nor the mirror learns of it. Throws on all ranks if it
+  /// fails. Collective.
+  checkpoint::SaveReport save_apart(const session::Session& session, const fs::path& dir,
+                                    const History& history,
+                                    checkpoint::Snapshot snapshot) const;
   /// Tells the outcome of a save that has ended; must be called after every step. Returns
   /// true when the last save failed and is to be tried again; throws when it was tried
   /// often enough. Collective.
@@ -81,6 +87,10 @@ class RunCheckpoints {
   std::string words_at(int64_t step) const;
 
  private:
+  /// Gives a snapshot what a checkpoint holds besides tensors. Where training waits for
+  /// the save (`wait`), the state is not copied.
+  checkpoint::Snapshot completed(checkpoint::Snapshot snapshot, const History& history,
+                                 bool wait) const;
   void tell(const checkpoint::SaveReport& report);
   void tell_failure(const checkpoint::SaveReport& report);
   /// Throws the report's error. A supervisor gets the error from the rank that has
