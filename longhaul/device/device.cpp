@@ -11,9 +11,11 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/comm/any_memory.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/device_communicator.h"
 #include "longhaul/comm/device_wait.h"
@@ -108,6 +110,20 @@ c10::DeviceAllocator* allocator_of(at::Device device) {
   }
 }
 
+/// A group that takes memory of the device itself.
+class SameGroup : public comm::OverHost, public comm::AnyMemory {
+ public:
+  using OverHost::OverHost;
+  comm::WorkPtr start(comm::Request request) override {
+    return host().start(std::move(request));
+  }
+  std::unique_ptr<comm::Communicator> split(int color, int key,
+                                            std::string name) override {
+    return host().split(color, key, std::move(name));
+  }
+  bool transfers_in_order() const override { return host().transfers_in_order(); }
+};
+
 void check_function(at::Device device, const std::string& setting, const char* function,
                     const std::function<void()>& use) {
   if (device.type() != at::kPrivateUse1) return;
@@ -157,6 +173,9 @@ std::string unused_gpus() {
 
 std::unique_ptr<comm::Communicator> group_for(at::Device device,
                                               comm::Communicator& host) {
+  if (dynamic_cast<const comm::AnyMemory*>(&host) != nullptr) {
+    return std::make_unique<SameGroup>(comm::borrowed(host));
+  }
   const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
   if (api == nullptr) return comm::through_host(host, copies_of(device));
   comm::DeviceOptions options;
