@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -83,12 +82,11 @@ void call_addmm(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b
 
 /// Returns whether addmm adds a product of tensors like x to a matrix like grad. Versions
 /// of LibTorch differ in this, so that a small product is tried once for each device and
-/// dtype.
+/// dtype. Each thread tries it: in a rehearsal each thread plays a rank, whose memory is
+/// counted.
 bool addmm_serves(const at::Tensor& grad, const at::Tensor& x) {
   if (!kAddmm.serves(x.device())) return false;
-  static std::mutex mutex;
-  static std::map<std::pair<c10::DeviceType, at::ScalarType>, bool> known;
-  const std::lock_guard lock(mutex);
+  thread_local std::map<std::pair<c10::DeviceType, at::ScalarType>, bool> known;
   const auto [place, fresh] = known.try_emplace({x.device().type(), x.scalar_type()});
   if (!fresh) return place->second;
   try {
