@@ -15,21 +15,12 @@
 #include "longhaul/layout/rules.h"
 #include "longhaul/ops/fused/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/session/dtype_policy.h"
 #include "longhaul/session/layout.h"
 #include "longhaul/session/threads.h"
 
 namespace longhaul::session {
 namespace {
-
-format::DType state_dtype(StateType type) {
-  return type == StateType::Fp32 ? format::DType::F32 : format::DType::BF16;
-}
-
-tensor::DTypePolicy make_policy(const PrecisionSection& p) {
-  return {p.compute == ComputeType::Fp32 ? format::DType::F32 : format::DType::BF16,
-          p.master == MasterType::Fp32 ? format::DType::F32 : format::DType::BF16,
-          state_dtype(p.moments), state_dtype(p.gradients), state_dtype(p.reduce)};
-}
 
 at::Device choose_device(const RunSection& run, comm::Communicator& node) {
   if (!run.device_plugin.empty()) device::load_plugin(run.device_plugin);
