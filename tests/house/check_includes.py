@@ -47,7 +47,7 @@ ROWS = {
     "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"tensor", "data"},
     "session": {"device", "models", "parallel", "checkpoint", "infer"},
     "plan": {"layout"},
-    "train": {"session", "optim", "measure", "monitor"},
+    "train": {"session", "optim", "measure", "monitor"}, "rehearsal": {"train"},
 }
 STRICT = {"base", "system", "objects", "run", "dictionary", "config", "format", "families"}
 TORCH_FREE = {"base", "system", "objects", "run", "dictionary", "config", "format", "families", "layout", "tokenizer",
