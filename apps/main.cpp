@@ -81,6 +81,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_torch_verb(program, kNewVerb, argv);
   add_plan(program, outcome);
   add_recipe(program, outcome);
+  add_torch_verb(program, kRehearseVerb, argv);
   add_report(program, outcome);
   add_submit(program, outcome);
   add_supervise(program, outcome);

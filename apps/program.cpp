@@ -29,9 +29,6 @@
 namespace longhaul::apps {
 namespace {
 
-/// A verb that only a later version will have.
-constexpr const char* kLaterVerb = "rehearse";
-
 /// Returns a hint about a value that an option does not take ("--dtype float16",
 /// "--device gpu"), if the dictionary knows it for the setting with the same meaning. The
 /// hint is the end of a message, or an empty text.
@@ -124,10 +121,6 @@ std::vector<std::string> listed_verbs(const CLI::App& program) {
 std::string wrong_verb(const CLI::App& program, const std::string& above,
                        const std::string& word) {
   const std::vector<std::string> verbs = listed_verbs(program);
-  if (above.empty() && word == kLaterVerb) {
-    return fmt::format("{} is not available yet in this version; available: {}", word,
-                       fmt::join(verbs, ", "));
-  }
   const std::string none = fmt::format("there is no verb '{}{}'", above, word);
   const auto answer = std::ranges::find_if(
       kVerbWords, [&](const VerbWord& one) { return has_word(one.names, word); });

@@ -140,8 +140,8 @@ def test_numbers_that_json_has_not_are_refused_by_name_where_they_are_read(run, 
 @pytest.mark.parametrize("arguments,words", [
     ([], ["no verb", "train", "--help"]),
     (["trian", "run.toml"], ["there is no verb 'trian'", "did you mean 'train'"]),
-    (["rehearse", "run.toml"], ["rehearse is not available yet", "available: bench, compare, config"]),
-    (["rehearse", "--help"], ["rehearse is not available yet", "available: bench, compare, config"]),
+    (["rehearse", "run.toml"], ["give --ranks N or --nodes N"]),
+    (["rehearse", "run.toml", "--nodes", "2"], ["--nodes needs --hardware or --ranks-per-node"]),
     (["trian", "--help"], ["trian", "train"]),
     (["finetune", "run.toml"], ["there is no verb 'finetune'", "longhaul train RUN.toml"]),
     (["train-tokenizer", "corpus"], ["did you mean 'data train-tokenizer'?"]),
@@ -173,7 +173,7 @@ def test_a_wrong_command_line(run, root, arguments, words):
 
 VERBS = ["bench", "compare", "config", "data", "data build", "data train-tokenizer", "docs", "doctor",
          "drill", "eval", "export", "generate", "import", "inspect", "launch", "new", "plan", "recipe", "recipe list",
-         "recipe show", "report", "submit", "supervise", "train", "try", "verify",
+         "recipe show", "rehearse", "report", "submit", "supervise", "train", "try", "verify",
          "watch"]
 
 
