@@ -23,6 +23,10 @@
 namespace longhaul::apps {
 namespace {
 
+constexpr int64_t kMostRanks = 16'384;
+/// Each rank in play has addresses of its own, a terabyte and more.
+constexpr unsigned kMostThreads = 64;
+
 struct RehearseCall {
   std::string file;
   std::vector<std::string> sets;
@@ -60,6 +64,7 @@ struct RehearsedOn {
     if (!call.hardware.empty()) {
       const HardwareProfile profile = machine_profile(call.hardware, 0.0);
       if (node_ranks == 0) node_ranks = profile.node.ranks;
+      is_cpu = profile.device == "cpu";
       room = std::max(profile.node.device_bytes - profile.node.context_bytes, 0.0);
     }
     if (call.memory > 0.0) room = call.memory;
@@ -68,11 +73,16 @@ struct RehearsedOn {
     }
     ranks = call.nodes > 0 ? call.nodes * node_ranks : call.ranks;
     if (ranks == 0) fail_input("rehearse", "give --ranks N or --nodes N");
+    if (ranks > kMostRanks) {
+      fail_input("rehearse", "{} ranks; at most {} are rehearsed, give fewer nodes",
+                 ranks, kMostRanks);
+    }
   }
 
   int64_t node_ranks;
   int64_t ranks = 0;
   double room = 0.0;
+  bool is_cpu = false;  ///< the node's memory, which ranks share, is not checked
 };
 
 OrderedJson json_of(const Told& told) {
@@ -129,8 +139,8 @@ void print(const Told& told) {
                human_bytes(told.room - static_cast<double>(most.peak_bytes)));
   }
   fmt::print(
-      "\nrehearsed in {:.0f} s; not rehearsed: values, the start's loading, saves, "
-      "validation, plug-ins\n",
+      "\nrehearsed in {:.0f} s; not rehearsed: values, the start's loading, what comes "
+      "between steps (saves, validation, checks of replicas), plug-ins\n",
       told.seconds);
 }
 
@@ -151,6 +161,11 @@ int rehearse(const RehearseCall& call) {
   RunConfig config = run.loaded.config;
   config.parallel.partition =
       checkpoint::partition_of_start(config, run.model->description);
+  if (on.node_ranks == 0 && config.parallel.zero > 0 &&
+      config.parallel.shard_group.kind == ShardGroup::Kind::Node) {
+    fail_input("rehearse",
+               "parallel.shard_group = \"node\" needs --ranks-per-node N or --hardware");
+  }
   const layout::Placement placement =
       on.node_ranks > 0 ? layout::Placement::even(static_cast<int>(on.node_ranks))
                         : layout::Placement();
@@ -171,7 +186,8 @@ int rehearse(const RehearseCall& call) {
          .placement = placement,
          .steps = call.steps,
          .most_micro_batches = most,
-         .threads = static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U)),
+         .threads = static_cast<int>(
+             std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads)),
          .told = progress.updates()});
   }
   if (const auto wrong = rehearsal::find_mismatch(played.ranks, played.groups)) {
@@ -188,16 +204,22 @@ int rehearse(const RehearseCall& call) {
   } else {
     print(told);
   }
+  if (on.is_cpu && on.room == 0.0) {
+    say_warning(
+        "the memory of a node of CPUs is not checked here; longhaul plan counts it, and "
+        "--memory BYTES checks a rank's");
+  }
   if (told.lacking() == 0.0) return 0;
   const rehearsal::PlayedRank& fullest = told.fullest();
-  fail_config(
-      "rehearse",
-      "rank {} ({}) and {} like it need {} for tensors, and a device has {}: {} are "
-      "lacking; use more ranks of pp or tp, a higher parallel.zero, "
-      "memory.recompute, or a smaller batch.micro_size",
-      fullest.rank, fullest.place, counted(fullest.ranks - 1, "rank"),
-      human_bytes(fullest.peak_bytes), human_bytes(told.room),
-      human_bytes(told.lacking()));
+  const int64_t others = fullest.ranks - 1;
+  fail_config("rehearse",
+              "rank {} ({}){} needs {} for tensors, and a device has {}: {} are "
+              "lacking; use more ranks of pp or tp, a higher parallel.zero, "
+              "memory.recompute, or a smaller batch.micro_size",
+              fullest.rank, fullest.place,
+              others > 0 ? fmt::format(", like {} more,", counted(others, "rank")) : "",
+              human_bytes(fullest.peak_bytes), human_bytes(told.room),
+              human_bytes(told.lacking()));
 }
 
 }  // namespace
@@ -208,12 +230,13 @@ void add_rehearse(CLI::App& program, Outcome& outcome) {
   verb->add_option("file", call->file, "the run's TOML file")->required();
   add_set_option(*verb, call->sets, "; section.key= removes the key");
   CLI::Option* ranks = verb->add_option("--ranks", call->ranks, "number of ranks")
-                           ->check(CLI::Range(1, 16'384));
+                           ->check(CLI::Range(int64_t{1}, kMostRanks));
   verb->add_option("--nodes", call->nodes, "number of nodes, in place of --ranks")
-      ->check(CLI::Range(1, 16'384))
+      ->check(CLI::Range(int64_t{1}, kMostRanks))
       ->excludes(ranks);
-  verb->add_option("--ranks-per-node", call->ranks_per_node,
-                   "ranks on each node (default: the devices of the machine's node)")
+  verb->add_option(
+          "--ranks-per-node", call->ranks_per_node,
+          "ranks on each node (default: those of --hardware, else all on one node)")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--hardware,--gpu", call->hardware,
                    "a machine that comes along (a wrong name lists them), or the file of "
@@ -225,10 +248,10 @@ void add_rehearse(CLI::App& program, Outcome& outcome) {
   verb->add_option("--steps", call->steps, "steps that every rank trains")
       ->capture_default_str()
       ->check(CLI::Range(1, 10));
-  verb->add_option(
-          "--micro-batches", call->micro_batches,
-          "the most micro batches of a step; 0: all (default: as many as fill the "
-          "pipeline)")
+  verb->add_option("--micro-batches", call->micro_batches,
+                   "the most micro batches of a step; 0: all (default: enough to fill "
+                   "the pipeline "
+                   "twice)")
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--lacks", call->lacks,
                    "an operation that the device is to lack, such as aten::mm: tells "

@@ -132,10 +132,10 @@ class ShapeCall {
     if (!is_fake(t)) {
       // LibTorch copies indices of the host to the device.
       const bool may_index = op_.schema().name().find("index") != std::string::npos;
-      if (!is_scalar && !may_index) {
-        fail_config("rehearse", "{} gets a tensor of {} beside tensors of the device",
-                    op_.schema().name(), t.device().str());
-      }
+      LH_CHECK(is_scalar || may_index, "rehearse",
+               "{} gets a tensor of {} beside tensors of the device: the program would "
+               "fail on a device; report it with the run's file",
+               op_.schema().name(), t.device().str());
       if (is_scalar) return t;
     }
     c10::Storage& storage = storages_[t.storage().unsafeGetStorageImpl()];

@@ -34,7 +34,12 @@ size_t Memory::rounded(size_t bytes) {
 
 void* Memory::take(size_t bytes) {
   const size_t size = rounded(std::max<size_t>(bytes, 1));
-  LH_CHECK(size <= kRegion, "rehearse", "a tensor of {} bytes", bytes);
+  if (size > kRegion) {
+    fail_config("rehearse",
+                "a tensor would have {} bytes, and no device holds more than {}; lower "
+                "batch.micro_size or data.seq_len",
+                bytes, kRegion);
+  }
   used_ += static_cast<int64_t>(size);
   peak_ = std::max(peak_, used_);
   std::vector<void*>& free = free_[size];

@@ -123,8 +123,8 @@ session::Session make_session(const RunConfig& config, const ModelConfig& model,
 
 /// What Trainer::train_step does with other ranks and with the device, in the order of
 /// its parts. It has no file, no log and no value to judge: these need what a rehearsal
-/// lacks, and hold no memory of the device. A test compares memory and messages with a
-/// real run.
+/// lacks, and hold no memory of the device. A test compares the memory with that of real
+/// runs.
 class Steps {
  public:
   explicit Steps(train::TrainingSession& session)

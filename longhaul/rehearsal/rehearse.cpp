@@ -93,7 +93,10 @@ int64_t enough_micro_batches(const RunConfig& config,
                              const layout::LayoutDescription& of) {
   if (config.parallel.pipeline == PipelineKind::GPipe) return of.batch.accumulation;
   const int64_t filled = 2 * int64_t{of.shape.pp} * of.chunks;
-  return std::min(of.batch.accumulation, std::max<int64_t>(filled, 4));
+  const int64_t enough = std::max<int64_t>(filled, 4);
+  const int64_t all = of.batch.accumulation;
+  // As many are left over by rounds of the stages as in the whole step.
+  return all <= enough ? all : std::min(all, enough + (all - enough) % of.shape.pp);
 }
 
 Rehearsal play_ranks(const RehearsalInputs& inputs) {

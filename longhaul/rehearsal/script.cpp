@@ -1,11 +1,13 @@
 #include "longhaul/rehearsal/script.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -93,6 +95,9 @@ class Match {
     }
     for (size_t r = 0; r < ranks_.size(); ++r) {
       if (stuck_at(r)) return circle_from(r);
+    }
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (auto wrong = compare_orders(g)) return wrong;
     }
     return {};
   }
@@ -187,6 +192,56 @@ class Match {
             "expects {} bytes in {}",
             rank_text(from), sizes[0][i].first, text_of(from, sizes[0][i].second),
             rank_text(to), sizes[1][i].first, text_of(to, sizes[1][i].second));
+      }
+    }
+    return {};
+  }
+
+  /// Returns a rank's collectives of the device in groups that another rank is in too, in
+  /// the order of their starts.
+  std::vector<uint32_t> shared_starts(size_t rank, size_t other) const {
+    const std::vector<int>& mine = ranks_[rank].groups;
+    const std::vector<int>& its = ranks_[other].groups;
+    std::vector<bool> shared;
+    shared.reserve(mine.size());
+    for (const int group : mine) {
+      shared.push_back(std::ranges::find(its, group) != its.end());
+    }
+    const std::vector<Operation>& operations = ranks_[rank].script->operations;
+    std::vector<uint32_t> found;
+    for (size_t i = 0; i < operations.size(); ++i) {
+      if (operations[i].lane != Lane::Collectives) continue;
+      if (shared[static_cast<size_t>(operations[i].group)]) {
+        found.push_back(static_cast<uint32_t>(i));
+      }
+    }
+    return found;
+  }
+
+  /// Compares the order in which each member starts collectives of several groups with
+  /// that of the first member. Libraries of GPUs may hang where the orders differ.
+  std::optional<std::string> compare_orders(size_t group) {
+    const std::vector<int>& members = groups_[group].ranks;
+    const auto first = static_cast<size_t>(members[0]);
+    const auto group_of = [&](size_t rank, uint32_t number) {
+      const int local = operation(rank, number).group;
+      return ranks_[rank].groups[static_cast<size_t>(local)];
+    };
+    for (size_t m = 1; m < members.size(); ++m) {
+      const auto rank = static_cast<size_t>(members[m]);
+      if (!ordered_
+               .insert({ranks_[first].script, ranks_[rank].script, groups_[group].name})
+               .second) {
+        continue;
+      }
+      const std::vector<uint32_t> a = shared_starts(first, rank);
+      const std::vector<uint32_t> b = shared_starts(rank, first);
+      for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+        if (group_of(first, a[i]) == group_of(rank, b[i])) continue;
+        return fmt::format(
+            "collectives of two groups that start in different orders: {} starts {}, but "
+            "{} starts {}",
+            rank_text(first), text_of(first, a[i]), rank_text(rank), text_of(rank, b[i]));
       }
     }
     return {};
@@ -325,7 +380,7 @@ class Match {
 
   std::string circle_from(size_t rank) const {
     std::vector<size_t> seen;
-    std::string text;
+    std::vector<std::string> lines;
     while (std::ranges::find(seen, rank) == seen.end()) {
       seen.push_back(rank);
       const auto number = stuck_at(rank);
@@ -333,14 +388,18 @@ class Match {
         return fmt::format(
             "a rank waits for an operation that another never starts:{}\n  "
             "{} has come to its end",
-            text, rank_text(rank));
+            fmt::join(lines, ""), rank_text(rank));
       }
       const size_t other = missing_in(rank, *number);
-      text += fmt::format("\n  {} waits in {} for rank {}", rank_text(rank),
-                          text_of(rank, *number), other);
+      lines.push_back(fmt::format("\n  {} waits in {} for rank {}", rank_text(rank),
+                                  text_of(rank, *number), other));
       rank = other;
     }
-    return fmt::format("a deadlock: {} ranks wait for each other:{}", seen.size(), text);
+    // The first ranks may only wait for a rank of the circle.
+    const auto outside = std::ranges::find(seen, rank) - seen.begin();
+    lines.erase(lines.begin(), lines.begin() + outside);
+    return fmt::format("a deadlock: {} ranks wait for each other:{}", lines.size(),
+                       fmt::join(lines, ""));
   }
 
   const std::vector<ScriptedRank>& ranks_;
@@ -353,6 +412,8 @@ class Match {
   std::map<std::tuple<size_t, size_t, size_t, size_t>, int64_t>
       ahead_;  // sends - receives
   std::deque<size_t> ready_;
+  /// Pairs of scripts, by the name of a group, whose orders were compared.
+  std::set<std::tuple<const Script*, const Script*, std::string>> ordered_;
 };
 
 }  // namespace

@@ -82,7 +82,8 @@ struct ScriptedRank {
 /// come to their end. Operations that do not match (in verb, bytes, dtype, sum or
 /// maximum, root) are named before anything runs, with both operands. So are messages of
 /// other sizes than the receiver expects. Ranks that wait for each other are named in
-/// their circle.
+/// their circle. At last the order is compared in which ranks start the device's
+/// collectives of groups that they share: it must be the same.
 std::optional<std::string> find_mismatch(const std::vector<ScriptedRank>& ranks,
                                          const std::vector<GroupMembers>& groups);
 

@@ -138,13 +138,31 @@ TEST(Match, AHostThatWaitsForItsDeviceWaitsForWhatTheDeviceWaitsFor) {
   }
 }
 
-TEST(Match, OperationsOfTwoGroupsMayStartInAnyOrder) {
+TEST(Match, ARankThatOnlyWaitsForTheCircleIsNotNamedInIt) {
+  Cast cast(3);
+  cast.wait(0, 0, Verb::AllReduce, 8);
+  for (size_t r = 1; r < 3; ++r) {
+    const auto peer = static_cast<int32_t>(3 - r);
+    cast.exchange(r, {{peer, true, 8}});
+    cast.exchange(r, {{peer, false, 8}});
+    cast.wait(r, 0, Verb::AllReduce, 8);
+  }
+  EXPECT_TRUE(has(cast.problem(), "a deadlock: 2 ranks wait for each other:\n  rank 1"))
+      << cast.problem();
+}
+
+TEST(Match, CollectivesOfTwoGroupsThatStartInDifferentOrdersAreNamed) {
   Cast cast(2);
   for (size_t r = 0; r < 2; ++r) {
     const size_t first = cast.start(r, static_cast<int>(r), Verb::AllReduce, 8);
     const size_t second = cast.start(r, static_cast<int>(1 - r), Verb::AllReduce, 8);
     cast[r].add(Wait, first);
     cast[r].add(Wait, second);
+  }
+  EXPECT_TRUE(has(cast.problem(), "start in different orders: rank 0 (tp 0) starts"));
+  // Operations of the host's memory have queues of their own.
+  for (size_t r = 0; r < 2; ++r) {
+    for (Operation& operation : cast[r].operations) operation.lane = Lane::Host;
   }
   EXPECT_EQ(cast.problem(), "");
 }
