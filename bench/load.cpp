@@ -184,6 +184,7 @@ void save(const fs::path& dir, int64_t layers, const std::vector<Share>& shares,
   snapshot.files = {{"config.json", {}, config}};
   checkpoint::SaverOptions options;
   options.dir = dir;
+  options.read_back = false;
   const auto report = checkpoint::save_checkpoint(options, std::move(snapshot), world);
   if (world.rank() > 0) return;
   fmt::print("{}\n",

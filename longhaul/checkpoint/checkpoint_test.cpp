@@ -486,6 +486,7 @@ TEST_F(StrangersCheckpoint, IsKeptUnderAnotherNameWhereTheRunSavesTheSameStep) {
   run_ranks(1, [&](comm::Communicator& world) {
     SaverOptions options;
     options.dir = dir_.path();
+    options.read_back = false;
     options.marker.run = kOwnersRun;
     Snapshot snapshot;
     snapshot.step = 30;

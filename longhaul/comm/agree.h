@@ -25,5 +25,12 @@ void on_rank_zero(Communicator& group, const Work& work) {
 /// error is another rank's (Ledger::failed_elsewhere). Collectives within `work` must not
 /// depend on anything that can fail on one rank alone. Collective.
 void on_all_ranks(Communicator& group, const std::function<void()>& work);
+/// Runs `work`, which may take longer than a collective may, on a thread of each rank, as
+/// on_all_ranks() does. The ranks communicate until all threads have ended; `work` must
+/// not communicate, nor use the rank's record. `stop` is to end the work of this rank
+/// early: it is called, perhaps often, after a signal and when another rank is lost. An
+/// empty `stop` is not called. Collective.
+void do_and_meet(Communicator& group, const std::function<void()>& work,
+                 const std::function<void()>& stop);
 
 }  // namespace longhaul::comm

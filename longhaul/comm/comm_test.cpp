@@ -1,11 +1,16 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <csignal>
 #include <map>
 #include <thread>
 #include <tuple>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/system/signals.h"
 #include "tests/support/conformance.h"
 #include "tests/support/fake_ranks.h"
 
@@ -83,6 +88,37 @@ TEST(FakeRanks, CountsThatDisagreeAreAnError) {
                          ->wait();
                    }),
                Error);
+}
+
+TEST(DoAndMeet, WorksOnAThreadOfEachRankAndTheFirstFailureIsThatOfAll) {
+  run_fake_ranks(3, [](const std::shared_ptr<Communicator>& world) {
+    const std::thread::id caller = std::this_thread::get_id();
+    std::thread::id worker = caller;
+    do_and_meet(*world, [&] { worker = std::this_thread::get_id(); }, {});
+    EXPECT_NE(worker, caller);
+    const auto fails = [&] {
+      if (world->rank() > 0) fail_temporary("disk", "rank {} is full", world->rank());
+    };
+    try {
+      do_and_meet(*world, fails, {});
+      ADD_FAILURE() << "nothing was thrown on rank " << world->rank();
+    } catch (const TemporaryError& error) {
+      EXPECT_EQ(error.message(), "rank 1 is full");
+    }
+  });
+}
+
+TEST(DoAndMeet, ASignalStopsTheWorkOfEachRank) {
+  const system::SignalWatch watch;
+  std::raise(SIGTERM);
+  run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    std::atomic<bool> stopped = false;
+    const auto work = [&] {
+      while (!stopped) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    do_and_meet(*world, work, [&] { stopped = true; });
+    EXPECT_TRUE(stopped);
+  });
 }
 
 TEST(Threads, ASecondThreadIsRefused) {

@@ -23,8 +23,10 @@ namespace longhaul::run {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;
 constexpr const char* kSuffix = ".record";
+/// The phases whose longest time a record keeps.
+constexpr std::array kRecordedPhases = {kSavePhase, kSaveWaitPhase, kValidationPhase};
 
 // The file's layout: little-endian, natural alignment, texts padded with zeros.
 struct Operation {
@@ -36,11 +38,6 @@ struct Operation {
   char verb[16];
   char group[24];
   char label[48];
-};
-
-struct LongestPhase {
-  char name[32];
-  double seconds;
 };
 
 struct Layout {
@@ -68,12 +65,11 @@ struct Layout {
   double step_ended;
   double step_wall[kRecordedSteps];  ///< of step i at i % kRecordedSteps
   double step_busy[kRecordedSteps];
-  LongestPhase
-      phases[kRecordedPhases];  ///< phases that have ended, in order of their first end
+  double longest[kRecordedPhases.size()];  ///< negative where no such phase has ended
   Operation operations[kRecordedOperations];
 };
 static_assert(std::is_trivially_copyable_v<Layout>);
-static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5592,
+static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5296,
               "another layout is another kVersion");
 
 template <size_t N>
@@ -104,16 +100,12 @@ Operation& slot_of(Layout& layout, uint64_t ticket) {
   return layout.operations[ticket % kRecordedOperations];
 }
 
-/// Keeps the longest time of each phase.
+/// Keeps the longest time of each of kRecordedPhases.
 void keep_longest(Layout& layout, std::string_view phase, double seconds) {
-  LongestPhase named{};
-  put(named.name, phase);
-  for (LongestPhase& kept : layout.phases) {
-    if (kept.name[0] == 0) std::memcpy(kept.name, named.name, sizeof kept.name);
-    if (std::memcmp(kept.name, named.name, sizeof kept.name) != 0) continue;
-    kept.seconds = std::max(kept.seconds, seconds);
-    return;
-  }
+  const auto* const found = std::ranges::find(kRecordedPhases, phase);
+  if (found == kRecordedPhases.end()) return;
+  double& longest = layout.longest[found - kRecordedPhases.begin()];
+  longest = std::max(longest, seconds);
 }
 
 /// A change that readers either see whole or know to be under way.
@@ -144,6 +136,7 @@ Layout first_content(int rank, int world) {
   layout.pid = ::getpid();
   layout.created = layout.phase_since = machine_seconds();
   layout.exit_code = -1;
+  std::ranges::fill(layout.longest, -1.0);
   put(layout.host, host_name());
   put(layout.phase, "start");
   std::memcpy(layout.magic, kMagic.data(), kMagic.size());
@@ -342,8 +335,9 @@ RankState to_state(const Layout& layout) {
   state.steps_done = layout.steps_done;
   state.step_ended = layout.step_ended;
   state.step_wall_seconds = median_of(layout.step_wall, layout.steps_done);
-  for (const LongestPhase& kept : layout.phases) {
-    if (kept.name[0] != 0) state.longest_phases[get(kept.name)] = kept.seconds;
+  for (size_t i = 0; i < kRecordedPhases.size(); ++i) {
+    if (layout.longest[i] < 0.0) continue;
+    state.longest_phases[std::string(kRecordedPhases[i])] = layout.longest[i];
   }
   state.step_busy_seconds = median_of(layout.step_busy, layout.steps_done);
   std::vector<Operation> operations(std::begin(layout.operations),

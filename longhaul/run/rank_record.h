@@ -29,7 +29,8 @@ struct OperationName {
 /// Returns "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]".
 std::string to_string(const OperationName& name);
 
-/// Names of phases for which a supervisor has rules of its own.
+/// Names of phases for which a supervisor has rules of its own. A record keeps the
+/// longest time of these phases.
 inline constexpr std::string_view kSavePhase = "checkpoint";
 /// The phase in which a rank waits for the end of a save that goes on beside the
 /// training.
@@ -39,8 +40,6 @@ inline constexpr std::string_view kValidationPhase = "validation";
 /// The number of operations that a record keeps, and of steps whose seconds it keeps.
 inline constexpr int kRecordedOperations = 32;
 inline constexpr int kRecordedSteps = 16;
-/// The number of phases of different names whose longest time a record keeps.
-inline constexpr int kRecordedPhases = 8;
 
 /// Returns DIR/rank_00003.record.
 fs::path rank_record_path(const fs::path& dir, int rank);
@@ -107,7 +106,8 @@ struct RankFacts {
   int64_t step = 0;
   std::string phase;
   bool waits = false;
-  /// By name of a phase, the seconds of the longest such phase that has ended.
+  /// By name of a phase with rules of its own, the seconds of the longest such phase that
+  /// has ended.
   std::map<std::string, double> longest_phases;
   std::string failure;
   bool told = false;       ///< the failure is another rank's

@@ -103,9 +103,9 @@ void Layout::split_features() {
 
 void Layout::split_positions(ContextKind kind) {
   if (!description_.context) return;
-  comm::Communicator* cp = for_tensors(mesh_->cp());
-  attention_ = parallel::make_attention_core(kind, *cp);
-  sum_positions_ = [cp](at::Tensor& sums) {
+  cp_ = for_tensors(mesh_->cp());
+  attention_ = parallel::make_attention_core(kind, *cp_);
+  sum_positions_ = [cp = cp_](at::Tensor& sums) {
     cp->all_reduce_order(tensor::buffer_of(sums), comm::ReduceOp::Sum);
   };
 }
@@ -114,11 +114,45 @@ void Layout::split_positions(ContextKind kind) {
 /// that the ranks exchange, it watches all groups that were made before this call.
 void Layout::spread_experts() {
   if (description_.ep == 1) return;
-  comm::Communicator* ep = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep));
+  ep_ = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep));
   experts_ = std::make_unique<parallel::TokenDispatch>(
-      *ep, [groups = owned_](const at::Tensor& counts) {
+      *ep_, [groups = owned_](const at::Tensor& counts) {
         return read_watched(counts, groups);
       });
+}
+
+comm::Communicator* Layout::tensor_group(layout::GroupKind kind) const {
+  using layout::GroupKind;
+  switch (kind) {
+    case GroupKind::Pp:
+      return boundaries_;
+    case GroupKind::Dp:
+    case GroupKind::Data: {
+      const bool shards = groups_.shard->size() == mesh_->data().size();
+      return shards ? groups_.shard : groups_.replicas;
+    }
+    case GroupKind::Cp:
+      return cp_;
+    case GroupKind::Tp:
+      return groups_.sums.at(layout::kTensorSum - 1);
+    case GroupKind::Shard:
+      return groups_.shard;
+    case GroupKind::Replicas:
+      return groups_.replicas;
+    case GroupKind::Tied:
+      return groups_.sums.at(layout::kTiedSum - 1);
+    case GroupKind::KeyReplicas:
+      return groups_.sums.at(layout::kKeySum - 1);
+    case GroupKind::Ep:
+      return ep_;
+    case GroupKind::ExpertData:
+      return nullptr;
+    case GroupKind::ExpertShard:
+      return groups_.expert_shard;
+    case GroupKind::ExpertReplicas:
+      return groups_.expert_replicas;
+  }
+  LH_ASSERT(false, "a kind of group that is not known: {}", static_cast<int>(kind));
 }
 
 void Layout::prepare(nn::ForwardContext& context) const {

@@ -36,6 +36,9 @@ class Layout {
   /// Returns the group of all ranks, over which LAMB adds its sums. The group takes
   /// tensors of the device where LAMB is the optimizer, else host memory.
   comm::Communicator& everyone() const { return *everyone_; }
+  /// Returns the group of a kind whose operations on tensors of the device a step starts;
+  /// null where no step starts any.
+  comm::Communicator* tensor_group(layout::GroupKind kind) const;
 
   /// Gives a forward pass what it needs of the layout: the split of features, the core of
   /// attention, the dispatch of tokens to their experts, and the sum of the routers'
@@ -77,6 +80,8 @@ class Layout {
   std::unique_ptr<nn::ExpertDispatch> experts_;  ///< null where all experts are here
   /// Adds fp32 sums over cp; empty where every rank has all positions.
   std::function<void(at::Tensor&)> sum_positions_;
+  comm::Communicator* cp_ = nullptr;  ///< null where every rank has all positions
+  comm::Communicator* ep_ = nullptr;  ///< null where all experts are here
   comm::Communicator* boundaries_ = nullptr;
   comm::Communicator* everyone_ = nullptr;
 };

@@ -1,8 +1,15 @@
 #include "longhaul/session/layout.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
+
+#include "longhaul/base/process.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/layout/rank_costs.h"
+#include "tests/support/fake_ranks.h"
+#include "tests/support/settings.h"
 
 namespace longhaul::session {
 namespace {
@@ -23,6 +30,39 @@ data::TokenBatch two_sequences() {
   batch.real.assign(16, 1);
   batch.real[15] = 0;
   return batch;
+}
+
+TEST(Layout, HasTheGroupOfEachOperationOfAStep) {
+  struct Case {
+    std::vector<std::string> sets;
+    int ranks;
+    const char* model;
+  };
+  for (const auto& [sets, ranks, model_name] :
+       {Case{{"parallel.zero=0"}, 2, "llama3-70b"},
+        Case{{"parallel.tp=2", "parallel.pp=2", "parallel.zero=1"}, 8, "llama3-70b"},
+        Case{{"parallel.cp=2"}, 4, "llama3-70b"},
+        Case{{"parallel.pp=2", "parallel.ep=4"}, 8, "mixtral-8x7b"}}) {
+    const RunConfig config = accepted("", sets).config;
+    const fs::path file = fmt::format("tests/fixtures/configs/{}.json", model_name);
+    const ModelDescription model = load_model_config(source_dir() / file).description;
+    const layout::LayoutDescription description =
+        layout::describe_layout(config, model, ranks, layout::Placement::even(8));
+    const layout::LayoutCosts costs(config, model, description);
+    comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+      const Layout layout(description, config, at::kCPU, world);
+      const int rank = world->rank();
+      EXPECT_FALSE(costs.of(rank).traffic.lines().empty());
+      for (const layout::TrafficLine& line : costs.of(rank).traffic.lines()) {
+        const comm::Communicator* group = layout.tensor_group(line.group);
+        ASSERT_NE(group, nullptr) << layout::group_name(line.group);
+        const auto members = description.rank_groups().members(line.group, rank);
+        EXPECT_EQ(group->size(), std::ssize(members)) << layout::group_name(line.group);
+        EXPECT_EQ(members.at(static_cast<size_t>(group->rank())), rank)
+            << layout::group_name(line.group);
+      }
+    });
+  }
 }
 
 TEST(TakePositions, EveryFieldKeepsItsValuesAtTheRanksPositions) {

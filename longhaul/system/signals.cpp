@@ -29,9 +29,11 @@ std::atomic<int> newest_signal = 0;
 std::atomic<int> newest_sender = 0;
 std::atomic<int> answered = 0;
 /// A RehearsedSignal: 0 where none lives, kAwaited until the watch has noted the signal,
-/// then the signal's number.
+/// then kNoted, and kShown from RehearsedSignal::show() on.
 std::atomic<int> rehearsed = 0;
-constexpr int kAwaited = -1;
+constexpr int kAwaited = 1;
+constexpr int kNoted = 2;
+constexpr int kShown = 3;
 /// The value with which a RehearsedSignal is sent; no signal has this number.
 constexpr int kRehearsal = -1;
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -52,7 +54,7 @@ void note(int number, siginfo_t* info, void* /*context*/) {
   if (info->si_code == SI_QUEUE && info->si_value.sival_int == kRehearsal &&
       info->si_pid == ::getpid()) {
     int awaited = kAwaited;
-    rehearsed.compare_exchange_strong(awaited, number);
+    rehearsed.compare_exchange_strong(awaited, kNoted);
     return;
   }
   newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
@@ -124,7 +126,9 @@ std::string last_words() {
 
 RaisedSignal raised_signal() {
   if (!watching) return {};
-  if (newest_signal == 0 && rehearsed > 0) return {rehearsed, ::getpid(), false};
+  if (newest_signal == 0 && rehearsed == kShown) {
+    return {RehearsedSignal::number(), ::getpid(), false};
+  }
   return {newest_signal, newest_sender, answered != 0};
 }
 
@@ -149,7 +153,11 @@ RehearsedSignal::~RehearsedSignal() {
 
 int RehearsedSignal::number() { return SIGUSR1; }
 
-bool RehearsedSignal::noted() const { return rehearsed > 0; }
+bool RehearsedSignal::noted() const { return rehearsed >= kNoted; }
+
+void RehearsedSignal::show() {
+  if (noted()) rehearsed = kShown;
+}
 
 void answer_signal() { answered = 1; }
 

@@ -35,9 +35,10 @@ struct RaisedSignal {
 };
 RaisedSignal raised_signal();
 
-/// Sends this process a signal as a supervisor sends it, to try how signals are noticed:
-/// while this object lives, raised_signal() has the signal, unless another has come.
-/// Afterwards nothing is left of it. One object may live at a time.
+/// Sends this process a signal as a supervisor sends it, to try how signals are noticed.
+/// From show() to the end of this object raised_signal() has the signal, unless another
+/// has come. Nothing is left of it after this object, nor of an answer_signal() that
+/// meant only this signal. One object may live at a time.
 class RehearsedSignal {
  public:
   /// Waits until the living watch has noted the signal, `seconds` at most.
@@ -50,6 +51,8 @@ class RehearsedSignal {
   static int number();
   /// Returns whether the watch has noted the signal.
   bool noted() const;
+  /// Lets raised_signal() have the signal from now on, if the watch has noted it.
+  void show();
 };
 
 /// Says that it is decided what to do about the signals. Code that waits only for a short

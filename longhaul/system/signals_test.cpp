@@ -68,8 +68,10 @@ TEST(SignalWatch, NotesAHangupUnlessNohupIgnoresIt) {
 TEST(RehearsedSignal, IsNoticedAsAnyOtherAndLeavesNothing) {
   const SignalWatch watch;
   {
-    const RehearsedSignal rehearsed(5.0);
+    RehearsedSignal rehearsed(5.0);
     EXPECT_TRUE(rehearsed.noted());
+    EXPECT_EQ(raised_signal().number, 0);
+    rehearsed.show();
     EXPECT_EQ(raised_signal().number, RehearsedSignal::number());
     answer_signal();
   }
@@ -79,10 +81,25 @@ TEST(RehearsedSignal, IsNoticedAsAnyOtherAndLeavesNothing) {
   EXPECT_FALSE(raised_signal().answered);
 }
 
+TEST(RehearsedSignal, WhoseAnswerCameWithoutItsShowLeavesALaterSignalUnanswered) {
+  const SignalWatch watch;
+  {
+    // Another rank shows its signal, and all ranks answer it.
+    const RehearsedSignal hidden(5.0);
+    ASSERT_TRUE(hidden.noted());
+    answer_signal();
+    EXPECT_EQ(raised_signal().number, 0);
+  }
+  std::raise(SIGTERM);
+  EXPECT_EQ(raised_signal().number, SIGTERM);
+  EXPECT_FALSE(raised_signal().answered);
+}
+
 TEST(RehearsedSignal, HidesNoSignalThatComesMeanwhile) {
   const SignalWatch watch;
   {
-    const RehearsedSignal rehearsed(5.0);
+    RehearsedSignal rehearsed(5.0);
+    rehearsed.show();
     std::raise(SIGTERM);
     EXPECT_EQ(raised_signal().number, SIGTERM);
     answer_signal();
@@ -99,7 +116,12 @@ TEST(RehearsedSignal, IsNotNotedWhereNobodyWatchesOrSignalsAreBlocked) {
   sigemptyset(&blocked);
   sigaddset(&blocked, RehearsedSignal::number());
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &blocked, &before), 0);
-  EXPECT_FALSE(RehearsedSignal(0.01).noted());
+  {
+    RehearsedSignal lost(0.01);
+    EXPECT_FALSE(lost.noted());
+    lost.show();
+    EXPECT_EQ(raised_signal().number, 0);
+  }
   ASSERT_EQ(pthread_sigmask(SIG_SETMASK, &before, nullptr), 0);
   EXPECT_EQ(raised_signal().number, 0);  // the signal came after the object had gone
 }

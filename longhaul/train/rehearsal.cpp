@@ -42,7 +42,7 @@ namespace longhaul::train {
 namespace {
 
 /// Seconds for which a rank waits for the signal that it has sent itself.
-constexpr double kSignalSeconds = 5.0;
+constexpr double kSignalSeconds = 1.0;
 
 /// The rehearsal of a start. Rank 0 removes the rehearsal's directory at the end,
 /// whatever has happened.
@@ -80,6 +80,9 @@ class Rehearsal {
   std::string validate();
   std::string write_export();
 
+  /// Sends a file of this rank to the mirror, reads it back and removes it. If it cannot
+  /// be removed, `left` says so.
+  void try_mirror(checkpoint::MirrorStore& mirror, std::string& left) const;
   /// Returns a hash of this rank's masters and moments.
   std::string state_hash();
   void do_part(size_t number);
@@ -94,6 +97,7 @@ class Rehearsal {
   std::string hash_before_;
   optim::UpdateCounts counts_before_;
   fs::path saved_;
+  bool mirror_failed_ = false;  ///< whether that of any rank has, on all ranks
 };
 
 const std::array<Rehearsal::Part, 9> Rehearsal::kParts = {{
@@ -127,11 +131,13 @@ void Rehearsal::do_part(size_t number) {
     with = (this->*part.work)();
   });
   if (failure) {
+    // A signal ends the work of a part, which is no fault of the part.
+    if (system::raised_signal().number != 0) throw EndedEarly();
+    in_.run.log().info("rehearsal: {} failed after {:.1f} s", part.name, watch.seconds());
     Failure{failure->kind, "rehearsal",
-            fmt::format("{} (part {} of {}, after {:.1f} s): {}. No step was done; "
-                        "--no-rehearse starts without the rehearsal",
-                        part.name, number + 1, kParts.size(), watch.seconds(),
-                        failure->in_words())}
+            fmt::format("{} (part {} of {}): {}. No step was done; --no-rehearse starts "
+                        "without the rehearsal",
+                        part.name, number + 1, kParts.size(), failure->in_words())}
         .raise();
   }
   in_.run.log().info("rehearsal: {}: {}, {:.1f} s", part.name, with, watch.seconds());
@@ -140,8 +146,9 @@ void Rehearsal::do_part(size_t number) {
 void Rehearsal::run() {
   const system::Stopwatch watch;
   for (size_t number = 0; number < kParts.size(); ++number) do_part(number);
-  in_.run.log().info("rehearsal: all {} parts went well in {:.1f} s", kParts.size(),
-                     watch.seconds());
+  const std::string which = mirror_failed_ ? "all parts but the mirror"
+                                           : fmt::format("all {} parts", kParts.size());
+  in_.run.log().info("rehearsal: {} went well in {:.1f} s", which, watch.seconds());
 }
 
 std::string Rehearsal::exchange() {
@@ -150,18 +157,16 @@ std::string Rehearsal::exchange() {
   const at::Device device = session_.device();
   const auto lines = measure::exchanges_of(
       layout, layout::LayoutCosts(config_, model, layout, {}, device::name(device)));
-  const layout::Groups kinds = layout.rank_groups();
-  const auto bytes = at::TensorOptions(device).dtype(at::kByte);
-  const int64_t largest = lines.empty() ? 0 : measure::kExchangeBytes.back();
-  const at::Tensor in = at::zeros({largest}, bytes);
-  const at::Tensor out = at::zeros({largest}, bytes);
   for (const layout::TrafficLine& line : lines) {
-    const auto group = measure::group_of(world_, kinds, line.group);
-    std::unique_ptr<comm::Communicator> on_device;
-    if (!device.is_cpu() && group->size() > 1) {
-      on_device = device::group_for(device, *group);
+    comm::Communicator* const used = session_.layout().tensor_group(line.group);
+    std::unique_ptr<comm::Communicator> other;  // takes host memory
+    if (used == nullptr) {
+      other = measure::group_of(world_, layout.rank_groups(), line.group);
     }
-    measure::exchange_probes(line, on_device ? *on_device : *group,
+    const auto bytes = at::TensorOptions(other ? at::kCPU : device).dtype(at::kByte);
+    const at::Tensor in = at::zeros({measure::kExchangeBytes.back()}, bytes);
+    const at::Tensor out = at::zeros({measure::kExchangeBytes.back()}, bytes);
+    measure::exchange_probes(line, other ? *other : *used,
                              session_.machine().policy.compute, in.data_ptr(),
                              out.data_ptr());
   }
@@ -185,11 +190,15 @@ std::string Rehearsal::notice_signal() {
                    "that blocks signals",
                    world_.rank(), name, kSignalSeconds);
   });
-  const int teller = world_.size() - 1;  // all ranks must learn of this rank's signal
-  if (world_.rank() != teller) sent.reset();
-  world_.barrier()->wait();
   ControlFiles control(dir_, world_, [](const char*) {});
+  // Rank 0 looks at the disk now, so that no rank waits for it while a signal is shown: a
+  // start that leaves a signal without an answer for long ends.
+  control.must_end();
+  const int teller = world_.size() - 1;  // all ranks must learn of this rank's signal
+  if (world_.rank() == teller) sent->show();
   const int agreed = control.ask().signal;
+  sent.reset();
+  end_if_asked(world_);
   LH_CHECK(agreed == system::RehearsedSignal::number(), "signal",
            "the ranks agreed on signal {}, but rank {} was sent {}", agreed, teller,
            name);
@@ -234,25 +243,55 @@ std::string Rehearsal::use_mirror() {
   if (!config_.checkpoint.mirror) return "the run has none";
   // Each machine has credentials and a way to the store of its own.
   const bool asks = session_.machine().node->rank() == 0;
+  const auto mirror =
+      checkpoint::open_mirror(objects::parse_address(*config_.checkpoint.mirror));
+  std::string left;
+  std::optional<Failure> failure;
+  const auto work = [&] {
+    if (asks) failure = Failure::of([&] { try_mirror(*mirror, left); });
+  };
+  comm::do_and_meet(world_, work, [&] { mirror->stop(); });
+  for (const std::string& why : world_.gather_strings(left)) {
+    if (!why.empty()) in_.run.log().warning("rehearsal: {}", why);
+  }
+  end_if_asked(world_);
+  const bool passes = failure && failure->kind == ErrorKind::Temporary;
   comm::on_all_ranks(world_, [&] {
-    if (!asks) return;
-    const auto mirror =
-        checkpoint::open_mirror(objects::parse_address(*config_.checkpoint.mirror));
-    const std::string name =
-        fmt::format("{}/rank_{:05}.json", dir_.filename().string(), world_.rank());
-    const fs::path probe = saved_ / run::kManifestFile;
-    const std::string sent = mirror->put(probe, name);
-    const fs::path back = dir_ / fmt::format("mirrored_{:05}.json", world_.rank());
-    const std::string got = mirror->fetch(name, back);
-    mirror->remove(name);
-    if (sent == got) return;
-    fail_temporary("mirror",
-                   "{}: {} came back with the hash {}, but {} was sent; the store "
-                   "returns other bytes than it was given",
-                   mirror->place(), name, got, sent);
+    if (failure && !passes) failure->raise();
   });
+  const std::string mine = passes ? failure->in_words() : std::string();
+  for (const std::string& why : world_.gather_strings(mine)) {
+    if (why.empty()) continue;
+    mirror_failed_ = true;
+    in_.run.log().warning(
+        "MIRROR FAILED in the rehearsal: {}; the run goes on, and each save tries it",
+        why);
+  }
+  if (mirror_failed_) return "it failed, which the run outlives";
   return fmt::format("a file sent to {}, read back and removed",
                      *config_.checkpoint.mirror);
+}
+
+void Rehearsal::try_mirror(checkpoint::MirrorStore& mirror, std::string& left) const {
+  const std::string name =
+      fmt::format("{}/rank_{:05}.json", dir_.filename().string(), world_.rank());
+  std::string sent;
+  std::string got;
+  const auto failure = Failure::of([&] {
+    sent = mirror.put(saved_ / run::kManifestFile, name);
+    got = mirror.fetch(name, dir_ / fmt::format("mirrored_{:05}.json", world_.rank()));
+  });
+  // A put that has failed may have left the object all the same.
+  if (const auto stays = Failure::of([&] { mirror.remove(name); })) {
+    left = fmt::format("{}/{} may stay, since it could not be removed: {}",
+                       mirror.place(), name, stays->in_words());
+  }
+  if (failure) failure->raise();
+  if (sent == got) return;
+  fail_temporary("mirror",
+                 "{}: {} came back with the hash {}, but {} was sent; the store returns "
+                 "other bytes than it was given",
+                 mirror.place(), name, got, sent);
 }
 
 std::string Rehearsal::do_largest_step() {
@@ -311,16 +350,11 @@ std::string Rehearsal::validate() {
 }
 
 std::string Rehearsal::write_export() {
-  using Source = checkpoint::WeightsSource;
-  const checkpoint::SharedSource source =
-      Source::open(saved_, world_, Source::Files::Held);
+  const checkpoint::SharedSource source = checkpoint::WeightsSource::open(saved_, world_);
   checkpoint::check_model_files(source, session_.model().description, world_);
   checkpoint::ExportOptions options;
   options.dtype = session_.machine().policy.compute;
-  options.threads = 1;  // the ranks share the shards; and the record has one writer
-  options.progress = [record = world_.ledger().record()](uint64_t, uint64_t) {
-    if (record != nullptr) record->moved();
-  };
+  options.threads = 1;  // the ranks share the shards
   const auto report = checkpoint::export_hf(*source, dir_ / "hf", options, world_);
   const bool whole = format::has_tokenizer(report.files);
   if (!whole) {

@@ -68,9 +68,11 @@ void StepHooks::write_capture(int64_t step) {
   checkpoint::Snapshot snapshot;
   snapshot.step = step;
   snapshot.tensors = capture_.tensors();
+  checkpoint::SaverOptions options =
+      saver_options(session_, session_.config().run.dir / run::kCapturesDir, attempt_);
+  options.read_back = false;
   const checkpoint::SaveReport report = checkpoint::save_checkpoint(
-      saver_options(session_, session_.config().run.dir / run::kCapturesDir, attempt_),
-      std::move(snapshot), session_.world());
+      std::move(options), std::move(snapshot), session_.world());
   log_.info("capture step {} saved {} in {}", step, human_bytes(report.bytes),
             report.path.string());
   capture_.set_active(false);

@@ -229,6 +229,7 @@ class Run {
   void save() {
     checkpoint::SaverOptions options;
     options.dir = checkpoint_dir(config());
+    options.read_back = false;
     checkpoint::Snapshot snapshot = train::StateCapture().capture(session_.state());
     snapshot.step = 1;
     checkpoint::save_checkpoint(options, std::move(snapshot), session_.world());

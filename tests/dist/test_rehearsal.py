@@ -41,7 +41,7 @@ def saved(run_dir):
 def failed(result, part, *words, code):
     assert result.returncode == code, (result.stdout, result.stderr)
     number = PARTS.index(part) + 1
-    assert f"[rehearsal] {part} (part {number} of 9, after " in result.stderr, result.stderr
+    assert f"[rehearsal] {part} (part {number} of 9): " in result.stderr, result.stderr
     assert "--no-rehearse starts without the rehearsal" in result.stderr
     for word in words:
         assert word in result.stderr, (word, result.stderr)

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from fault_proxy import FaultProxy, Rule
 from mirrored_run import sets
 from runs import steps_of, write_config
@@ -32,6 +33,29 @@ def test_a_mirror_that_refuses_ends_the_rehearsal_and_one_that_takes_a_file_keep
         assert proxy.count("PUT", keys="/rehearsal_") > before
         assert proxy.count("GET", keys="/rehearsal_") and proxy.count("DELETE", keys="/rehearsal_")
         assert mine.mirrored() == [2] and not [key for key in mine.keys() if "rehearsal" in key]
+
+
+BUSY, REFUSED = "MIRROR FAILED in the rehearsal: ", "/rank_00000.json may stay, since it could not be removed: "
+
+
+@pytest.mark.parametrize("fault, methods, said, parts", [
+    ("SlowDown", ("PUT", "POST"), BUSY, "all parts but the mirror"),
+    ("SlowDown", ("GET",), BUSY, "all parts but the mirror"),
+    ("AccessDenied", ("DELETE",), REFUSED, "all 9 parts"),
+], ids=["put", "get", "delete"])
+def test_a_mirror_that_fails_for_now_or_keeps_a_file_is_a_warning(mirrored, store, fault, methods, said,
+                                                                  parts):
+    rule = Rule(fault, methods=methods, keys="/rehearsal_")
+    with FaultProxy(store.endpoint, [rule]) as proxy:
+        mine = mirrored(endpoint=proxy.endpoint, patience=3)
+        result = mine.run("longhaul", "train", mine.config, "--rehearse",
+                          *sets(*mine.sets, "run.stop_after=2"), env=mine.env, check=False)
+    assert result.returncode == 0, result.stderr
+    assert said in result.stdout + result.stderr, (result.stdout, result.stderr)
+    assert f"rehearsal: {parts} went well in" in result.stdout, result.stdout
+    assert steps_of(mine.dir) and mine.mirrored() == [2]
+    left = [key for key in mine.keys() if "rehearsal" in key]
+    assert len(left) == (1 if methods == ("DELETE",) else 0), left
 
 
 def test_a_short_shard_of_the_last_batch_ends_the_rehearsal(run, store, tmp_path):

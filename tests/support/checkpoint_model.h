@@ -151,6 +151,7 @@ inline checkpoint::SaveReport save_now(const fs::path& dir, int64_t step, int at
                                        std::vector<checkpoint::CarriedFile> files = {}) {
   checkpoint::SaverOptions options;
   options.dir = dir;
+  options.read_back = false;
   options.attempt = attempt;
   options.build = "0.1.0";
   options.layout = {{"world", world.size()}};

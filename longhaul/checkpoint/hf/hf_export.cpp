@@ -245,8 +245,8 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
          i += static_cast<size_t>(world.size())) {
       mine.push_back(i);
     }
-    comm::on_all_ranks(world,
-                       [&] { write_shards(*files, temporary, shards, mine, options); });
+    const auto write = [&] { write_shards(*files, temporary, shards, mine, options); };
+    comm::do_and_meet(world, write, {});  // a signal ends the work by itself
     comm::on_rank_zero(world, [&] {
       if (shards.size() > 1) write_index(temporary, shards, report.bytes);
       for (const CarriedFile& file : side_files) {

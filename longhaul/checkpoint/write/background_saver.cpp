@@ -443,11 +443,12 @@ SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
                            comm::Communicator& world) {
   // The caller's bytes stay while this function waits, so nothing has to be copied.
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
-  options.read_back = false;
   BackgroundSaver saver(std::move(options), world);
   std::optional<SaveReport> none;
   saver.start(std::move(snapshot), none);
   const std::optional<SaveReport> report = saver.wait();
+  // A supervisor gets the error from the rank that has failed.
+  if (!report->error.empty() && !report->mine) world.ledger().failed_elsewhere();
   report->raise();
   return *report;
 }

@@ -15,7 +15,9 @@
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/checkpoint/write/commit_protocol.h"
+#include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
 #include "longhaul/run/run_lock.h"
 #include "tests/support/checkpoint_model.h"
 #include "tests/support/rank_threads.h"
@@ -207,6 +209,23 @@ TEST(BackgroundSaver, AFailedSaveIsReportedOnEveryRankAndTheNextOneWorks) {
   });
   EXPECT_FALSE(fs::exists(dir / "step_00000001"));
   EXPECT_EQ(find_latest(dir.path())->step, 2);
+}
+
+TEST(SaveCheckpoint, AFailureIsToldAsAnotherRanksWhereItIsOne) {
+  const TempDir dir;
+  run_ranks(3, [&](comm::Communicator& world) {
+    const fs::path records = dir / "records";
+    world.ledger().attach(std::make_shared<run::RankRecord>(
+        run::RankRecord::create(records, world.rank(), world.size())));
+    FlatState share = flat_share(world.rank(), world.size());
+    if (world.rank() == 2) share.tensors[0].bytes = share.tensors[0].bytes.first(4);
+    const std::string told = message_of<Error>([&] {
+      save_checkpoint(options_in(dir / "saves"), snapshot_of(1, share), world);
+    });
+    EXPECT_HAS(told, "step 1 was not saved: rank 2:");
+    const fs::path record = run::rank_record_path(records, world.rank());
+    EXPECT_EQ(run::read_rank_record(record).told, world.rank() != 2);
+  });
 }
 
 TEST(BackgroundSaver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort) {

@@ -77,6 +77,7 @@ void save_step_one(Rank& rank, const fs::path& dir, comm::Communicator& world,
                    const std::string& without_moments = {}) {
   checkpoint::SaverOptions options;
   options.dir = dir;
+  options.read_back = false;
   checkpoint::Snapshot snapshot = StateCapture().capture(rank.state());
   snapshot.step = 1;
   std::erase_if(snapshot.tensors, [&](const checkpoint::StateTensor& tensor) {

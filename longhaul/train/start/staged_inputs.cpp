@@ -1,18 +1,13 @@
 #include "longhaul/train/start/staged_inputs.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <functional>
-#include <future>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/mirror/mirror_listing.h"
@@ -23,14 +18,11 @@
 #include "longhaul/data/store/store.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
-#include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::train {
 namespace {
 
-/// How often waiting ranks communicate: far shorter than a collective's time limit.
-constexpr auto kMeeting = std::chrono::seconds(2);
 constexpr const char* kCopiesOfObjects = "objects";
 
 objects::CopyPlace copy_place(const RunConfig& config, system::Logger& log) {
@@ -183,31 +175,6 @@ void stage(const fs::path& address, const Listings& listings,
            human_bytes(bytes), watch.seconds());
 }
 
-/// Runs `work` on a thread of each rank, since it may take longer than a collective may.
-/// The ranks communicate until all threads have ended. A signal, or the end of another
-/// rank, ends the requests under way. Collective.
-void do_and_meet(comm::Communicator& world, objects::ObjectStore& store,
-                 const std::function<void()>& work) {
-  std::future<std::optional<Failure>> result = std::async(std::launch::async, [&] {
-    system::leave_signals_to_main_thread();
-    return Failure::of(work);
-  });
-  using Status = std::future_status;
-  const auto busy = [&] { return result.wait_for(kMeeting) != Status::ready; };
-  try {
-    while (world.any(busy())) {
-      if (system::raised_signal().number != 0) store.stop();
-    }
-  } catch (...) {
-    store.stop();
-    throw;
-  }
-  const std::optional<Failure> failure = result.get();
-  comm::on_all_ranks(world, [&] {
-    if (failure) failure->raise();
-  });
-}
-
 /// Throws TemporaryError unless all ranks have copies of the same versions of the
 /// objects: each machine has looked at them on its own. Collective.
 void prove_same_copies(const std::vector<fs::path>& addresses,
@@ -242,8 +209,11 @@ bool stage_inputs(const RunConfig& config, comm::Communicator& world,
   if (addresses.empty()) return false;
   objects.keep_copies(copy_place(config, log));
   objects::ObjectStore& store = *objects.store();
+  const auto do_and_meet = [&](const auto& work) {
+    comm::do_and_meet(world, work, [&] { store.stop(); });
+  };
   if (objects::is_address(config.init.weights)) {
-    do_and_meet(world, store, [&] {
+    do_and_meet([&] {
       if (world.rank() == 0) refuse_mirror(config.init.weights, store);
     });
   }
@@ -251,7 +221,7 @@ bool stage_inputs(const RunConfig& config, comm::Communicator& world,
   std::string listed = "{}";
   if (!in_order.empty()) {
     // One rank lists, so that all read the same versions of the objects.
-    do_and_meet(world, store, [&] {
+    do_and_meet([&] {
       if (world.rank() > 0) return;
       listed =
           listings_text(list_stores(in_order, config.data.seq_len, objects.store(), log));
@@ -259,7 +229,7 @@ bool stage_inputs(const RunConfig& config, comm::Communicator& world,
     listed = world.broadcast_string(listed, 0);
   }
   const Listings listings = parse_listings(listed);
-  do_and_meet(world, store, [&] {
+  do_and_meet([&] {
     for (const fs::path& address : addresses) stage(address, listings, objects, log);
   });
   prove_same_copies(addresses, objects, world);
