@@ -288,10 +288,10 @@ void Rehearsal::try_mirror(checkpoint::MirrorStore& mirror, std::string& left) c
   }
   if (failure) failure->raise();
   if (sent == got) return;
-  fail_temporary("mirror",
-                 "{}: {} came back with the hash {}, but {} was sent; the store returns "
-                 "other bytes than it was given",
-                 mirror.place(), name, got, sent);
+  fail_input("mirror",
+             "{}: {} came back with the hash {}, but {} was sent; the store returns "
+             "other bytes than it was given",
+             mirror.place(), name, got, sent);
 }
 
 std::string Rehearsal::do_largest_step() {
