@@ -224,8 +224,7 @@ def test_any_faults_at_any_time(run, local, filled, expected, tmp_path, seed, ki
 
 # --- faults that stay
 
-@pytest.mark.parametrize("fault", split(STAYING, [
-    "SlowDown", "ExpiredToken", "RequestTimeTooSkewed", "NoSuchBucket"]))
+@pytest.mark.parametrize("fault", split(STAYING, ["SlowDown", "ExpiredToken", "RequestTimeTooSkewed", "NoSuchBucket"]))
 def test_a_fault_that_stays_is_named_in_time_and_the_same_command_goes_on_later(
         run, local, filled, expected, tmp_path, fault):
     code, word = STAYING[fault]
@@ -256,9 +255,11 @@ def test_an_input_that_is_another_object_is_never_built_from(run, local, filled,
     wrong = Rule("other", keys="lines/part-0.jsonl", content=other, times=1)
     with FaultProxy(filled("rclone").endpoint, [wrong]) as proxy:
         env = environment(tmp_path / "home", proxy.endpoint, patience=PATIENCE)
-        result = build(run, local, inputs, tmp_path / "store", check=False, env=env)
+        for wrong.times in range(1, 6):  # a late answer, on a busy machine, is asked for again
+            result = build(run, local, inputs, tmp_path / f"{wrong.times}", check=False, env=env)
+            if "1 of them tried again" not in result.stdout: break
         refused(result, TEMPORARY, address("corpus/lines/part-0.jsonl"), "ETag")
-        assert not (tmp_path / "store").exists()
+        assert not (tmp_path / f"{wrong.times}").exists()
         wrong.times = None
         result = build(run, local, inputs, tmp_path / "store", check=False, env=env)
         refused(result, WRONG, address("corpus/lines/part-0.jsonl"), "LONGHAUL_OBJECTS_ETAGS")
