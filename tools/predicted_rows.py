@@ -145,7 +145,7 @@ def summary(rows, plans, factors, ratios):
     fitted = [(row, ratios[row["name"]]) for row, _ in counted if ratios.get(row["name"]) is not None]
     said = "\n".join(textwrap.fill(off(*of), 118) for of in (("Uncalibrated", counted), ("Fitted", fitted)))
     figures = "\n".join(f"- {name}: {factor:.2f}" for name, factor in factors.items())
-    return f"{said}\nOf the profile's efficiency the generations reach\n\n{figures}"
+    return f"{said}\nEach generation reaches this share of the profile's efficiency:\n\n{figures}"
 
 
 def print_causes(row, planned):
