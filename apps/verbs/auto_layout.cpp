@@ -8,6 +8,7 @@
 
 #include "apps/inputs/data_places.h"
 #include "apps/pages/shared_files.h"
+#include "apps/program.h"
 #include "apps/verbs/planned_run.h"
 #include "apps/verbs/searched_run.h"
 #include "longhaul/base/error.h"
@@ -180,6 +181,14 @@ HardwareProfile machine_profile(const std::string& name, double price) {
   check_profile_node(profile, file.string());
   if (free) profile.node.price_per_hour = 0.0;
   return profile;
+}
+
+void say_planned_warnings(const CheckedRun& run) {
+  for (const std::string& warning : run.loaded.warnings) {
+    if (std::ranges::find(run.elsewhere, warning) == run.elsewhere.end()) {
+      say_warning(warning);
+    }
+  }
 }
 
 void check_planned(const CheckedRun& run) {

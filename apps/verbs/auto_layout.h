@@ -25,6 +25,8 @@ HardwareProfile machine_profile(const std::string& name, double price);
 
 /// Throws InputError for a run whose model is not on this machine.
 void check_planned(const CheckedRun& run);
+/// Prints the run's warnings, without those that a start alone would find out.
+void say_planned_warnings(const CheckedRun& run);
 
 /// The machines for which parallel.auto chooses a layout.
 struct AutoCall {

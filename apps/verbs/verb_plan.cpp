@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,19 +38,11 @@ struct PlanCall {
   SearchCall searched;
 };
 
-void say_warnings(const CheckedRun& run) {
-  for (const std::string& warning : run.loaded.warnings) {
-    if (std::ranges::find(run.elsewhere, warning) == run.elsewhere.end()) {
-      say_warning(warning);
-    }
-  }
-}
-
 int run_search(const PlanCall& options, const PlannedOn& on) {
   const CheckedRun run = check_run(options.file, options.sets, 0);
   check_planned(run);
   const SearchedLayouts searched = search_run(run, on, options.searched);
-  say_warnings(run);
+  say_planned_warnings(run);
   if (options.json) {
     fmt::print("{}\n", json_text(search_json(searched), 2));
   } else {
@@ -88,7 +79,7 @@ int run_plan(const PlanCall& options, const objects::Access& objects) {
   }
   if (options.look) on.looked = look_at_data(run.loaded.config, *objects.store());
   const PlannedFigures planned(run, on);
-  say_warnings(run);
+  say_planned_warnings(run);
   if (options.json) {
     fmt::print("{}\n", json_text(plan_json(planned), 2));
   } else {

@@ -153,11 +153,7 @@ int rehearse(const RehearseCall& call) {
   const std::vector<std::string> sets = with_auto_layout(call.file, call.sets, choice);
   const CheckedRun run = check_run(call.file, sets, on.ranks);
   check_planned(run);
-  for (const std::string& warning : run.loaded.warnings) {
-    if (std::ranges::find(run.elsewhere, warning) == run.elsewhere.end()) {
-      say_warning(warning);
-    }
-  }
+  say_planned_warnings(run);
   RunConfig config = run.loaded.config;
   config.parallel.partition =
       checkpoint::partition_of_start(config, run.model->description);

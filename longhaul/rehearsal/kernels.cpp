@@ -77,10 +77,11 @@ at::Tensor fresh(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType 
       c10::DispatchKeySet(DispatchKey::PrivateUse1), type);
 }
 
-at::Tensor fresh(at::IntArrayRef sizes, at::ScalarType type) {
+at::Tensor fresh(at::IntArrayRef sizes, at::ScalarType type,
+                 std::optional<at::MemoryFormat> format = std::nullopt) {
   return at::detail::empty_generic(sizes, c10::GetAllocator(at::kPrivateUse1),
                                    c10::DispatchKeySet(DispatchKey::PrivateUse1), type,
-                                   std::nullopt);
+                                   format);
 }
 
 /// A boxed call's arguments by their names.
@@ -328,10 +329,7 @@ void shape_kernel(const c10::OperatorHandle& op, Stack* stack) {
 at::Tensor empty_memory(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                         std::optional<c10::Layout>, std::optional<c10::Device>,
                         std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(size, c10::GetAllocator(at::kPrivateUse1),
-                                   c10::DispatchKeySet(DispatchKey::PrivateUse1),
-                                   dtype.value_or(c10::get_default_dtype_as_scalartype()),
-                                   format);
+  return fresh(size, dtype.value_or(c10::get_default_dtype_as_scalartype()), format);
 }
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,

@@ -96,7 +96,7 @@ int64_t enough_micro_batches(const RunConfig& config,
   const int64_t enough = std::max<int64_t>(filled, 4);
   const int64_t all = of.batch.accumulation;
   // As many are left over by rounds of the stages as in the whole step.
-  return all <= enough ? all : std::min(all, enough + (all - enough) % of.shape.pp);
+  return all <= enough ? all : enough + (all - enough) % of.shape.pp;
 }
 
 Rehearsal play_ranks(const RehearsalInputs& inputs) {
