@@ -347,13 +347,12 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   if (!to.is_cpu() || to.numel() == 0) return to;
   const bool wide = to.scalar_type() == at::kLong;
   const bool counts = wide || to.scalar_type() == at::kInt;
-  at::Tensor host = to;
   if (counts || to.scalar_type() == at::kDouble || to.nbytes() <= kLookedAtBytes) {
-    host.zero_();
+    to.zero_();
   }
   const HostRead& read = host_of_thread().read;
   if (read && counts && to.is_contiguous() && from.dim() == 1) {
-    read(host.data_ptr(), to.numel(), wide);
+    read(to.data_ptr(), to.numel(), wide);
   }
   return to;
 }
@@ -379,7 +378,7 @@ const at::Tensor& resize(const at::Tensor& t, at::IntArrayRef size,
     at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(t.storage(), needed);
   }
   t.unsafeGetTensorImpl()->set_sizes_contiguous(size);
-  return t;
+  return t;  // NOLINT(bugprone-return-const-ref-from-parameter): as ATen
 }
 
 at::Tensor view(const at::Tensor& t, at::IntArrayRef size) {
