@@ -1,4 +1,4 @@
-// Rules of the settings of [data].
+// The fields of [data], and the rules of its settings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "longhaul/config/fields.h"
 #include "longhaul/config/rules.h"
+#include "longhaul/config/special_codecs.h"
 
 namespace longhaul::config {
 namespace {
@@ -77,7 +78,33 @@ void check_weights(const RunConfig& c, Warnings& warnings) {
   }
 }
 
+void check_pack(const RunConfig& c, const WarnUnused& unused) {
+  const bool whole = c.data.pack == PackKind::Whole;
+  unused(!whole && c.data.too_long != TooLong::Drop, "data.too_long",
+         "data.pack = \"stream\" leaves no document out for its length");
+  if (!whole) return;
+  if (!c.data.document_mask) {
+    fail_key(c, "data.document_mask",
+             "data.document_mask = false: in rows of whole documents (data.pack = "
+             "\"whole\") attention stays inside each document; leave "
+             "data.document_mask out");
+  }
+  for (const TrainSource& source : c.data.train) {
+    if (source.synthetic == 0) continue;
+    fail_key(c, "data.pack",
+             "data.pack = \"whole\": synthetic sequences hold no documents; leave "
+             "data.pack out, or train on a token store");
+  }
+}
+
 }  // namespace
+
+void resolve_data(RunConfig& config) {
+  DataSection& data = config.data;
+  if (data.pack == PackKind::Whole && !given(config, "data.document_mask")) {
+    data.document_mask = true;
+  }
+}
 
 void check_data(const RunConfig& c, Warnings& warnings) {
   if (c.data.train.empty()) {
@@ -86,6 +113,7 @@ void check_data(const RunConfig& c, Warnings& warnings) {
   check_sources(c, warnings);
   check_weights(c, warnings);
   const WarnUnused unused{c, warnings};
+  check_pack(c, unused);
   const bool all_synthetic = std::ranges::all_of(
       c.data.train, [](const TrainSource& source) { return source.path.empty(); });
   unused(all_synthetic && !c.data.shuffle, "data.shuffle",
@@ -111,6 +139,102 @@ void check_data(const RunConfig& c, Warnings& warnings) {
 }  // namespace longhaul::config
 
 namespace longhaul {
+constexpr auto names_of(PackKind) { return std::array{"stream", "whole"}; }
+constexpr auto names_of(TooLong) { return std::array{"drop", "cut"}; }
+
+using config::Fields;
+using config::make_field;
+using enum ResumeClass;
+
+namespace {
+/// More than so many sequences, or tokens of a sequence, are typing errors.
+constexpr double kMostSequencesGiven = 1e9;
+/// Weights are relative. The sum of larger weights could overflow.
+constexpr double kMostWeight = 1e15;
+}  // namespace
+
+Fields fields_of(TrainSource& s) {
+  return {
+      make_field("path", s.path, Logged, "token stores or data sets")
+          .may_be_address()
+          .written_unless([&s] { return s.path.empty(); }),
+      make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
+          .within(1, kMostSequencesGiven)
+          .written_unless([&s] { return s.synthetic == 0; }),
+      make_field("weight", s.weight, Logged, "share of tokens").within(0, kMostWeight),
+      make_field("max_epochs", s.max_epochs, Logged, "passes at most").above(0),
+      make_field("field", s.field, Logged, "of ready ids").written_unless([&s] {
+        return s.field == TrainSource{}.field;
+      }),
+  };
+}
+
+Fields fields_of(WeightsFrom& s) {
+  return {
+      make_field("step", s.step, Logged, "the first step with them")
+          .within(2, static_cast<double>(config::kMaxSteps)),
+      make_field("weights", s.weights, Logged, "one per source").within(0, kMostWeight),
+  };
+}
+
+Fields fields_of(ValidationSource& s) {
+  return {
+      make_field("name", s.name, Free, "what logs and metrics call it"),
+      make_field("path", s.path, Free, "token stores or data sets").may_be_address(),
+      make_field("field", s.field, Free, "of ready ids").written_unless([&s] {
+        return s.field == ValidationSource{}.field;
+      }),
+      make_field("stop_above", s.stop_above, Free, "nats above its first loss")
+          .at_least(0),
+  };
+}
+
+Fields fields_of(DataSection& s) {
+  return {
+      make_field("seq_len", s.seq_len, Logged,
+                 "tokens per sequence; the last one is a target only")
+          .within(2, kMostSequencesGiven)
+          .must_be_given(),
+      make_field("shuffle", s.shuffle, Match,
+                 "random order from run.seed; false: the order of the store"),
+      make_field("pack", s.pack, Logged,
+                 "rows of token stores. stream: documents one after another, cut where a "
+                 "row ends; whole: as many whole documents as fit, then padding, which "
+                 "implies document_mask"),
+      make_field("too_long", s.too_long, Logged,
+                 "with pack = \"whole\", a document of more than seq_len tokens: drop "
+                 "leaves it out, cut keeps its first seq_len tokens"),
+      make_field("document_mask", s.document_mask, Logged,
+                 "attention and positions stop at document boundaries"),
+      make_field("verify", s.verify, Free,
+                 "each 1 MiB block of a token store is compared with its hash when it is "
+                 "first read; false: only 'longhaul verify' compares them"),
+      make_field("train", s.train, Logged,
+                 "training sources: { path, weight } or { synthetic = sequences }. The "
+                 "path is a token store, a save_to_disk directory, JSON lines, Parquet "
+                 "or Arrow of ids, a directory of them, a pattern, an address of one of "
+                 "these, or a list. Also "
+                 "max_epochs: largest number of passes over the source; field: the field "
+                 "of a record that holds the token ids, \"input_ids\" if not given")
+          .must_be_given(),
+      make_field(
+          "changes", s.changes, Logged,
+          "weights of the sources from a step on: { step, weights = [one per source] }"),
+      make_field("cache", s.cache, Free,
+                 "directory for the packed form of data that holds ready ids, for plans "
+                 "of rows of whole documents, and, in its directory objects, for local "
+                 "copies of what addresses name")
+          .when_absent("run.dir/data, and longhaul/objects in the user's cache"),
+      make_field("cache_gb", s.cache_gb, Free,
+                 "most that a machine's local copies of objects take, in 10^9 bytes; the "
+                 "longest unused go first; 0: no limit")
+          .at_least(0),
+      make_field("validation", s.validation, Free,
+                 "held-out sets: { name, path }; path and field: as in train. With "
+                 "stop_above the run saves and ends with 79 once the set's loss is more "
+                 "than this many nats above its loss in the run's first validation"),
+  };
+}
 
 std::string problem_of(const TrainSource& item) {
   if (item.path.empty() == (item.synthetic == 0)) {

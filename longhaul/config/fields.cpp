@@ -1,4 +1,5 @@
-// This file is the reference. Every key of every section is described here once.
+// This file and those named *_fields.cpp are the reference, and data_rules.cpp for
+// [data]. Every key of every section is described once.
 #include "longhaul/config/fields.h"
 
 #include "longhaul/config/rules.h"
@@ -43,8 +44,6 @@ namespace {
 constexpr auto kMaxSteps = static_cast<double>(config::kMaxSteps);
 constexpr double kMaxSequences = 1e9;
 constexpr double kMaxRanks = 1e6;
-/// Weights are relative. The sum of larger weights could overflow.
-constexpr double kMaxWeight = 1e15;
 }  // namespace
 
 Fields fields_of(RunSection& s) {
@@ -141,80 +140,6 @@ Fields fields_of(InitSection& s) {
       make_field("certificate", s.certificate, Free,
                  "compare the loaded model with its source before step 1, and the first "
                  "update after it; a difference stops the run"),
-  };
-}
-
-Fields fields_of(TrainSource& s) {
-  return {
-      make_field("path", s.path, Logged, "token stores or data sets")
-          .may_be_address()
-          .written_unless([&s] { return s.path.empty(); }),
-      make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
-          .within(1, kMaxSequences)
-          .written_unless([&s] { return s.synthetic == 0; }),
-      make_field("weight", s.weight, Logged, "share of tokens").within(0, kMaxWeight),
-      make_field("max_epochs", s.max_epochs, Logged, "passes at most").above(0),
-      make_field("field", s.field, Logged, "of ready ids").written_unless([&s] {
-        return s.field == TrainSource{}.field;
-      }),
-  };
-}
-
-Fields fields_of(WeightsFrom& s) {
-  return {
-      make_field("step", s.step, Logged, "the first step with them").within(2, kMaxSteps),
-      make_field("weights", s.weights, Logged, "one per source").within(0, kMaxWeight),
-  };
-}
-
-Fields fields_of(ValidationSource& s) {
-  return {
-      make_field("name", s.name, Free, "what logs and metrics call it"),
-      make_field("path", s.path, Free, "token stores or data sets").may_be_address(),
-      make_field("field", s.field, Free, "of ready ids").written_unless([&s] {
-        return s.field == ValidationSource{}.field;
-      }),
-      make_field("stop_above", s.stop_above, Free, "nats above its first loss")
-          .at_least(0),
-  };
-}
-
-Fields fields_of(DataSection& s) {
-  return {
-      make_field("seq_len", s.seq_len, Logged,
-                 "tokens per sequence; the last one is a target only")
-          .within(2, kMaxSequences)
-          .must_be_given(),
-      make_field("shuffle", s.shuffle, Match,
-                 "random order from run.seed; false: the order of the store"),
-      make_field("document_mask", s.document_mask, Logged,
-                 "attention and positions stop at document boundaries"),
-      make_field("verify", s.verify, Free,
-                 "each 1 MiB block of a token store is compared with its hash when it is "
-                 "first read; false: only 'longhaul verify' compares them"),
-      make_field("train", s.train, Logged,
-                 "training sources: { path, weight } or { synthetic = sequences }. The "
-                 "path is a token store, a save_to_disk directory, JSON lines, Parquet "
-                 "or Arrow of ids, a directory of them, a pattern, an address of one of "
-                 "these, or a list. Also "
-                 "max_epochs: largest number of passes over the source; field: the field "
-                 "of a record that holds the token ids, \"input_ids\" if not given")
-          .must_be_given(),
-      make_field(
-          "changes", s.changes, Logged,
-          "weights of the sources from a step on: { step, weights = [one per source] }"),
-      make_field("cache", s.cache, Free,
-                 "directory for the packed form of data that holds ready ids, and, in "
-                 "its directory objects, for local copies of what addresses name")
-          .when_absent("run.dir/data, and longhaul/objects in the user's cache"),
-      make_field("cache_gb", s.cache_gb, Free,
-                 "most that a machine's local copies of objects take, in 10^9 bytes; the "
-                 "longest unused go first; 0: no limit")
-          .at_least(0),
-      make_field("validation", s.validation, Free,
-                 "held-out sets: { name, path }; path and field: as in train. With "
-                 "stop_above the run saves and ends with 79 once the set's loss is more "
-                 "than this many nats above its loss in the run's first validation"),
   };
 }
 

@@ -15,6 +15,7 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
+#include "longhaul/data/store/whole_rows_source.h"
 
 namespace longhaul::data {
 namespace {
@@ -87,6 +88,26 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
   }
   if (pieces) return saved_pieces_source(path, seq_len, field, std::move(pieces));
   return saved_dataset_source(path, seq_len, field);
+}
+
+std::unique_ptr<TokenSource> open_whole_rows(const fs::path& path, const WholeRows& how,
+                                             bool verify, const std::string& field) {
+  check_utf8_path(path);
+  if (is_token_store(path)) {
+    refuse_field(path, field, "a token store");
+    return whole_rows_source(path, how, verify);
+  }
+  if (is_example_store(path)) {
+    fail_input("data", "{}: BERT's examples are rows already; set data.pack = \"stream\"",
+               path.string());
+  }
+  if (!is_saved_dataset(path)) refuse(path);
+  fail_input(
+      "data",
+      "{0}: a save_to_disk directory does not say where documents end. Set data.pack = "
+      "\"stream\", or make a token store, in which each row is a document: longhaul "
+      "data build {0} --field {1} --tokenizer MODEL --out data/NAME",
+      path.string(), field);
 }
 
 void check_losses(const std::vector<std::string>& losses, const std::string& name,

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/sources/token_source.h"
+#include "longhaul/data/store/row_plan.h"
 #include "longhaul/objects/pieces.h"
 
 namespace longhaul::data {
@@ -24,6 +25,13 @@ std::unique_ptr<TokenSource> open_source(
     const fs::path& path, int64_t seq_len, bool document_mask = false, bool verify = true,
     const std::string& field = kIdsField,
     std::shared_ptr<const objects::Pieces> pieces = {});
+
+/// Opens a token store as rows of whole documents (store/whole_rows_source.h). All other
+/// data are refused with InputError, which says what to do, and so is a `field` other
+/// than kIdsField.
+std::unique_ptr<TokenSource> open_whole_rows(const fs::path& path, const WholeRows& how,
+                                             bool verify = true,
+                                             const std::string& field = kIdsField);
 
 /// Throws InputError if `field` is not kIdsField. `what` names the kind of data, which
 /// has no fields.

@@ -16,6 +16,7 @@
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/token_store.h"
+#include "longhaul/data/store/whole_rows_source.h"
 
 namespace longhaul::data {
 namespace {
@@ -242,7 +243,13 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   table.row("largest id", "{} of {}", info.counts.max_token_id, info.vocab_size);
   describe_text(info, table, json);
   describe_lengths(info.counts.lengths, info.documents, table, json);
-  describe_epoch(info.tokens, -1, options, table, json);
+  int64_t rows = -1;
+  if (options.whole) {
+    const auto source = whole_rows_source(store.path(), *options.whole, true);
+    rows = source->num_sequences();
+    table.row("rows", source->describe());
+  }
+  describe_epoch(info.tokens, rows, options, table, json);
   table.row("selection", info.selection);
   describe_dropped(info, table, json);
   describe_origins(info, table, json);

@@ -7,6 +7,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/sources/token_source.h"
+#include "longhaul/data/store/row_plan.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
@@ -25,6 +26,9 @@ struct InspectOptions {
   const tokenizer::Tokenizer* tokenizer = nullptr;
   /// The field of a row that holds the ids.
   std::string field = kIdsField;
+  /// The rows of whole documents that an epoch of a token store has; empty: it has
+  /// sequences that are cut wherever they end.
+  std::optional<WholeRows> whole = {};
 };
 
 /// A description of data, for people and for programs.

@@ -109,6 +109,9 @@ struct StoreInfo {
   std::optional<StoreFile> self_test;
   std::optional<StoreFile> bad_records;
   std::string special_tokens;  ///< the policy in words
+  /// What a document is. In a store of "pairs" document 2i is the chosen and 2i + 1 the
+  /// rejected side of pair i.
+  std::string kind = "text";  ///< "text", "chats" or "pairs"
   /// Which documents the store has: "all documents", or one side of a holdout.
   std::string selection;
   std::vector<StoreOrigin> origins;

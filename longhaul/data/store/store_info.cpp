@@ -141,6 +141,14 @@ StoreInfo parse(const Json& json, const fs::path& file) {
   info.self_test = optional_file(fields, "self_test");
   info.bad_records = optional_file(fields, "bad_records");
   info.special_tokens = fields.get<std::string>("special_tokens");
+  if (fields.has("kind")) info.kind = fields.get<std::string>("kind");
+  if (info.kind != "text" && info.kind != "chats" && info.kind != "pairs") {
+    fields.fail(
+        fmt::format("'kind' is '{}'; known are text, chats and pairs", info.kind));
+  }
+  if (info.kind == "pairs" && info.documents % 2 != 0) {
+    fields.fail(fmt::format("{} documents cannot be pairs", info.documents));
+  }
   info.selection = fields.get<std::string>("selection");
   info.dropped = fields.get<std::map<std::string, int64_t>>("dropped");
   info.padding_removed = fields.count("padding_removed");
@@ -275,6 +283,7 @@ std::string store_info_text(const StoreInfo& info) {
   json["counts"] = to_json(info.counts);
   json["vocab_size"] = info.vocab_size;
   json["special_tokens"] = info.special_tokens;
+  if (info.kind != "text") json["kind"] = info.kind;
   json["selection"] = info.selection;
   json["dropped"] = info.dropped;
   json["padding_removed"] = info.padding_removed;

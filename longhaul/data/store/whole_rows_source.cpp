@@ -1,0 +1,132 @@
+#include "longhaul/data/store/whole_rows_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::data {
+namespace {
+
+/// Says how many units something was done to, and which was the first.
+std::string said_of(const RowCounts::Some& some, const std::string& what,
+                    const char* word) {
+  if (some.count == 0) return "";
+  return fmt::format("; {} {} (the first: {} {})", counted(some.count, word), what, word,
+                     some.first);
+}
+
+class WholeRowsSource final : public TokenSource {
+ public:
+  WholeRowsSource(const fs::path& path, const WholeRows& how, bool verify)
+      : store_(path, verify), how_(how), units_(store_, how), plan_(units_, store_, how) {
+    if (plan_.counts().rows > 0) return;
+    fail_input(
+        "data",
+        "{}: no {} can stand in a row of {} tokens{}; choose a larger data.seq_len, "
+        "or set data.too_long = \"cut\"",
+        path.string(), units_.word(), how.seq_len, left_out());
+  }
+
+  int64_t num_sequences() const override { return plan_.counts().rows; }
+  int64_t seq_len() const override { return how_.seq_len; }
+  int64_t max_token_id() const override { return store_.info().counts.max_token_id + 1; }
+  std::string fingerprint() const override { return plan_.key(); }
+  std::string tokenizer_fingerprint() const override {
+    return store_.info().tokenizer_fingerprint;
+  }
+
+  void read(int64_t index, TokenBatch& batch, int64_t row) const override {
+    const BatchRow to = batch_row(*this, index, batch, row);
+    int64_t place = 0;
+    for (const uint32_t number : plan_.units_of(index)) {
+      if (number >= units_.size()) refuse(index);
+      const RowUnits::Unit unit = units_.at(number);
+      for (size_t side = 0; side < units_.sides(); ++side) {
+        if (unit.kept[side].tokens > how_.seq_len - place) refuse(index);
+        put(unit.kept[side], place, to);
+        place += unit.kept[side].tokens;
+      }
+    }
+    const auto padding = static_cast<size_t>(place);
+    std::ranges::fill(to.tokens.subspan(padding), 0);
+    std::ranges::fill(to.targets.subspan(padding), kIgnore);
+    begin_anew(place, how_.seq_len, to);
+    set_real_length(batch, row, place);
+  }
+
+  std::string describe() const override {
+    const RowCounts& counts = plan_.counts();
+    const int64_t padding = counts.rows * how_.seq_len - counts.tokens;
+    return fmt::format(
+        "token store {}: {} whole, {}, in {} of {}, of whose positions {:.2f}% are "
+        "padding{}",
+        store_.path().string(), counted(counts.units, units_.word()),
+        counted(counts.tokens, "token"), counted(counts.rows, "row"), how_.seq_len,
+        100.0 * static_cast<double>(padding) /
+            static_cast<double>(counts.rows * how_.seq_len),
+        left_out());
+  }
+
+ private:
+  std::string left_out() const {
+    const RowCounts& counts = plan_.counts();
+    const std::string cut =
+        fmt::format("cut by {} in all", counted(counts.tokens_cut, "token"));
+    return said_of(counts.too_long, "left out as longer than a row", units_.word()) +
+           said_of(counts.no_target, "left out without a target", units_.word()) +
+           said_of(counts.cut, cut, units_.word());
+  }
+
+  [[noreturn]] void refuse(int64_t index) const {
+    fail_input(
+        "data",
+        "{}: row {} of {} tokens has no room for what the plan {} puts into it. The "
+        "store has changed since the plan was made: look at it with 'longhaul "
+        "verify'; {}",
+        store_.path().string(), index, how_.seq_len, plan_.file().string(), kRemovePlan);
+  }
+
+  /// Gives positions [begin, end) of a row numbers from 0 and one document.
+  static void begin_anew(int64_t begin, int64_t end, const BatchRow& to) {
+    for (int64_t i = begin; i < end; ++i) {
+      to.document_start[static_cast<size_t>(i)] = static_cast<int32_t>(begin);
+      to.positions[static_cast<size_t>(i)] = static_cast<int32_t>(i - begin);
+    }
+  }
+
+  /// Puts a document, or what is kept of it, to position `place` of a row.
+  void put(const RowPart& part, int64_t place, const BatchRow& to) const {
+    if (part.tokens == 0) return;
+    const auto first = static_cast<size_t>(place);
+    const auto count = static_cast<size_t>(part.tokens);
+    const auto tokens = to.tokens.subspan(first, count);
+    const auto targets = to.targets.subspan(first, count);
+    store_.read(part.begin, tokens);
+    std::ranges::copy(tokens.subspan(1), targets.begin());
+    targets.back() = kIgnore;
+    begin_anew(place, place + part.tokens, to);
+    if (store_.all_targets()) return;
+    std::vector<uint8_t> is_target(count - 1);
+    store_.read_targets(part.begin + 1, is_target);
+    for (size_t i = 0; i < is_target.size(); ++i) {
+      if (is_target[i] == 0) targets[i] = kIgnore;
+    }
+  }
+
+  TokenStore store_;
+  WholeRows how_;
+  RowUnits units_;
+  RowPlan plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenSource> whole_rows_source(const fs::path& path, const WholeRows& how,
+                                               bool verify) {
+  return std::make_unique<WholeRowsSource>(path, how, verify);
+}
+
+}  // namespace longhaul::data
