@@ -13,7 +13,7 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: deps
-deps: ## Debian packages and the virtual environment .venv
+deps: ## Debian packages, the virtual environment .venv, the template engine
 	@tools/own_build.sh
 	@tools/deps.sh
 

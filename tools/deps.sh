@@ -1,6 +1,7 @@
 #!/bin/bash
-# Installs what the build and the tests need: Debian packages (as root or through sudo)
-# and the virtual environment .venv. Does nothing, quickly, when all of it is there.
+# Installs what the build and the tests need: Debian packages (as root or through sudo), the
+# virtual environment .venv, and the template engine in .cache/jinja. Does nothing, quickly, when
+# all of it is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,7 +57,7 @@ sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
 virtual_environment() {
   local stamp=.venv/longhaul-stamp want
   # With the place: the commands of a virtual environment that was copied start the other one.
-  want=$({ cat requirements.txt requirements-test.txt; pwd -P; } | sha256sum)
+  want=$({ cat requirements.txt requirements-test.txt requirements-files.txt; pwd -P; } | sha256sum)
   [ -x .venv/bin/python3 ] && [ "$(cat $stamp 2>/dev/null)" = "$want" ] && return
   if ! grep -qsF "$(pwd -P)/.venv" .venv/bin/pip || ! .venv/bin/python3 -c 'import pip' 2>/dev/null; then
     say "making .venv"
@@ -68,8 +69,57 @@ virtual_environment() {
   "${pip[@]}" "$(grep '^torch==' requirements.txt)"
   "${pip[@]}" -r requirements.txt
   "${pip[@]}" -r requirements.txt -r requirements-test.txt
+  "${pip[@]}" --no-deps -r requirements-files.txt
   echo "$want" > $stamp
+}
+
+# The template engine is some files of llama.cpp (MIT), which no Debian package holds. PyPI's source
+# package of llama-cpp-python carries them. pip fetches it from the registry that the user has
+# configured, pinned by hash; only these files and the licence are kept. cmake/LonghaulJinja.cmake
+# applies tools/jinja.patch.
+template_engine() {
+  local version=0.3.36 dir=.cache/jinja scratch source
+  local hash=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+  [ "$(cat $dir/stamp 2>/dev/null)" = "$hash" ] && return
+  say "fetching the template engine"
+  scratch=$(mktemp -d -p .cache jinja.XXXXXX)
+  # shellcheck disable=SC2064  # the directory's name of now
+  trap "rm -rf '$PWD/$scratch'" EXIT
+  # pip asks a source package's build backend for the name of what it fetches. The real backend
+  # runs CMake for that, which takes five minutes. This one knows the name.
+  mkdir -p "$scratch/backend/scikit_build_core"
+  touch "$scratch/backend/scikit_build_core/__init__.py"
+  cat > "$scratch/backend/scikit_build_core/build.py" <<EOF
+import pathlib
+
+
+def prepare_metadata_for_build_wheel(directory, config_settings=None):
+    name = "llama_cpp_python-$version.dist-info"
+    folder = pathlib.Path(directory, name)
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\\nName: llama_cpp_python\\nVersion: $version\\n")
+    return name
+EOF
+  echo "llama-cpp-python==$version --hash=sha256:$hash" > "$scratch/requirements.txt"
+  PYTHONPATH="$PWD/$scratch/backend" .venv/bin/python3 -m pip download --quiet \
+    --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
+    --require-hashes -r "$scratch/requirements.txt" -d "$scratch" ||
+    fail "llama-cpp-python $version could not be fetched; run tools/deps.sh again"
+  tar -xzf "$scratch/llama_cpp_python-$version.tar.gz" -C "$scratch" --wildcards \
+    '*/vendor/llama.cpp/LICENSE' '*/vendor/llama.cpp/common/unicode.*' \
+    '*/vendor/llama.cpp/common/jinja/*' '*/vendor/llama.cpp/models/templates/*.jinja'
+  source="$scratch/llama_cpp_python-$version/vendor/llama.cpp"
+  rm -rf $dir
+  mkdir -p $dir/jinja $dir/templates
+  cp "$source"/models/templates/*.jinja $dir/templates  # for tests/chat
+  cp "$source"/LICENSE "$source"/common/unicode.{h,cpp} $dir
+  cp "$source"/common/jinja/{lexer,parser,runtime,string,value}.{h,cpp} \
+    "$source"/common/jinja/utils.h $dir/jinja
+  echo "$hash" > $dir/stamp
+  rm -rf "$scratch"
 }
 
 [ "${1:-}" = --no-packages ] || debian_packages
 virtual_environment
+template_engine

@@ -4,7 +4,7 @@
   tools/licences.py OUT LIBRARY...
 
 Copies to OUT the copyright file of each Debian package that a shared library LIBRARY is from,
-of each package that is compiled into the programs, and of the Python packages whose libraries
+of each package that is compiled into the programs, the licences of what tools/deps.sh fetches, and of the Python packages whose libraries
 are among LIBRARY (LibTorch, Arrow). A text to which a copyright file points in
 /usr/share/common-licenses is copied to OUT/common-licenses. Ends with 1 and names what has no
 licence; without dpkg, which other distributions lack, it names those libraries and goes on.
@@ -19,6 +19,8 @@ import sys
 # Debian packages of which headers or static libraries are compiled into the programs.
 COMPILED_IN = ("libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev", "libhdf5-dev",
                "libaec-dev", "libsodium-dev", "libcmark-gfm-dev", "libyaml-dev")
+# What tools/deps.sh fetches beside the packages: {name: its licence}.
+FETCHED = {"llama.cpp": pathlib.Path(__file__).parents[1] / ".cache/jinja/LICENSE"}
 DOC = pathlib.Path("/usr/share/doc")
 COMMON = pathlib.Path("/usr/share/common-licenses")
 
@@ -71,6 +73,11 @@ def licences(libraries):
             packages.add(package)
         else:
             missing.append(str(library))
+    for name, text in FETCHED.items():
+        if text.exists():
+            files[name] = text
+        else:
+            missing.append(name)
     for package in sorted(packages):
         text = DOC / package / "copyright"
         if text.exists():

@@ -207,7 +207,8 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
     assert "\nLicense-Expression: Apache-2.0 AND " in metadata and "LGPL-2.1-or-later" in metadata
     assert "Apache License" in licence
     for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev",
-                 "libcmark-gfm-dev", "libyaml-dev", "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
+                 "libcmark-gfm-dev", "libyaml-dev", "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev",
+                 "llama.cpp"):
         assert f"{info}/licenses/{name}" in names
     carried = [n for n in names if re.search(r"^longhaul_train/(lib|mpi)/", n)]
     assert carried

@@ -58,7 +58,7 @@ test -f "$tree/share/longhaul/hardware/p5.48xlarge.toml"
 test -s "$tree/share/longhaul/LICENSE"
 test -s "$tree/share/longhaul/NOTICE"
 for name in zlib1g liblzma5 libbz2-1.0 libhdf5-dev libsodium-dev libcmark-gfm-dev libyaml-dev libcli11-dev \
-  libtomlplusplus-dev nlohmann-json3-dev torch/LICENSE pyarrow/LICENSE.txt; do
+  libtomlplusplus-dev nlohmann-json3-dev llama.cpp torch/LICENSE pyarrow/LICENSE.txt; do
   test -s "$tree/share/longhaul/licenses/$name" || { echo "no licence of $name"; exit 1; }
 done
 

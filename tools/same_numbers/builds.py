@@ -45,7 +45,7 @@ def worktree(commit):
 
 def stamp_of(tree):
     """What tools/deps.sh compares to see whether .venv is what the commit asks for."""
-    names = [tree / "requirements.txt", tree / "requirements-test.txt"]
+    names = [tree / f"requirements{kind}.txt" for kind in ("", "-test", "-files")]
     return hashlib.sha256(b"".join(n.read_bytes() for n in names if n.exists())).hexdigest()
 
 
