@@ -168,7 +168,8 @@ CauseBytes LayoutBounds::bytes_of(const Variant& variant, const StageElements& e
   at(MemoryCause::Gradients) =
       size_of(precision.gradients) * held(elements.trained, cut_gradients);
   if (!shared) {
-    at(MemoryCause::Masters) = 4.0 * (owned(elements.trained) + owned(elements.frozen));
+    const double of_frozen = run_.model.has_base ? 0.0 : owned(elements.frozen);
+    at(MemoryCause::Masters) = 4.0 * (owned(elements.trained) + of_frozen);
   }
   at(MemoryCause::Moments) = 2.0 * size_of(precision.moments) * owned(elements.trained);
   at(MemoryCause::Whole) = whole * ((cut_weights ? weight : 0.0) +
