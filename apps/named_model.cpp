@@ -10,6 +10,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/hf/adapted_model.h"
+#include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/comm/agree.h"
@@ -82,6 +84,9 @@ void fit_experts(ParallelSection& parallel, bool of_run, const ModelConfig& mode
 void add_model_options(CLI::App& verb, ModelCall& call) {
   verb.add_option("model", call.model, "a Hugging Face directory, a checkpoint or a run")
       ->required();
+  verb.add_option("--adapter", call.adapter,
+                  "an adapter of the model: a directory in PEFT's format, which export "
+                  "writes");
   verb.add_option("--dtype", call.dtype,
                   "dtype of the computation; auto: as the model's config says")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
@@ -119,12 +124,26 @@ int with_model(const std::string& named, const objects::Access& objects,
       ResilienceSection{}.comm_timeout_s);
 }
 
-NamedModel open_model(const fs::path& path, comm::Communicator& world) {
+NamedModel open_model(const fs::path& path, comm::Communicator& world,
+                      const fs::path& adapter) {
   using Source = checkpoint::WeightsSource;
   const checkpoint::SharedSource files = Source::open(path, world, Source::Files::Held);
+  const auto named = [](checkpoint::AdaptedModel model) -> NamedModel {
+    return {std::move(model.source), std::move(model.config), std::move(model.adapter)};
+  };
   const std::string& note = files->source().note;
   if (world.rank() == 0 && note.find("passed over") != std::string::npos) {
     say_warning(note);
+  }
+  if (checkpoint::holds_adapter(*files)) {
+    if (adapter.empty()) return named(checkpoint::with_own_base(files, world));
+    fail_config(
+        "adapter",
+        "{} is a run of an adapter, and --adapter names another one; name the base",
+        path.string());
+  }
+  if (!adapter.empty()) {
+    return named(checkpoint::with_adapter_of(adapter, files, world));
   }
   NamedModel model;
   model.config = load_model_config(files->config_path());
@@ -176,6 +195,7 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
   config.model.config = model.config.source_path;
   config.data.seq_len = positions;
   config.parallel = parallel;
+  config.adapter = model.adapter;
   config.precision.compute = compute_type(call.dtype, model.config);
   // Each replica gets two micro batches per pipeline stage, as many as one pass of `eval`
   // runs.

@@ -16,6 +16,7 @@ namespace longhaul::apps {
 /// What a person tells eval and generate about a model and its layout on the ranks.
 struct ModelCall {
   std::string model;
+  std::string adapter;  ///< a directory in PEFT's format; empty: none
   std::string dtype = "auto";
   std::string device = "auto";
   fs::path device_plugin;
@@ -23,7 +24,7 @@ struct ModelCall {
   std::optional<int64_t> tp, pp, cp, ep, zero;
 };
 
-/// Adds the model, --dtype, --device, --device-plugin, --tp, --pp and --ep.
+/// Adds the model, --adapter, --dtype, --device, --device-plugin, --tp, --pp and --ep.
 void add_model_options(CLI::App& verb, ModelCall& call);
 
 /// Does the work of a verb on the ranks that a launcher started, else in this process
@@ -40,10 +41,13 @@ int with_model(const std::string& named, const objects::Access& objects,
 struct NamedModel {
   checkpoint::SharedSource source;
   ModelConfig config;
+  AdapterSection adapter = {};  ///< of the model's adapter, if it has one
 };
-/// Opens an HF directory, a checkpoint or a run (its newest valid checkpoint).
-/// Collective.
-NamedModel open_model(const fs::path& path, comm::Communicator& world);
+/// Opens an HF directory, a checkpoint or a run (its newest valid checkpoint), with the
+/// adapter in the directory `adapter` if there is one. A run of an adapter is opened with
+/// its base. Collective.
+NamedModel open_model(const fs::path& path, comm::Communicator& world,
+                      const fs::path& adapter = {});
 
 /// Returns the layout in which the ranks hold the model: that of the call, if the call
 /// says anything about it. Else several ranks take the layout of the run that wrote the

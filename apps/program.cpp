@@ -66,9 +66,12 @@ constexpr VerbWord kVerbWords[] = {
      "longhaul train RUN.toml trains all weights, from those of init.weights or from "
      "random ones"},
     {"resume restart", "longhaul train RUN.toml goes on from the newest checkpoint"},
-    {"sft dpo grpo ppo rlhf rl lora qlora merge",
-     "longhaul trains all weights on tokens; it has no adapters, no chats and no "
-     "preference training"},
+    {"lora dora qlora peft adapter",
+     "longhaul train RUN.toml trains an adapter where the file has [adapter]"},
+    {"merge merge_and_unload",
+     "longhaul export RUN --merge --out DIR adds a run's adapter to its base"},
+    {"sft dpo grpo ppo rlhf rl",
+     "longhaul trains on tokens; it has no chats and no preference training"},
     {"run start",
      "longhaul train RUN.toml is one process, longhaul launch -n 8 RUN.toml several"},
     {"torchrun mpirun srun accelerate deepspeed distributed",

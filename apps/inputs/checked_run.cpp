@@ -11,6 +11,7 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/foreign_forms.h"
 #include "longhaul/checkpoint/read/saved_partition.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/layout/rules.h"
 #include "longhaul/optim/param_groups.h"
 
@@ -59,7 +60,7 @@ void check_inputs(CheckedRun& run) {
         "the settings are not checked against the model, since model.config is not here");
     return;
   }
-  ModelConfig model = load_model_config(config.model.config, config.model.override_);
+  ModelConfig model = load_run_model(config);
   layout::check_against_model(config, model);
   const auto unused = settings_without_effect(config, model);
   warnings.insert(warnings.end(), unused.begin(), unused.end());

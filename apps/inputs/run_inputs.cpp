@@ -6,10 +6,13 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/foreign_forms.h"
+#include "longhaul/checkpoint/hf/adapted_source.h"
 #include "longhaul/checkpoint/hf/model_check.h"
+#include "longhaul/checkpoint/hf/peft.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/named_paths.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/layout/rules.h"
 #include "longhaul/objects/address.h"
 
@@ -57,8 +60,14 @@ void check_first_weights(const RunConfig& config, const ModelConfig& model) {
       resume == Kind::Latest && checkpoint::find_checkpoint(checkpoint_dir(config));
   if (goes_on || resume == Kind::Step || resume == Kind::Path) return;
   const auto world = comm::self_world("weights");
-  const checkpoint::SharedSource source = checkpoint::as_parameters(
+  checkpoint::SharedSource source = checkpoint::as_parameters(
       checkpoint::WeightsSource::open(weights, *world), model.description);
+  if (model.description.has_base) {
+    source = checkpoint::with_adapter(source, {}, model.description);
+  }
+  if (const fs::path& dir = config.init.adapter; !dir.empty()) {
+    checkpoint::check_peft(*checkpoint::open_peft(dir), dir, config, model.description);
+  }
   checkpoint::check_model_files(source, model.description, *world);
 }
 
@@ -73,8 +82,7 @@ void check_before_start(const RunConfig& config, int ranks) {
   checkpoint::refuse_foreign_start(config);
   // A model at an address is not fetched just for a check. `train` fetches and checks it.
   if (objects::is_address(config.model.config)) return;
-  const ModelConfig model =
-      load_model_config(config.model.config, config.model.override_);
+  const ModelConfig model = load_run_model(config);
   layout::check_against_model(config, model);
   check_first_weights(config, model);
 }

@@ -16,6 +16,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/layout/rules.h"
 #include "longhaul/run/files.h"
@@ -213,7 +214,7 @@ std::optional<AutoLayout> auto_layout(const RunConfig& config, const AutoCall& c
   CheckedRun run;
   run.loaded.config = config;
   if (fs::exists(config.model.config)) {
-    run.model = load_model_config(config.model.config, config.model.override_);
+    run.model = load_run_model(config);
   }
   check_planned(run);
   RunConfig& chosen = run.loaded.config;

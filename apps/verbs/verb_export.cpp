@@ -9,8 +9,11 @@
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "apps/weights_output.h"
+#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/hf/adapted_model.h"
+#include "longhaul/checkpoint/hf/adapted_source.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/weights_source.h"
@@ -27,7 +30,29 @@ struct ExportCall {
   std::string source;
   WeightsOutput output;
   int threads = 0;
+  bool merge = false;
 };
+
+/// Returns what is exported: the source itself, or with --merge the run's base with its
+/// adapter added to it. Collective.
+checkpoint::SharedSource exported(const checkpoint::SharedSource& source, bool merge,
+                                  comm::Communicator& world) {
+  const bool adapter = checkpoint::holds_adapter(*source);
+  if (!merge) {
+    if (!adapter) {
+      checkpoint::check_model_files(
+          source, load_model_config(source->config_path()).description, world);
+    }
+    return source;
+  }
+  if (!adapter) {
+    fail_config("export",
+                "{} holds no adapter that --merge could merge; leave --merge out",
+                source->source().path.string());
+  }
+  const checkpoint::AdaptedModel model = checkpoint::with_own_base(source, world);
+  return checkpoint::merged(model.source, model.config);
+}
 
 /// Tells the user if an output projection differs from the embedding that it is tied to.
 /// The export writes both as they are, so that transformers loads the same as from the
@@ -85,18 +110,17 @@ void run_export(const ExportCall& options, const fs::path& from,
   if (speaks) {
     for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
   }
-  checkpoint::check_model_files(
-      source, load_model_config(source->config_path()).description, world);
+  const checkpoint::SharedSource written = exported(source, options.merge, world);
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
-  if (!to.dtype && speaks) tell_dtype(*source);
+  if (!to.dtype && speaks && written == source) tell_dtype(*source);
   if (speaks) to.progress = progress.updates();
   const system::Stopwatch watch;
-  const auto report = checkpoint::export_hf(*source, options.output.out, to, world);
+  const auto report = checkpoint::export_hf(*written, options.output.out, to, world);
   if (!speaks) return;
   progress.finish();
-  tell_tied_head(*source);
+  tell_tied_head(*written);
   fmt::print("{}\n", out.as_named(fmt::format(
                          "exported {} to {}", source->source().path.string(),
                          describe_written(options.output, report, watch.seconds()))));
@@ -117,6 +141,10 @@ void add_export(CLI::App& program, Outcome& outcome) {
           "writers of this process, about 64 MiB each; default: one per core, at "
           "most one per shard")
       ->check(CLI::PositiveNumber);
+  verb->add_flag(
+      "--merge", options->merge,
+      "of a run of an adapter: write the whole model, with the adapter added to "
+      "the weights of its base, instead of the adapter in PEFT's format");
   verb->footer(
       "Examples:\n"
       "  longhaul export runs/cpt --out hf/ --dtype bf16\n"

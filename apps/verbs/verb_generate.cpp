@@ -68,7 +68,7 @@ void check_one_sequence(const ParallelSection& parallel, bool has_experts, int r
 
 /// Continues the prompt. Rank 0 writes. Collective.
 void generate(GenerateOptions options, const fs::path& path, const World& world) {
-  const NamedModel model = open_model(path, *world);
+  const NamedModel model = open_model(path, *world, options.call.adapter);
   if (!model.config.description.is_causal()) {
     fail_input("generate",
                "a model of type \"{}\" attends to both sides of a token: it predicts "

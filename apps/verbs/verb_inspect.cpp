@@ -13,6 +13,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/families/parameter_names.h"
 #include "longhaul/run/files.h"
@@ -42,7 +43,7 @@ ModelConfig model_of(const fs::path& path) {
   }
   if (settings.extension() != ".toml") return load_model_config(settings);
   const RunConfig config = load_run_config(settings).config;
-  return load_model_config(config.model.config, config.model.override_);
+  return load_run_model(config);
 }
 
 /// Prints every parameter, and the tensor of Hugging Face's files that it is or lies in.

@@ -29,6 +29,7 @@
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/config/load.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/run/files.h"
 #include "longhaul/system/terminal.h"
@@ -180,8 +181,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   const RunConfig& config = loaded.config;
   checkpoint::refuse_foreign_start(config);
   if (fs::exists(config.model.config)) {
-    check_first_weights(config,
-                        load_model_config(config.model.config, config.model.override_));
+    check_first_weights(config, load_run_model(config));
   }
   Prepared prepared;
   if (chosen) prepared.layout = chosen->text;

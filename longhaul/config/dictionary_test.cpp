@@ -295,9 +295,10 @@ TEST(OtherWords, AnswerSectionsOfOtherTrainers) {
     EXPECT_NE(section(name).find(words), std::string::npos) << section(name);
     EXPECT_EQ(section(name).find("did you mean"), std::string::npos) << section(name);
   };
-  says("lora",
-       "unknown section [lora]; other trainers have it, and no section takes its "
-       "place: longhaul trains all weights");
+  says("lora", "; here [adapter] has such settings");
+  says("qlora",
+       "unknown section [qlora]; other trainers have it, and no section takes its "
+       "place: weights are never quantized");
   says("training", "; here [run] and [batch] and [optimizer] have such settings");
   says("lr_scheduler", "; here [schedule] and [optimizer] have such settings");
   says("tokenizer", "longhaul data build");

@@ -137,6 +137,11 @@ Fields fields_of(InitSection& s) {
           "or its address")
           .may_be_address()
           .when_absent("random from run.seed"),
+      make_field(
+          "adapter", s.adapter, Logged,
+          "directory with adapter_config.json and adapter_model.safetensors, whose "
+          "values [adapter] begins with at step 0")
+          .when_absent("first values from run.seed"),
       make_field("certificate", s.certificate, Free,
                  "compare the loaded model with its source before step 1, and the first "
                  "update after it; a difference stops the run"),
@@ -486,6 +491,7 @@ std::vector<SectionFields> sections_of(RunConfig& c) {
       {"run", "what runs, for how long, on what", fields_of(c.run)},
       {"model", "the model's shape", fields_of(c.model)},
       {"init", "first weights", fields_of(c.init)},
+      {"adapter", "low-rank parts beside frozen weights", fields_of(c.adapter)},
       {"data", "what the model learns from", fields_of(c.data)},
       {"batch", "sequences per step", fields_of(c.batch)},
       {"parallel", "layout; dp is derived: world = pp * dp * cp * tp",

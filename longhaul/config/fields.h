@@ -13,6 +13,7 @@ namespace longhaul {
 config::Fields fields_of(RunSection& section);
 config::Fields fields_of(ModelSection& section);
 config::Fields fields_of(InitSection& section);
+config::Fields fields_of(AdapterSection& section);
 config::Fields fields_of(DataSection& section);
 config::Fields fields_of(BatchSection& section);
 config::Fields fields_of(ParallelSection& section);

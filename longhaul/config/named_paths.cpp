@@ -20,6 +20,7 @@ std::vector<NamedPath> named_paths(const RunConfig& config) {
   if (config.run.golden) add("run.golden.file", config.run.golden->file, ReadsSometimes);
   add("model.config", config.model.config);
   add("init.weights", config.init.weights);
+  add("init.adapter", config.init.adapter);
   add_data("data.train", config.data.train);
   add("data.cache", config.data.cache, Writes);
   add_data("data.validation", config.data.validation);

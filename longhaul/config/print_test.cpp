@@ -66,6 +66,9 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   if (field.key == "mirror") return "\"s3://bucket/runs/a\"";
   if (field.type == "string") return below(2) ? "cpu" : "cuda";
   if (field.type == "array of string") return below(2) ? "[]" : "[\"*b\\ni\", 'x\"*']";
+  if (field.type == "string | array of strings") {
+    return std::array{"\"*b\"", "[\"a.b\", \"c?\"]", "[\"c\"]"}[below(3)];
+  }
   if (field.key == "train") {
     return fmt::format(
         "[{{ path = [\"d\", \"e*\"], weight = {}, max_epochs = {}, field = "
@@ -125,6 +128,10 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
     if (name == "run.until" || name == "run.budget") {
       more.insert(more.end(), {"schedule.kind=wsd",
                                "schedule.continue=", "run.price_per_node_hour=98.32"});
+    }
+    if (name == "adapter.kind" || name == "init.adapter") {
+      more.insert(more.end(), {"adapter.kind=dora", "adapter.rank=4", "adapter.alpha=8",
+                               "init.weights=w"});
     }
     LoadedConfig loaded;
     try {

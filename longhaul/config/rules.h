@@ -27,6 +27,9 @@ std::vector<std::string> check_rules(const RunConfig& config);
 /// Checks the rules of [data].
 void check_data(const RunConfig& config, std::vector<std::string>& warnings);
 
+/// Checks the rules of [adapter].
+void check_adapter(const RunConfig& config, std::vector<std::string>& warnings);
+
 /// Checks the rules of the learning rate.
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);
 
@@ -84,6 +87,7 @@ enum class LayoutRule {
   Chunks,             ///< data.seq_len; 2 * cp
   Positions,          ///< positions of a rank with parallel.sequence; tp
   Offload,            ///< memory.offload_activations without full recomputation
+  AdapterDropout,     ///< parallel.tp; 1, since adapter.dropout draws by whole inputs
   // Here the number of ranks does not fit the settings.
   Replicas,      ///< ranks; pp * cp * tp
   ExpertGroups,  ///< dp * cp; ep

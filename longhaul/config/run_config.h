@@ -80,8 +80,36 @@ struct ModelSection {
   std::vector<ModelOverride> override_;
 };
 
+/// Names of modules ("model.layers.0.self_attn.q_proj"). An entry with * or ? means the
+/// modules whose whole name it matches. Another entry means the modules of that name, and
+/// those whose name ends with a dot and the entry.
+struct ModulePatterns {
+  std::vector<std::string> entries;
+  bool operator==(const ModulePatterns&) const = default;
+};
+
+/// The entry of adapter.modules that means all linear layers of the blocks.
+inline constexpr const char* kAllLinear = "all-linear";
+
+enum class AdapterKind { Lora, Dora };
+
+/// Trains a low-rank part beside weights that stay as they are (families::LowRank).
+struct AdapterSection {
+  std::optional<AdapterKind> kind;  ///< empty: all weights are trained
+  std::optional<int64_t> rank;
+  std::optional<double> alpha;
+  bool rslora = false;
+  double dropout = 0.0;
+  ModulePatterns modules{{kAllLinear}};
+  ModulePatterns save;  ///< modules that are trained whole
+  /// Returns alpha / rank, or alpha over the root of the rank with rslora. Both are
+  /// given.
+  double scale() const;
+};
+
 struct InitSection {
   fs::path weights;  ///< empty: random from run.seed
+  fs::path adapter;  ///< a directory in the format of PEFT; empty: first values
   bool certificate = true;
 };
 
@@ -452,6 +480,7 @@ struct RunConfig {
   RunSection run;
   ModelSection model;
   InitSection init;
+  AdapterSection adapter;
   DataSection data;
   BatchSection batch;
   ParallelSection parallel;

@@ -1,5 +1,6 @@
 #include "longhaul/config/special_codecs.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "longhaul/base/clock.h"
@@ -106,6 +107,24 @@ void Codec<DataPaths>::read(const Value& value, const std::string& name, DataPat
 Value Codec<DataPaths>::write(const DataPaths& value) {
   if (value.entries.size() == 1) return Codec<fs::path>::write(value.entries[0]);
   return Codec<std::vector<fs::path>>::write(value.entries);
+}
+
+void Codec<ModulePatterns>::read(const Value& value, const std::string& name,
+                                 ModulePatterns& out) {
+  out.entries.clear();
+  if (std::holds_alternative<std::string>(value.data)) {
+    Codec<std::string>::read(value, name, out.entries.emplace_back());
+  } else {
+    Codec<std::vector<std::string>>::read(value, name, out.entries);
+  }
+  if (std::ranges::count(out.entries, "") > 0) {
+    fail_at(value.where, name + " holds an empty name");
+  }
+}
+
+Value Codec<ModulePatterns>::write(const ModulePatterns& value) {
+  if (value.entries.size() == 1) return {value.entries[0], ""};
+  return Codec<std::vector<std::string>>::write(value.entries);
 }
 
 void Codec<UtcTime>::read(const Value& value, const std::string& name, UtcTime& out) {

@@ -30,6 +30,14 @@ struct Codec<DataPaths> {
   static Value write(const DataPaths& value);
 };
 
+/// Reads and writes a name or an array of names.
+template <>
+struct Codec<ModulePatterns> {
+  static std::string type() { return "string | array of strings"; }
+  static void read(const Value& value, const std::string& name, ModulePatterns& out);
+  static Value write(const ModulePatterns& value);
+};
+
 /// Reads a date or a date-time, as TOML's own or as text, and writes it as text of UTC.
 template <>
 struct Codec<UtcTime> {

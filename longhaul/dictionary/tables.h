@@ -41,8 +41,8 @@ inline constexpr std::string_view kTracked =
 inline constexpr std::string_view kNoCompiler = "there is no graph to compile";
 inline constexpr std::string_view kOneCheckpoint =
     "checkpoints have one form, and are always whole";
-inline constexpr std::string_view kAllWeights =
-    "longhaul trains all weights of a model; there are no adapters";
+inline constexpr std::string_view kAdapters =
+    "[adapter] of a run file trains an adapter: set its kind, rank and alpha by hand";
 inline constexpr std::string_view kNoTuning =
     "longhaul trains on tokens; there are no prompts, chats and preferences";
 inline constexpr std::string_view kUnits =

@@ -287,9 +287,15 @@ constexpr OtherWord kCommon[] = {
      "fp32, the default, or bf16_sr"},
     {"load_in_8bit load_in_4bit quantization quantize quantization_config bnb_*", None,
      "", "weights are never quantized"},
-    {"adapter lora lora_* qlora qlora_* peft peft_* use_peft use_lora modules_to_save "
-     "target_modules",
-     None, "", kAllWeights},
+    {"adapter lora lora_* peft peft_* use_peft use_lora use_dora", Rule, "adapter.kind",
+     "lora or dora"},
+    {"lora_r lora_rank", Copy, "adapter.rank"},
+    {"lora_alpha", Copy, "adapter.alpha"},
+    {"lora_dropout", Copy, "adapter.dropout"},
+    {"use_rslora", Copy, "adapter.rslora"},
+    {"target_modules lora_target_modules", Copy, "adapter.modules"},
+    {"modules_to_save lora_modules_to_save", Copy, "adapter.save"},
+    {"qlora qlora_*", None, "", "weights are never quantized"},
     {"sft dpo grpo ppo rl rlhf reward_model chat_template train_on_inputs "
      "completion_only_loss assistant_only_loss",
      None, "", kNoTuning},

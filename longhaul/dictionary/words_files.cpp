@@ -11,8 +11,6 @@ constexpr std::string_view kNames = "it has no effect on training";
 constexpr std::string_view kBuilds =
     "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR --out "
     "STORE";
-constexpr std::string_view kAllWeights =
-    "longhaul trains all weights of a model; there are no adapters";
 constexpr std::string_view kNoTuning =
     "longhaul trains on tokens; there are no prompts, chats and preferences";
 constexpr std::string_view kCollects = "longhaul runs no Python";
@@ -340,8 +338,9 @@ constexpr OtherWord kAxolotl[] = {
     {"tensor_parallel_size", Rule, "parallel.tp"},
     {"context_parallel_size sequence_parallel_degree", Rule, "parallel.cp"},
     {"dp_shard_size dp_replicate_size", Rule, "parallel.shard_group"},
-    {"adapter load_in_8bit load_in_4bit lora_* peft_* peft.* qlora_* gptq* relora_*",
-     None, "", kAllWeights},
+    {"load_in_8bit load_in_4bit qlora_* gptq* relora_*", None, "",
+     "weights are never quantized, and an adapter is never merged in between"},
+    {"adapter lora_* peft_* peft.*", None, "", kAdapters},
     {"rl rl_beta trl.* chat_template* train_on_inputs", None, "", kNoTuning},
     {"group_by_length", None, "", "every sequence is packed full"},
     {"neftune_noise_alpha noisy_embedding_alpha", None, "", "embeddings get no noise"},

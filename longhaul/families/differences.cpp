@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/families/family.h"
 
 namespace longhaul {
@@ -55,8 +56,9 @@ std::string text_of(const Values& values, const std::string& place) {
 }
 
 bool is_same_model(const ModelConfig& a, const ModelConfig& b) {
-  return a.network == b.network && a.bos_token_ids == b.bos_token_ids &&
-         a.eos_token_ids == b.eos_token_ids;
+  // [adapter] adds to the network what config.json does not say.
+  return families::without_adapters(a.network) == families::without_adapters(b.network) &&
+         a.bos_token_ids == b.bos_token_ids && a.eos_token_ids == b.eos_token_ids;
 }
 
 /// Returns whether the model changes, or can no longer be read, when one field is

@@ -9,9 +9,8 @@ constexpr const char* kGguf =
     "GGUF files are for inference; take the safetensors from which they were made, with "
     "their config.json";
 constexpr const char* kAdapter =
-    "the directory of an adapter (LoRA), without the model's own weights; merge the "
-    "adapter "
-    "into its base model first (peft: merge_and_unload(), then save_pretrained())";
+    "the directory of an adapter (LoRA), without the model's own weights; name its base "
+    "model, and the adapter with init.adapter or --adapter";
 
 bool holds_gguf(const fs::path& dir) {
   return std::ranges::any_of(

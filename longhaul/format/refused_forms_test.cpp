@@ -15,7 +15,7 @@ TEST(OtherForms, AnAdapterAndGgufAreNamedWithWhatToTakeInstead) {
   fs::create_directory(dir / "gguf");
   write_file(dir / "adapter/adapter_config.json", "{}");
   write_file(dir / "gguf/model.Q4_K.gguf", "GGUF");
-  EXPECT_HAS(other_form(dir / "adapter"), "merge the adapter into its base model first");
+  EXPECT_HAS(other_form(dir / "adapter"), "with init.adapter or --adapter");
   EXPECT_HAS(other_form(dir / "gguf"), "take the safetensors");
   EXPECT_HAS(other_form(dir / "gguf/model.Q4_K.gguf"), "take the safetensors");
   EXPECT_EQ(other_form(dir.path()), "");

@@ -247,7 +247,7 @@ int64_t bytes_of(StateType type) { return type == StateType::Fp32 ? 4 : 2; }
 }  // namespace
 
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
-                       const PrecisionSection& precision) {
+                       const PrecisionSection& precision, bool has_base) {
   const int64_t compute = precision.compute == ComputeType::Fp32 ? 4 : 2;
   StateBytes total;
   for (const BucketPlan& bucket : buckets) {
@@ -255,7 +255,7 @@ StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
     total.weights += compute * (bucket.weights_stay ? bucket.num_elements : owned);
     const bool shared =
         precision.compute == ComputeType::Fp32 || precision.master == MasterType::Bf16Sr;
-    if (!shared) total.masters += 4 * owned;
+    if (!shared && !(bucket.frozen && has_base)) total.masters += 4 * owned;
     if (bucket.frozen) continue;
     total.gradients +=
         bytes_of(precision.gradients) * (bucket.grads_stay ? bucket.num_elements : owned);
@@ -269,6 +269,7 @@ int64_t checkpoint_bytes(const ModelDescription& model, const PrecisionSection& 
   const int64_t master = precision.master == MasterType::Bf16Sr ? 2 : 4;
   int64_t bytes = 0;
   for (const ParameterDescription& p : model.parameters()) {
+    if (!p.trained) continue;
     const bool trained = !frozen || !frozen(p.name);
     bytes +=
         p.num_elements() * (master + (trained ? 2 * bytes_of(precision.moments) : 0));

@@ -99,11 +99,12 @@ struct StateBytes {
   int64_t moments = 0;
 };
 /// Returns the bytes of a rank with these buckets, without what a step gathers for a
-/// while (gathered_peak).
+/// while (gathered_peak). `has_base`: frozen buckets are the base of an adapter
+/// (ModelDescription::has_base), which has no masters.
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
-                       const PrecisionSection& precision);
+                       const PrecisionSection& precision, bool has_base = false);
 /// Returns the bytes of the tensors in a checkpoint of the model: each master once, and
-/// the moments of each parameter that is not frozen.
+/// the moments of each parameter that is not frozen; nothing of an adapter's base.
 int64_t checkpoint_bytes(const ModelDescription& model, const PrecisionSection& precision,
                          const std::function<bool(const std::string&)>& frozen = {});
 

@@ -34,7 +34,7 @@ class RankCounter {
     const auto buckets = plan_buckets(placed, layout_.sharding(rank));
     RankCosts costs;
     for (const PlacedParameter& p : placed) costs.parameters += p.slice.num_elements();
-    costs.state = state_bytes(buckets, config_.precision);
+    costs.state = state_bytes(buckets, config_.precision, model_.has_base);
     // If every bucket stays allocated, gathering and releasing units changes no cost.
     const bool stay = std::ranges::all_of(buckets, [](const BucketPlan& bucket) {
       return bucket.weights_stay && bucket.grads_stay;

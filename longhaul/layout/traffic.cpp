@@ -227,7 +227,8 @@ class StepTraffic : public PassTraffic {
 
   void weights(const BucketPlan& bucket) {
     if (layout_.shards == 1) return;
-    // Weights that stay are gathered after the update.
+    // Weights that stay are gathered after the update, which frozen ones do not see.
+    if (bucket.weights_stay && bucket.frozen) return;
     cut(TrafficKind::Weights, layout_.shard_group(bucket), Verb::AllGather,
         bucket.weights_stay ? 1 : gathers_[bucket.unit],
         bucket.owned.size() * passes_.form.compute_bytes);

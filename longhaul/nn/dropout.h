@@ -11,6 +11,7 @@ enum class DropoutSite {
   Attention = 1,     ///< the probabilities of attention
   AttentionOut = 2,  ///< the result of the last projection of attention
   FeedForward = 3,   ///< the result of the feed-forward
+  Adapter = 4,       ///< the input of a low-rank part, whose key has its name
 };
 
 /// Stands for the number of the layer in draws of the embedding, which is no layer.

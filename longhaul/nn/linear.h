@@ -1,20 +1,28 @@
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "longhaul/families/network.h"
 #include "longhaul/nn/forward_context.h"
+#include "longhaul/nn/low_rank.h"
 #include "longhaul/tensor/parameter_set.h"
 
 namespace longhaul::nn {
 
 enum class Bias { No, Yes };
 
-/// Computes y = x W^T + b, or without a bias; W is [out, in].
+/// Computes y = x W^T + b, or without a bias, and the low-rank part if the form has one;
+/// W is [out, in].
 class Linear {
  public:
   /// Takes the parameter NAME.weight, and NAME.bias with a bias.
   Linear(tensor::ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
   Linear(tensor::ParameterSet& parameters, const families::Linear& form)
-      : Linear(parameters, form.name, form.bias ? Bias::Yes : Bias::No) {}
+      : Linear(parameters, form, form.bias ? Bias::Yes : Bias::No) {}
+  /// Takes the parameters of the form, with a bias or without one.
+  Linear(tensor::ParameterSet& parameters, const families::Linear& form, Bias bias);
   /// Maps [T, in] to [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const tensor::ParameterPtr& weight() const { return weight_; }
@@ -27,8 +35,14 @@ class Linear {
                                              const ForwardContext& context);
 
  private:
+  bool has_magnitude() const { return low_rank_ && low_rank_->has_magnitude(); }
+  /// Adds to `y` = x W^T, which has the bias unless it comes `behind`, what is lacking.
+  at::Tensor finish(const at::Tensor& y, bool behind, const ops::LinearInput& x,
+                    const ForwardContext& context) const;
+
   tensor::ParameterPtr weight_;
   tensor::ParameterPtr bias_;  ///< null: no bias
+  std::optional<LowRank> low_rank_;
 };
 
 /// Computes leave(x W^T) + b: the last projection of a SplitRegion, whose leave() sums

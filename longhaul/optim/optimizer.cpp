@@ -94,6 +94,10 @@ Optimizer::Optimizer(tensor::FlatBuffers& flat, const OptimizerSection& settings
   }
   for (const tensor::Bucket& bucket : flat.buckets()) {
     BucketState state;
+    if (bucket.frozen && !inputs.frozen_have_masters) {
+      states_.push_back(std::move(state));
+      continue;
+    }
     const int64_t size = bucket.owned.size();
     const auto make = [&](format::DType dtype) {
       return tensor::allocate_flat(size, tensor::to_scalar_type(dtype), flat.device());
@@ -240,7 +244,7 @@ double Optimizer::trust_ratio(const tensor::FlatMember& member) const {
 void Optimizer::publish_masters() {
   const auto& buckets = flat_.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    buckets[i].owned_weights.copy_(states_[i].master);
+    if (states_[i].master.defined()) buckets[i].owned_weights.copy_(states_[i].master);
   }
 }
 
@@ -248,6 +252,7 @@ int64_t Optimizer::bytes() const {
   const bool shared = flat_.policy().master == flat_.policy().compute;
   int64_t total = 0;
   for (const BucketState& state : states_) {
+    if (!state.master.defined()) continue;
     if (!shared) total += static_cast<int64_t>(state.master.nbytes());
     if (!state.exp_avg.defined()) continue;
     total += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());

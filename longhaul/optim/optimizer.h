@@ -18,7 +18,9 @@ namespace longhaul::optim {
 
 /// The state of the optimizer for the part of a bucket that this rank owns.
 struct BucketState {
-  at::Tensor master;      ///< master dtype; the memory of the weights if dtypes agree
+  /// In the master dtype; the memory of the weights if dtypes agree; undefined for the
+  /// base of an adapter.
+  at::Tensor master;
   at::Tensor exp_avg;     ///< moments dtype
   at::Tensor exp_avg_sq;  ///< moments dtype
 };
@@ -28,6 +30,9 @@ struct OptimizerInputs {
   TensorOfParameter tensor_of = {};   ///< for LAMB: the tensors of the whole model
   uint64_t seed = 0;                  ///< the run's seed, for stochastic rounding
   std::set<std::string> frozen = {};  ///< names of the frozen parameters
+  /// False if frozen parameters are the base of an adapter, which needs no state: its
+  /// weights in the compute dtype are all that is kept of it.
+  bool frozen_have_masters = true;
 };
 
 /// Returns the global norm that follows from Optimizer::gradient_squares of all ranks.
@@ -35,8 +40,9 @@ struct OptimizerInputs {
 double norm_over(comm::Communicator& world, std::vector<double>& squares);
 
 /// AdamW or LAMB over flat buffers, for the part of each bucket that this rank owns. The
-/// state of a frozen bucket has a master only. Bf16 masters are the weights themselves;
-/// with such masters, masters and bf16 moments are rounded stochastically.
+/// state of a frozen bucket has a master only, and that of an adapter's base nothing.
+/// Bf16 masters are the weights themselves; with such masters, masters and bf16 moments
+/// are rounded stochastically.
 class Optimizer {
  public:
   /// Makes the state of the buckets of `flat`, which must outlive the optimizer. Moments

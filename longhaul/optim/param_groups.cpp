@@ -16,6 +16,7 @@ struct NamedParameter {
   std::vector<std::string> names;  ///< the name of the parameter itself comes first
   bool decays = true;
   std::string together = {};  ///< see together_name
+  bool trained = true;        ///< see ParameterDescription::trained
 
   const std::string& name() const { return names.front(); }
   bool is_meant_by(const std::string& pattern) const {
@@ -38,7 +39,7 @@ bool is_meant(const NamedParameter& p, const std::string& pattern,
 std::vector<NamedParameter> parameters_of(const ModelDescription& model) {
   std::vector<NamedParameter> parameters;
   for (const ParameterDescription& p : model.parameters()) {
-    parameters.push_back({names_of(model, p), p.decays, together_name(p)});
+    parameters.push_back({names_of(model, p), p.decays, together_name(p), p.trained});
   }
   return parameters;
 }
@@ -76,19 +77,25 @@ tensor::ParameterClass settings_of(const NamedParameter& parameter,
     if (group.weight_decay) settings.weight_decay = *group.weight_decay;
     break;
   }
+  settings.frozen = settings.frozen || !parameter.trained;
   return settings;
 }
 
 bool any_is_meant(const std::vector<NamedParameter>& parameters,
                   const std::string& pattern, const OtherPatterns& others) {
-  return std::ranges::any_of(
-      parameters, [&](const NamedParameter& p) { return is_meant(p, pattern, others); });
+  return std::ranges::any_of(parameters, [&](const NamedParameter& p) {
+    return p.trained && is_meant(p, pattern, others);
+  });
 }
 
 /// Returns what a pattern that matches nothing may have been meant for.
 std::string advice(const ModelDescription& model,
                    const std::vector<NamedParameter>& parameters,
                    const std::string& pattern) {
+  if (std::ranges::any_of(
+          parameters, [&](const NamedParameter& p) { return p.is_meant_by(pattern); })) {
+    return "what it matches is not trained beside an adapter";
+  }
   if (model.tied && matches_parameter(pattern, model.tied->head)) {
     return fmt::format(
         "{} is no parameter of its own here: config.json ties it to {}; name that "
@@ -156,7 +163,7 @@ std::set<std::string> newly_meant(const ModelDescription& model,
   const OtherPatterns others = other_patterns(parameters, optimizer);
   for (const NamedParameter& p : parameters) {
     if (settings_of(p, optimizer, others) !=
-        settings_of({{p.name()}, p.decays}, optimizer, {})) {
+        settings_of({{p.name()}, p.decays, {}, p.trained}, optimizer, {})) {
       names.insert(p.name());
     }
   }

@@ -168,7 +168,8 @@ CauseBytes LayoutBounds::bytes_of(const Variant& variant, const StageElements& e
   at(MemoryCause::Gradients) =
       size_of(precision.gradients) * held(elements.trained, cut_gradients);
   if (!shared) {
-    at(MemoryCause::Masters) = 4.0 * (owned(elements.trained) + owned(elements.frozen));
+    const double of_frozen = run_.model.has_base ? 0.0 : owned(elements.frozen);
+    at(MemoryCause::Masters) = 4.0 * (owned(elements.trained) + of_frozen);
   }
   at(MemoryCause::Moments) = 2.0 * size_of(precision.moments) * owned(elements.trained);
   at(MemoryCause::Whole) = whole * ((cut_weights ? weight : 0.0) +
@@ -202,7 +203,7 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   const double rounds = at_.pipeline == PipelineKind::Interleaved ? m / at_.pp : 0.0;
   double reduced = 0.0, gathered = 0.0, owned = 0.0;
   struct Part {
-    double matrices, vectors, frozen;  ///< elements
+    double matrices, vectors, frozen;  ///< elements; those frozen are matrices
     double units, frozen_units;        ///< that have such matrices
     double again, again_units;         ///< gathered by a pass through each chunk
     double of_round, of_round_units;   ///< gathered by passes through all chunks
@@ -220,9 +221,11 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
     reduced += exchange(shard, Verb::ReduceScatter,
                         share * (times * part.matrices + part.vectors) * wire,
                         times * part.units + of_vectors);
-    double all = part.matrices + part.vectors + part.frozen;
-    double calls = part.units + part.frozen_units + of_vectors;
-    if (variant.zero >= 3) {
+    double all = part.matrices + part.vectors;
+    double calls = part.units + of_vectors;
+    if (variant.zero >= 3) {  // weights that stay and are frozen are not gathered again
+      all += part.frozen;
+      calls += part.frozen_units;
       all = std::max({all, 2.0 * m * part.again, rounds * part.of_round});
       calls = std::max({calls, 2.0 * m * part.again_units, rounds * part.of_round_units});
     }
@@ -232,7 +235,7 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
   const Elements& f = elements.frozen;
   const Elements& again = elements.again;
   const Elements& of_round = elements.again_of_round;
-  count({t.matrices, t.vectors, f.matrices + f.vectors, t.matrix_units, f.matrix_units,
+  count({t.matrices, t.vectors, f.matrices, t.matrix_units, f.matrix_units,
          again.matrices, again.matrix_units, of_round.matrices, of_round.matrix_units},
         variant.shards, data, variant.shard, variant.replicas);
   if (t.experts > 0.0) {
@@ -253,9 +256,9 @@ void LayoutBounds::add_state_seconds(const Variant& variant,
     return seconds[static_cast<size_t>(cause)];
   };
   at(TimeCause::Gradients) = exposed(reduced, t.count * (times + 2.0), beside_gradients);
-  at(TimeCause::Weights) =
-      exposed(gathered, (t.count + f.count) * (variant.zero >= 3 ? 3.0 * m + 2.0 : 1.0),
-              beside_weights);
+  at(TimeCause::Weights) = exposed(
+      gathered, variant.zero >= 3 ? (t.count + f.count) * (3.0 * m + 2.0) : t.count,
+      beside_weights);
   at(TimeCause::Optimizer) = bytes_of_update(precision) * owned / run_.machine.memory;
 }
 

@@ -160,7 +160,7 @@ class Steps {
     session_.optimizer().step(config.optimizer.lr,
                               optim::clip_coefficient(norm, config.optimizer.clip),
                               session_.layout().everyone());
-    session_.replicas().share_weights();
+    session_.replicas().share_weights(parallel::DataParallel::Written::Trained);
     share_loads();
   }
 

@@ -12,6 +12,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
 #include "longhaul/device/plugin.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/layout/rules.h"
 #include "longhaul/ops/fused/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
@@ -107,7 +108,7 @@ Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicat
 
 ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
                          system::Logger& log) {
-  ModelConfig model = load_model_config(config_json, config.model.override_);
+  ModelConfig model = load_run_model(config, config_json);
   for (const std::string& field : model.ignored_fields) {
     log.warning("config.json: the field '{}' is not known and has no effect", field);
   }

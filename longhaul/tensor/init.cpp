@@ -3,14 +3,23 @@
 #include <algorithm>
 #include <array>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 
 namespace longhaul::tensor {
 namespace {
 
-/// Returns normal numbers for the global elements 4 * block to 4 * block + 3.
-std::array<float, 4> normals(uint64_t key, int64_t block) {
+/// Returns random numbers for the global elements 4 * block to 4 * block + 3: standard
+/// normal ones, or for Init::Kind::Uniform uniform ones in [-1, 1).
+std::array<float, 4> numbers(Init::Kind kind, uint64_t key, int64_t block) {
   const auto bits = philox(key, static_cast<uint64_t>(block), 0);
+  if (kind == Init::Kind::Uniform) {
+    std::array<float, 4> uniform{};
+    std::ranges::transform(bits, uniform.begin(), [](uint32_t word) {
+      return 2.0F * uniform_from_bits(word) - 1.0F;
+    });
+    return uniform;
+  }
   const auto a = normal_from_bits(bits[0], bits[1]);
   const auto b = normal_from_bits(bits[2], bits[3]);
   return {a[0], a[1], b[0], b[1]};
@@ -29,9 +38,10 @@ int64_t global_index(const format::TensorSlice& slice, int64_t local) {
 }
 
 /// Fills elements with consecutive global indices.
-void fill_run(uint64_t key, float scale, int64_t global, int64_t count, float* out) {
+void fill_run(const Init& init, uint64_t key, int64_t global, int64_t count, float* out) {
+  const auto scale = static_cast<float>(init.stddev);
   while (count > 0) {
-    const auto four = normals(key, global / 4);
+    const auto four = numbers(init.kind, key, global / 4);
     const int64_t first = global % 4;
     const int64_t n = std::min<int64_t>(4 - first, count);
     for (int64_t i = 0; i < n; ++i) out[i] = scale * four[static_cast<size_t>(first + i)];
@@ -45,12 +55,13 @@ void fill_run(uint64_t key, float scale, int64_t global, int64_t count, float* o
 
 void initial_values(const format::TensorSlice& slice, const Init& init, uint64_t seed,
                     int64_t begin, int64_t end, float* out) {
-  if (init.kind != Init::Kind::Normal) {
+  LH_ASSERT(init.kind != Init::Kind::RowLengths,
+            "{}: its first values follow from another parameter", slice.name);
+  if (init.kind != Init::Kind::Normal && init.kind != Init::Kind::Uniform) {
     std::fill(out, out + (end - begin), init.kind == Init::Kind::Ones ? 1.0F : 0.0F);
     return;
   }
   const uint64_t key = random_key(seed, slice.name);
-  const auto scale = static_cast<float>(init.stddev);
   // A row of the slice is one range of the whole tensor, and so is an uncut slice.
   const int64_t run = slice.is_whole() ? slice.num_elements() : slice.extent.back();
   const int64_t piece = std::min<int64_t>(run, 1 << 16);
@@ -61,7 +72,7 @@ void initial_values(const format::TensorSlice& slice, const Init& init, uint64_t
     const int64_t stop = std::min(end, (at + 1) * piece);
     while (local < stop) {
       const int64_t n = std::min(stop - local, run - local % run);
-      fill_run(key, scale, global_index(slice, local), n, out + (local - begin));
+      fill_run(init, key, global_index(slice, local), n, out + (local - begin));
       local += n;
     }
   }

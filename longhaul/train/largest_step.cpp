@@ -48,7 +48,7 @@ void try_step(TrainingSession& session, const History& history, data::StepBatch&
   session.optimizer().step(schedule.lr(history.step + 1),
                            optim::clip_coefficient(norm, config.optimizer.clip),
                            session.layout().everyone());
-  session.replicas().share_weights();
+  session.replicas().share_weights(parallel::DataParallel::Written::Trained);
   session.replicas().finish_weights();
 }
 

@@ -351,7 +351,13 @@ std::string Rehearsal::validate() {
 
 std::string Rehearsal::write_export() {
   const checkpoint::SharedSource source = checkpoint::WeightsSource::open(saved_, world_);
-  checkpoint::check_model_files(source, session_.model().description, world_);
+  const ModelDescription& model = session_.model().description;
+  if (model.has_base) {
+    checkpoint::check_tensors(saved_.string(), source->tensors(), model.saved_tensors(),
+                              {});
+  } else {
+    checkpoint::check_model_files(source, model, world_);
+  }
   checkpoint::ExportOptions options;
   options.dtype = session_.machine().policy.compute;
   options.threads = 1;  // the ranks share the shards

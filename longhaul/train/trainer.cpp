@@ -287,7 +287,7 @@ class Trainer {
     phase("update", history_.step + 1);
     session_.optimizer().step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
                               session_.layout().everyone());
-    session_.replicas().share_weights();
+    session_.replicas().share_weights(parallel::DataParallel::Written::Trained);
     figures_.note(MemoryPhase::Update);
     hooks_.updated(history_.step + 1);
   }

@@ -1,4 +1,5 @@
-// These rules translate axolotl's full training of all weights. Longhaul has no adapters.
+// These rules translate axolotl's full training of all weights. The settings of an
+// adapter are not translated.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -403,8 +404,11 @@ void note_adapters(const Job& job) {
     if (said == nullptr || said->text().empty()) continue;
     draft.leave(
         "CAUTION {}: this run trains all weights on plain tokens, which is another "
-        "training; its rate and memory are not theirs",
-        said->as_written());
+        "training; its rate and memory are not theirs{}",
+        said->as_written(),
+        std::string_view(name) == "adapter"
+            ? "; add [adapter] with kind, rank and alpha by hand"
+            : "");
   }
 }
 

@@ -187,7 +187,7 @@ void train_step(train::TrainingSession& session, data::Loader& loader,
       {tensor::to_scalar_type(session.machine().policy.compute), session.device()});
   runner.end_plan();
   session.optimizer().step(1e-3, 1.0, session.world());
-  session.replicas().share_weights();
+  session.replicas().share_weights(parallel::DataParallel::Written::Trained);
   session.replicas().finish_weights();
 }
 

@@ -117,7 +117,7 @@ def test_only_verbs_with_a_run_file_take_settings(run, root):
     (["docs", "lora"], ["these pages have the word:", "migrating"]),
     (["doctor", "--gpu"], ["it looks at the GPUs that it finds"]),
     (["submit", "run.toml", "--nodes", "2", "--time", "8h", "--dry-run"], ["write 30 (minutes), 8:00:00 or 2-0"]),
-    (["inspect", "adapter"], ["the directory of an adapter (LoRA)", "merge_and_unload"]),
+    (["inspect", "adapter"], ["the directory of an adapter (LoRA)", "name its base model"]),
     (["new", "adapter", "data/mine"], ["the directory of an adapter (LoRA)"]),
     (["import", "m.gguf", "--out", "out"], ["GGUF files are for inference"]),
     (["train", "run.toml", "--set", "model.config=data/mine", "--set", "run.dir=run.toml/x"],

@@ -11,6 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
+#include "longhaul/checkpoint/hf/peft.h"
 #include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
@@ -102,6 +103,7 @@ std::vector<CarriedFile> read_side_files(const WeightsSource& source, format::DT
   for (CarriedFile& file : files) {
     if (!file.source.empty()) file.text = read_text(file.source);
   }
+  if (holds_adapter(source)) return files;
   if (!fs::exists(source.config_path())) {
     fail_input("export", "{}: there is no such file; a model needs its config.json",
                source.config_path().string());
@@ -110,7 +112,8 @@ std::vector<CarriedFile> read_side_files(const WeightsSource& source, format::DT
   return files;
 }
 
-std::string shard_name(size_t number, size_t shards) {
+std::string shard_name(size_t number, size_t shards, bool adapter) {
+  if (adapter) return kPeftWeights;
   if (shards == 1) return "model.safetensors";
   return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
 }
@@ -124,12 +127,14 @@ void stop_if_signalled() {
                  system::signal_name(signal));
 }
 
-/// Writes a shard; after each part `go_on(bytes)` says whether to go on.
+/// Writes a shard, whose tensors' names get the prefix; after each part `go_on(bytes)`
+/// says whether to go on.
 void write_shard(const WeightsSource& source, const fs::path& path, const Shard& shard,
+                 const std::string& prefix,
                  const std::function<bool(uint64_t bytes)>& go_on) {
   format::SafetensorsPlan plan;
   for (const format::TensorSlice& tensor : shard.tensors) {
-    plan.add(tensor.name, tensor.dtype, tensor.global_shape);
+    plan.add(prefix + tensor.name, tensor.dtype, tensor.global_shape);
   }
   format::SafetensorsWriter writer(path, plan);
   std::vector<std::byte> buffer;
@@ -153,6 +158,8 @@ void write_shard(const WeightsSource& source, const fs::path& path, const Shard&
 void write_shards(const WeightsSource& source, const fs::path& dir,
                   const std::vector<Shard>& shards, const std::vector<size_t>& mine,
                   const ExportOptions& options) {
+  const bool adapter = holds_adapter(source);
+  const std::string prefix = adapter ? kPeftPrefix : "";
   uint64_t total = 0;
   for (const size_t number : mine) total += shards[number].bytes;
   std::mutex mutex;
@@ -168,8 +175,8 @@ void write_shards(const WeightsSource& source, const fs::path& dir,
   system::share_among_threads(std::ssize(mine), threads, [&](int64_t place) {
     const size_t number = mine[static_cast<size_t>(place)];
     try {
-      write_shard(source, dir / shard_name(number, shards.size()), shards[number],
-                  add_done);
+      write_shard(source, dir / shard_name(number, shards.size(), adapter),
+                  shards[number], prefix, add_done);
     } catch (...) {
       failed = true;
       throw;
@@ -196,10 +203,11 @@ void check_target(const fs::path& target) {
 }
 
 void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t bytes) {
+  constexpr bool adapter = false;  // an adapter has one file
   Json map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
     for (const format::TensorSlice& tensor : shards[i].tensors) {
-      map[tensor.name] = shard_name(i, shards.size());
+      map[tensor.name] = shard_name(i, shards.size(), adapter);
     }
   }
   const Json index = {{"metadata", {{"total_size", bytes}}},
@@ -208,6 +216,11 @@ void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t
 }
 
 }  // namespace
+
+bool holds_adapter(const WeightsSource& source) {
+  return source.source().kind == ModelSource::Kind::Checkpoint &&
+         std::ranges::count(source.files_to_carry(), kPeftConfig, &CarriedFile::name) > 0;
+}
 
 ExportReport export_hf(const WeightsSource& source, const fs::path& out,
                        const ExportOptions& options, comm::Communicator& world) {
@@ -223,10 +236,12 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
     report.bytes += bytes_in(tensor);
   }
   report.tensors = tensors.size();
-  const std::vector<Shard> shards = make_shards(tensors, options.shard_bytes);
+  const bool adapter = holds_adapter(source);
+  const std::vector<Shard> shards =
+      make_shards(tensors, adapter ? UINT64_MAX : options.shard_bytes);
   report.shards = static_cast<int>(shards.size());
   for (size_t i = 0; i < shards.size(); ++i) {
-    report.files.push_back(shard_name(i, shards.size()));
+    report.files.push_back(shard_name(i, shards.size(), adapter));
   }
   if (shards.size() > 1) report.files.emplace_back(kIndexName);
 

@@ -34,13 +34,19 @@ struct ExportReport {
   std::vector<std::string> files;  ///< names of all files
 };
 
+/// Returns whether a source is a checkpoint of an adapter, which has no weights of the
+/// base.
+bool holds_adapter(const WeightsSource& source);
+
 /// Writes a complete Hugging Face directory: model.safetensors, or shards and
 /// model.safetensors.index.json; config.json, and the other files that `source` carries.
-/// The dtype that config.json names is the export's. Holds parts of tensors, never the
-/// whole model; side files are held from the start. Everything is written to a temporary
-/// directory beside `out` and renamed at the end: `out` must be absent or empty, else
-/// InputError; nothing is left after a failure. The ranks of `world` share the shards and
-/// see the same directory; a failure of one rank is thrown on all. Collective.
+/// The dtype that config.json names is the export's. If the source is a checkpoint of an
+/// adapter, the directory has PEFT's format instead (hf/peft.h) and no config.json.
+/// Holds parts of tensors, never the whole model; side files are held from the start.
+/// Everything is written to a temporary directory beside `out` and renamed at the end:
+/// `out` must be absent or empty, else InputError; nothing is left after a failure. The
+/// ranks of `world` share the shards and see the same directory; a failure of one rank is
+/// thrown on all. Collective.
 ExportReport export_hf(const WeightsSource& source, const fs::path& out,
                        const ExportOptions& options, comm::Communicator& world);
 /// Exports by one rank alone.

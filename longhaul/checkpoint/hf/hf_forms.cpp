@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/hf/adapted_base.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -323,6 +324,10 @@ SharedSource as_parameters(const SharedSource& source, const ModelDescription& m
 }
 
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model) {
+  // An adapter's tensors have the same form in files.
+  if (const auto* adapted = dynamic_cast<const AdaptedBase*>(source.get())) {
+    return adapted->on(as_hugging_face(adapted->base(), model));
+  }
   // Goes back to the files from which as_parameters has made this source.
   const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
   if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;

@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/format/side_files.h"
@@ -126,6 +127,12 @@ void check_tied_head(const WeightsSource& source, const ModelConfig& config) {
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group) {
   comm::on_all_ranks(group, [&] {
+    if (holds_adapter(*source)) {
+      fail_input("weights",
+                 "{}: holds an adapter without its base; make a whole model of it first: "
+                 "longhaul export RUN --merge --out DIR",
+                 source->source().path.string());
+    }
     // All ranks see the same files, so only rank 0 checks the files beside the weights.
     const std::vector<std::string> problems = group.rank() == 0
                                                   ? model_problems(source, model)

@@ -210,6 +210,14 @@ std::vector<format::TensorSlice> ModelDescription::tensors() const {
   return all;
 }
 
+std::vector<format::TensorSlice> ModelDescription::saved_tensors() const {
+  std::vector<format::TensorSlice> all;
+  for (const ParameterDescription& p : parameters()) {
+    if (p.trained) all.push_back(p.whole());
+  }
+  return all;
+}
+
 std::vector<std::string> ModelDescription::names() const {
   std::vector<std::string> all;
   for (const ParameterDescription& p : parameters()) all.push_back(p.name);
@@ -257,14 +265,17 @@ const ParameterDescription* ModelDescription::tied_copy(const StageSpec& spec) c
 
 FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
   double products = 0.0;
+  double frozen = 0.0;  // a third of what these cost, the weights' gradients, is left out
   double full = 0.0;
   double causal = 0.0;
   for (const UnitDescription& unit : units) {
     const UnitWork& work = unit.work;
     products += work.all_products() + work.of_sequence / static_cast<double>(seq_len);
+    frozen += work.frozen;
     full += work.attention * static_cast<double>(std::min(work.window, seq_len));
     causal += work.attention * seen_on_average(work, seq_len);
   }
+  products -= frozen / 3.0;
   return {kTrainingOperations * (products + full),
           kTrainingOperations * (products + causal), kTrainingOperations * products};
 }

@@ -20,7 +20,13 @@ namespace longhaul {
 
 /// How the elements of a parameter are initialised.
 struct Init {
-  enum class Kind { Normal, Ones, Zeros };
+  enum class Kind {
+    Normal,
+    Ones,
+    Zeros,
+    Uniform,     ///< in [-bound, bound), where `stddev` holds the bound
+    RowLengths,  ///< the lengths of the rows of the weight of the same layer
+  };
   Kind kind = Kind::Normal;
   double stddev = 0.02;
 };
@@ -64,6 +70,9 @@ struct ParameterDescription {
   std::optional<format::ShardSplit> split;
   std::optional<StoredForm> stored = {};
   bool decays = true;  ///< false for norms and biases, which get no weight decay
+  /// False for the base of an adapter, which is never updated. Its values come from
+  /// init.weights at every start, so that no checkpoint holds them.
+  bool trained = true;
   /// Set for a parameter of an expert, which some data ranks have and others do not.
   std::optional<ExpertNumber> expert = {};
   /// The matrix has the same input as the matrix before it. If possible, both lie side by
@@ -97,6 +106,8 @@ struct UnitWork {
   /// Positions that the token sees at most, its own included.
   int64_t window = int64_t{1} << 62;
   double lookups = 0.0;  ///< features that are fetched from a table; no multiplications
+  /// The part of all_products() whose weights have no gradient, as beside an adapter.
+  double frozen = 0.0;
   double of_sequence = 0.0;  ///< products for each sequence instead of each token
   /// Elements of the parameters that a token does not use: those of the experts that the
   /// token is not sent to.
@@ -163,6 +174,8 @@ struct ModelDescription {
   std::vector<PassedTensor> passed;
   /// Terms of the loss. Terms with targets come first, in the order of the data.
   std::vector<LossTerm> losses = {{kNextToken}};
+  /// Whether some parameters are the base of an adapter (ParameterDescription::trained).
+  bool has_base = false;
   bool drops = false;  ///< has dropout, for which training needs the sequences' numbers
   int64_t max_positions = 0;  ///< the most positions of a sequence
   /// A prefix that stored names begin with, except the tied head's. Older files leave the
@@ -199,6 +212,8 @@ struct ModelDescription {
   std::string parameters_text() const;
   /// Returns every parameter as a whole tensor, in forward order.
   std::vector<format::TensorSlice> tensors() const;
+  /// Returns the tensors of a checkpoint: tensors() without the base of an adapter.
+  std::vector<format::TensorSlice> saved_tensors() const;
   std::vector<std::string> names() const;
   /// Returns the tensors of Hugging Face's files, each once.
   std::vector<format::TensorSlice> stored_tensors() const;

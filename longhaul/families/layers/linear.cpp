@@ -25,6 +25,7 @@ Feature add_linear(UnitMaker& unit, const Linear& layer, const Feature& x,
   const Feature y =
       unit.matrix(layer.name + ".weight", layer.out, x, split, layer.stddev);
   stored_as(".weight", layer.stored && layer.stored->transposed);
+  if (layer.adapter) unit.low_rank(layer.name, *layer.adapter, x, y, split);
   if (!layer.bias) return y;
   // A weight that is split by columns has a result that is summed over the ranks. Its
   // bias is added behind the sum, so that the bias is not split.

@@ -9,6 +9,20 @@
 
 namespace longhaul::families {
 
+/// The low-rank part of a linear layer (Hu et al., "LoRA"), whose own weight W is frozen:
+/// y = x W^T + scale * drop(x) A^T B^T + bias. The part has the parameters A,
+/// NAME.lora_A.weight [rank, width of x], and B, NAME.lora_B.weight [out, rank].
+struct LowRank {
+  int64_t rank = 0;
+  double scale = 1.0;
+  double dropout = 0.0;
+  /// Whether row i of W + scale * B A is scaled to the length
+  /// NAME.lora_magnitude_vector[i] (Liu et al., "DoRA"). The gradient takes the length
+  /// that the row has without this scale as a constant.
+  bool magnitude = false;
+  bool operator==(const LowRank&) const = default;
+};
+
 /// A linear layer y = x W^T + bias, with W [out, width of x]; the bias is optional.
 struct Linear {
   std::string name;
@@ -20,6 +34,8 @@ struct Linear {
   std::optional<StoredForm> stored = {};
   /// Standard deviation of the initial values, if it differs from Network::stddev.
   std::optional<double> stddev = {};
+  std::optional<LowRank> adapter =
+      {};  ///< absent: the layer is its weight and bias alone
   bool operator==(const Linear&) const = default;
 };
 

@@ -1,8 +1,10 @@
 #include "longhaul/families/layers/unit_maker.h"
 
+#include <cmath>
 #include <cstdlib>
 
 #include "longhaul/base/error.h"
+#include "longhaul/families/layers/linear.h"
 
 namespace longhaul::families {
 namespace {
@@ -165,6 +167,39 @@ Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x
   const Feature y = make(result);
   gradients_[y.number] = unit_.forward.put_off.size() - 1;
   return y;
+}
+
+void UnitMaker::low_rank(const std::string& name, const LowRank& form, const Feature& x,
+                         const Feature& y, const format::ShardSplit& split) {
+  constexpr format::ShardSplit kWhole = {format::ShardUnit::None, 0};
+  const bool by_rows = split.dim == 0;
+  // torch draws A of a uniform distribution whose bound is one over the root of the
+  // width (kaiming_uniform_ with a = sqrt(5)).
+  add(name + ".lora_A.weight", {form.rank, x.width},
+      {Init::Kind::Uniform, 1.0 / std::sqrt(static_cast<double>(x.width))},
+      by_rows ? kWhole : split);
+  add(name + ".lora_B.weight", {y.width, form.rank}, {Init::Kind::Zeros, 0.0},
+      by_rows ? split : kWhole);
+  add_products(static_cast<double>(form.rank), x);
+  const Feature inner =
+      make({.kind = KeptKind::FeedForward, .width = form.rank, .rows = at(x).rows});
+  keep(inner, KeptKind::FeedForward, kAlways);
+  add_products(static_cast<double>(y.width), inner);
+  for (const Feature& one : {inner, inner, y}) put_off(at(one));
+  if (form.dropout > 0.0) {
+    KeptTensor dropped = at(x);
+    dropped.kind = KeptKind::FeedForward;
+    dropped.when = {kAlways};
+    make(std::move(dropped));
+  }
+  if (!form.magnitude) return;
+  add(name + ".lora_magnitude_vector", {y.width}, {Init::Kind::RowLengths, 0.0},
+      by_rows ? split : kWhole);
+  // The result with scaled rows is another tensor.
+  KeptTensor unscaled = at(y);
+  unscaled.kind = KeptKind::FeedForward;
+  unscaled.when = {kAlways};
+  make(std::move(unscaled));
 }
 
 /// Keeps the input of a linear layer, once for all layers that take it.

@@ -11,6 +11,8 @@
 
 namespace longhaul::families {
 
+struct LowRank;
+
 /// A result inside a unit's forward pass, which operations take and may keep.
 struct Feature {
   size_t number = 0;  ///< number among the unit's tensors
@@ -75,6 +77,11 @@ class UnitMaker {
   /// standard deviation of the initial values, if it differs from the unit's.
   Feature matrix(const std::string& name, int64_t out, const Feature& x,
                  format::ShardSplit split, std::optional<double> stddev = {});
+  /// Adds the low-rank part of the matrix of layer `name`, which maps x to y. `split` is
+  /// that of the matrix. The half that `split` does not split is whole on every rank and
+  /// is used where features are split, so that each rank holds a part of its gradient.
+  void low_rank(const std::string& name, const LowRank& form, const Feature& x,
+                const Feature& y, const format::ShardSplit& split);
   /// Returns the rows of x, whose features are split, once for each of the `top_k`
   /// experts that a token is sent to by the router's `logits`. Keeps the experts'
   /// probabilities, and the numbers and weights of those chosen.

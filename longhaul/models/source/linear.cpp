@@ -25,6 +25,29 @@ at::Tensor bias_of(const SourceFiles& files, const families::Linear& layer) {
   return columns_of(files.vector(form.name + ".bias", form.rows), layer);
 }
 
+/// Returns all rows of a matrix.
+at::Tensor matrix_of(const SourceFiles& files, const std::string& name, int64_t rows,
+                     int64_t width) {
+  return files.rows(name, rows, width, at::arange(rows, at::kLong));
+}
+
+/// Returns the result of a layer with a low-rank part, without the bias: y = x W^T.
+at::Tensor with_low_rank(const SourceFiles& files, const families::Linear& layer,
+                         const at::Tensor& x, const at::Tensor& y) {
+  const families::LowRank& form = *layer.adapter;
+  const std::string a = layer.name + ".lora_A.weight", b = layer.name + ".lora_B.weight";
+  const at::Tensor inner = files.product(x, a, form.rank);
+  const at::Tensor sum = y + files.product(inner, b, layer.out) * form.scale;
+  if (!form.magnitude) return sum;
+  const int64_t width = x.size(-1);
+  const at::Tensor whole = matrix_of(files, layer.name + ".weight", layer.out, width) +
+                           at::mm(matrix_of(files, b, layer.out, form.rank),
+                                  matrix_of(files, a, form.rank, width)) *
+                               form.scale;
+  return sum * files.vector(layer.name + ".lora_magnitude_vector", layer.out) /
+         whole.norm(2, {1});
+}
+
 }  // namespace
 
 std::vector<at::Tensor> evaluate_all(const SourceFiles& files,
@@ -46,6 +69,7 @@ std::vector<at::Tensor> evaluate_all(const SourceFiles& files,
       }
       y = columns_of(product, layer);
     }
+    if (layer.adapter) y = with_low_rank(files, layer, x, y);
     out.push_back(layer.bias ? y + bias_of(files, layer) : y);
   }
   return out;

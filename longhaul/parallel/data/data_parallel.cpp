@@ -66,12 +66,13 @@ void DataParallel::release(int unit) {
   });
 }
 
-void DataParallel::share_weights() {
+void DataParallel::share_weights(Written written) {
   // The buckets are in the order of the backward. The loop begins with the last bucket,
   // so that the weights that the forward needs first are gathered first.
   for (size_t i = flat_.buckets().size(); i-- > 0;) {
     tensor::Bucket& bucket = flat_.buckets()[i];
     if (!bucket.weights_stay || groups_.shard_of(bucket).size() == 1) continue;
+    if (bucket.frozen && written == Written::Trained) continue;
     settle_weights(i);
     gathers_[i] = groups_.shard_of(bucket).all_gather(
         tensor::buffer_of(bucket.owned_weights), tensor::buffer_of(bucket.weights));

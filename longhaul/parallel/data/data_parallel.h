@@ -50,8 +50,11 @@ class DataParallel {
   void need(int unit);
   /// Frees the unit's weights. This is no collective.
   void release(int unit);
+  /// The weights that their owners have written: all of them, or after an update the
+  /// trained ones.
+  enum class Written { All, Trained };
   /// Starts to send every rank the weights that their owners have written; need() waits.
-  void share_weights();
+  void share_weights(Written written = Written::All);
   /// Waits for the weights that are under way. A program calls this before it ends, since
   /// buffers must outlive what is sent from them.
   void finish_weights();

@@ -56,6 +56,7 @@ Json History::to_json() const {
       {"padding_row", padding_row ? Json(*padding_row) : Json()},
       {"model", model},
       {"numerics", fingerprint}};
+  if (!base.empty()) json["base"] = base;
   if (counts) json["fewer_updates"] = counts->fewer_to_json();
   if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
@@ -92,6 +93,7 @@ History History::from_json(const Json& json) {
     if (json.contains("expert_counts")) {
       h.expert_loads = json["expert_counts"].get<std::vector<std::vector<int64_t>>>();
     }
+    if (json.contains("base")) h.base = json["base"].get<std::string>();
     if (json.contains("schedule")) {
       h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);
     }

@@ -38,6 +38,7 @@ struct History {
   /// have no such row: their runs train all rows.
   std::optional<int64_t> padding_row;
   std::string model;  ///< config.json with overrides applied; older states have none
+  std::string base;   ///< hash of the base of the run's adapter; empty without one
   Json fingerprint;   ///< numerics_fingerprint() of all ranks
 
   Json to_json() const;

@@ -14,6 +14,7 @@
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/families/differences.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/tensor/scalar_type.h"
@@ -402,7 +403,7 @@ std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) 
 ModelConfig config_of(const session::Session& session,
                       const checkpoint::WeightsSource& source) {
   if (!fs::exists(source.config_path())) return session.model();
-  return load_model_config(source.config_path(), session.config().model.override_);
+  return load_run_model(session.config(), source.config_path());
 }
 
 /// Warns of differing fields that do not stop the run.

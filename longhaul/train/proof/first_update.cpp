@@ -70,13 +70,16 @@ class FirstUpdate {
           .to(at::kCPU, at::kDouble);
     };
     // The source is read in the dtype of the masters, since the masters began with these
-    // values.
-    const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
+    // values. The base of an adapter has weights alone, which must be those of the
+    // source.
+    const at::Tensor& owned =
+        state.master.defined() ? state.master : bucket.owned_weights;
+    const at::Tensor bytes = at::empty({count}, owned.scalar_type());
     source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
                             tensor::from_scalar_type(bytes.scalar_type()),
                             tensor::bytes_of(bytes));
     const at::Tensor loaded = bytes.to(at::kDouble);
-    const at::Tensor master = part(state.master);
+    const at::Tensor master = part(owned);
     const FirstUpdateRule rule(session_.config().optimizer, session_.machine().policy,
                                piece.member->kind, lr_,
                                session_.optimizer().trust_ratio(*piece.member));

@@ -190,7 +190,7 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
     } else {
       add("weight", bucket.owned_weights, bucket.owned, shards);
     }
-    if (!own.master.is_alias_of(bucket.owned_weights)) {
+    if (own.master.defined() && !own.master.is_alias_of(bucket.owned_weights)) {
       add("master", own.master, bucket.owned, shards);
     }
     add("exp_avg", own.exp_avg, bucket.owned, shards);

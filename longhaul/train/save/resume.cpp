@@ -24,6 +24,7 @@
 #include "longhaul/train/history/run_costs.h"
 #include "longhaul/train/log/metrics.h"
 #include "longhaul/train/proof/certificate.h"
+#include "longhaul/train/save/adapter_base.h"
 #include "longhaul/train/save/checkpoint_choice.h"
 #include "longhaul/train/save/checkpoint_home.h"
 #include "longhaul/train/save/mirror_restore.h"
@@ -54,7 +55,7 @@ void check_shapes(const session::Session& session,
   const ModelDescription& model = session.model().description;
   try {
     checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
-                              model.tensors(), model.spare_names());
+                              model.saved_tensors(), model.spare_names());
   } catch (const InputError& error) {
     fail_config("model", "{} is a checkpoint of another model than {} describes: {}",
                 reader.path().string(), session.model().source_path.string(),
@@ -154,6 +155,7 @@ History read_history(const TrainingSession& session, RunLog& run, const Json& st
                      const fs::path& from, const fs::path& config) {
   History history = History::from_json(state);
   check_model(session, history, from, config);
+  check_base(session, history, from);
   settle_padding(session, history, run);
   if (history.config_toml.empty()) {
     run.log().warning(
@@ -191,9 +193,15 @@ void tell_resumed(TrainingSession& session, RunLog& run, const History& history,
   run.log().info(line);
   // A run that has begun is not stopped for patterns that match no parameter.
   for (const std::string& text : session.groups().unmatched) run.log().warning(text);
-  if (!session.config().init.weights.empty()) {
+  const InitSection& init = session.config().init;
+  if (session.model().description.has_base) {
+    if (!init.adapter.empty()) {
+      run.log().info("[init] adapter {} is not used: the checkpoint is newer",
+                     init.adapter.string());
+    }
+  } else if (!init.weights.empty()) {
     run.log().info("[init] weights {} are not used: the checkpoint is newer",
-                   session.config().init.weights.string());
+                   init.weights.string());
   }
   const auto [differences, unknown] =
       session::compare_fingerprints(history.fingerprint, session.fingerprint());
@@ -363,14 +371,8 @@ void initialise(TrainingSession& session, RunLog& run) {
     }
     return;
   }
-  const ModelDescription& model = session.model().description;
-  const auto source = checkpoint::as_parameters(
-      checkpoint::WeightsSource::open(session.objects().readable(config.init.weights),
-                                      session.world(),
-                                      checkpoint::WeightsSource::Files::Held),
-      model);
+  const auto source = open_first_weights(session);
   session.set_init(source);
-  checkpoint::check_model(source, session.model(), session.world());
   if (!source->source().note.empty()) run.log().info(source->source().note);
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
@@ -379,6 +381,12 @@ void initialise(TrainingSession& session, RunLog& run) {
     mine = load_weights(session.state(), *source, *session.machine().node);
   });
   const auto report = checkpoint::total(mine, session.world());
+  if (session.model().description.has_base) {
+    run.log().info("adapter: {}", config.init.adapter.empty()
+                                      ? fmt::format("NEW, seed {}", config.run.seed)
+                                      : config.init.adapter.string());
+    return;
+  }
   run.log().info("weights: {}; {}", source->describe(), report.describe());
 }
 
@@ -442,6 +450,7 @@ void identify(const TrainingSession& session, History& history) {
         optim::first_schedule(session.config(), total_steps(session, history));
   }
   history.counts = session.optimizer().counts();
+  history.base = session.base_hash();
   history.fingerprint = session.fingerprint();
 }
 
@@ -499,6 +508,7 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
   const std::vector<fs::path> paths = home == Home::Gone
                                           ? std::vector<fs::path>()
                                           : resume_candidates(session, start, run);
+  load_base(session, run);
   History history;
   if (auto kept = resume_from_memory(session, start, run, paths)) {
     history = std::move(*kept);

@@ -20,6 +20,7 @@
 #include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/hf/peft.h"
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
@@ -215,6 +216,16 @@ std::vector<CarriedFile> files_of_run(const TrainingSession& session,
       {"config.json",
        {},
        to_hf_config_json(session.model(), hf_dtype(session.machine().policy.compute))});
+  if (session.model().description.has_base) {
+    const fs::path& base = config.init.weights;
+    const bool here = !objects::is_address(base);
+    files.push_back(
+        {checkpoint::kPeftConfig,
+         {},
+         checkpoint::to_peft_config(
+             config.adapter, session.model(),
+             here ? fs::absolute(base).lexically_normal().string() : base.string())});
+  }
   return files;
 }
 

@@ -17,9 +17,11 @@ struct StateCapture::Buffers {
 
 namespace {
 
-/// Returns the state tensors of one bucket by kind; a frozen bucket has masters only.
+/// Returns the state tensors of one bucket by kind; a frozen bucket has masters only, and
+/// the base of an adapter nothing.
 std::vector<std::pair<const char*, at::Tensor>> tensors_of(
     const optim::BucketState& state) {
+  if (!state.master.defined()) return {};  // the bucket is a base
   std::vector<std::pair<const char*, at::Tensor>> all = {
       {checkpoint::kWeight, state.master}};
   if (!state.exp_avg.defined()) return all;  // frozen
@@ -66,8 +68,8 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
   for (size_t i = 0; i < buckets.size(); ++i) {
     const layout::FlatRange saved = buckets[i].saved;
     const auto pieces = tensor::pieces_in(buckets[i], saved);
-    if (pieces.empty()) continue;
     auto tensors = tensors_of(state.optimizer.states()[i]);
+    if (pieces.empty() || tensors.empty()) continue;
     for (auto& [kind, all] : tensors) {
       all = all.narrow(0, saved.begin - buckets[i].owned.begin, saved.size());
       if (all.is_cpu()) continue;
@@ -86,8 +88,7 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
     }
   }
   if (!set) return captured;
-  const at::Device device = state.optimizer.states()[0].master.device();
-  set->copied = device::mark(device);
+  set->copied = device::mark(state.flat.device());
   captured.ready = [set] { set->copied->synchronize(); };
   captured.owner = set;
   return captured;

@@ -13,7 +13,8 @@ using session::StateReader;
 void add_masters(StateReader& reader, const ModelState& state) {
   const auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    reader.add(checkpoint::kWeight, state.optimizer.states()[i].master, buckets[i]);
+    const at::Tensor& master = state.optimizer.states()[i].master;
+    if (master.defined()) reader.add(checkpoint::kWeight, master, buckets[i]);
   }
 }
 

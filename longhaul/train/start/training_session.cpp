@@ -52,7 +52,8 @@ TrainingSession::TrainingSession(session::Session session, objects::Access objec
   optimizer_ = std::make_unique<optim::Optimizer>(
       flat(), config().optimizer,
       optim::OptimizerInputs{optim::stored_tensor_names(model().description),
-                             static_cast<uint64_t>(config().run.seed), groups_.frozen()});
+                             static_cast<uint64_t>(config().run.seed), groups_.frozen(),
+                             !model().description.has_base});
 }
 
 TrainingSession build_session(const RunConfig& config,

@@ -46,6 +46,11 @@ class TrainingSession : public session::Session {
     init_ = std::move(source);
   }
 
+  /// Returns the hash of the base of the run's adapter (checkpoint::hash_of_base), once
+  /// load_base has read the base; empty without an adapter.
+  const std::string& base_hash() const { return base_hash_; }
+  void set_base_hash(std::string hash) { base_hash_ = std::move(hash); }
+
  private:
   objects::Access objects_;
   RunData data_;
@@ -54,6 +59,7 @@ class TrainingSession : public session::Session {
   std::vector<std::string> parameter_names_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::shared_ptr<const checkpoint::WeightsSource> init_;
+  std::string base_hash_;
 };
 
 /// Returns parallel.partition as a start takes it; the same on all ranks. Collective.

@@ -1,0 +1,80 @@
+#include "longhaul/checkpoint/hf/adapted_model.h"
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/checkpoint/hf/adapted_source.h"
+#include "longhaul/checkpoint/hf/model_check.h"
+#include "longhaul/checkpoint/hf/peft.h"
+#include "longhaul/checkpoint/read/reader.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/config/load.h"
+#include "longhaul/families/adapter.h"
+#include "longhaul/run/saved_settings.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+/// Makes the model of a base and of the adapter in `files`. Collective.
+AdaptedModel joined(const RunConfig& config, const SharedSource& base,
+                    const SharedSource& files, ModelConfig model,
+                    comm::Communicator& world) {
+  AdaptedModel named{with_adapter(as_parameters(base, model.description), {files, {}},
+                                  model.description),
+                     std::move(model), config.adapter};
+  check_model(named.source, named.config, world);
+  return named;
+}
+
+}  // namespace
+
+AdaptedModel with_own_base(const SharedSource& files, comm::Communicator& world) {
+  const fs::path dir = files->source().path;
+  const std::string text = comm::on_rank_zero(world, [&] {
+    const Json state = read_state(dir);
+    return json_text(Json{{"config", run::saved_settings(state)},
+                          {"base", state.value("base", std::string())}});
+  });
+  const Json state = parse_json(text, dir.string());
+  const RunConfig config = parse_run_config(state.at("config").get<std::string>(),
+                                            (dir / "state.json").string())
+                               .config;
+  const fs::path& weights = config.init.weights;
+  if (!is_seen(weights)) {
+    fail_input(
+        "adapter",
+        "{} holds an adapter without its base, and its run read the base from {}: {}; "
+        "bring the base there, or export the adapter without --merge and give it with "
+        "--adapter",
+        dir.string(), weights.string(), missing_path(weights));
+  }
+  ModelConfig model = load_run_model(config, files->config_path());
+  const SharedSource base =
+      WeightsSource::open(weights, world, WeightsSource::Files::Held);
+  const std::string hash =
+      hash_of_base(*as_parameters(base, model.description), model.description, world);
+  if (hash != state.at("base").get<std::string>()) {
+    fail_config(
+        "adapter",
+        "{} is an adapter of another base than {} holds now (hash {}, the training's "
+        "was {}); bring that base back",
+        dir.string(), weights.string(), hash, state.at("base").get<std::string>());
+  }
+  return joined(config, base, files, std::move(model), world);
+}
+
+AdaptedModel with_adapter_of(const fs::path& dir, const SharedSource& base,
+                             comm::Communicator& world) {
+  RunConfig config;
+  ModelConfig model;
+  SharedSource files;
+  comm::on_all_ranks(world, [&] {
+    files = open_peft(dir);
+    config.adapter = section_of_peft(dir, *files);
+    model = load_run_model(config, base->config_path());
+    check_peft(*files, dir, config, model.description);
+  });
+  return joined(config, base, files, std::move(model), world);
+}
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,261 @@
+#include "longhaul/checkpoint/hf/peft.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <variant>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/read/finite_values.h"
+#include "longhaul/config/rules.h"
+#include "longhaul/families/adapter.h"
+#include "longhaul/families/config_fields.h"
+#include "longhaul/format/safetensors.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 24;
+
+/// Fields of LoraConfig that are read here, that the names of the tensors tell, or that
+/// change no result. Any other field must be off.
+constexpr const char* kHonoured =
+    "auto_mapping base_model_name_or_path bias exclude_modules inference_mode "
+    "init_lora_weights layers_pattern layers_to_transform lora_alpha lora_dropout "
+    "megatron_core modules_to_save peft_type peft_version qalora_group_size r revision "
+    "target_modules task_type use_dora use_rslora";
+
+/// Values of init_lora_weights that leave the base as it is.
+constexpr const char* kPlainInits = "gaussian orthogonal eva";
+
+/// The tensors of adapter_model.safetensors. Nobody reads them by blocks of a file.
+class PeftSource final : public WeightsSource {
+ public:
+  explicit PeftSource(const fs::path& dir)
+      : source_{ModelSource::Kind::HfDirectory, dir, {}},
+        file_(format::SafetensorsFile::open(dir / kPeftWeights)) {
+    const std::string prefix = kPeftPrefix;
+    for (const format::SafetensorsEntry& entry : file_.header().entries) {
+      const bool prefixed = entry.name.starts_with(prefix);
+      entries_.emplace(prefixed ? entry.name.substr(prefix.size()) : entry.name, &entry);
+    }
+  }
+  const ModelSource& source() const override { return source_; }
+  std::vector<format::TensorSlice> tensors() const override {
+    std::vector<format::TensorSlice> all;
+    for (const auto& [name, entry] : entries_) {
+      all.push_back(format::TensorSlice::whole(name, entry->shape, entry->dtype));
+    }
+    return all;
+  }
+  void read(const format::TensorSlice& box, format::DType dst,
+            std::span<std::byte> out) const override {
+    const auto found = entries_.find(box.name);
+    LH_CHECK(found != entries_.end() && found->second->shape == box.global_shape,
+             "weights", "{} has no {} of shape {}", source_.path.string(), box.name,
+             format::describe_shape(box.global_shape));
+    const format::SafetensorsEntry& entry = *found->second;
+    format::TensorSlice wanted = box;
+    wanted.dtype = dst;
+    format::read_box(
+        [&](uint64_t offset, std::span<std::byte> bytes) {
+          file_.read(entry, offset, bytes);
+        },
+        format::TensorSlice::whole(box.name, entry.shape, entry.dtype), wanted, out);
+  }
+  const StoredTensors& stored() const override {
+    LH_ASSERT(false, "{} is read by tensors", source_.path.string());
+  }
+  bool as_stored(const std::string& /*name*/) const override { return false; }
+  fs::path config_path() const override { return source_.path / kPeftConfig; }
+  std::vector<CarriedFile> files_to_carry() const override { return {}; }
+  std::vector<std::string> ignored() const override { return {}; }
+
+ private:
+  ModelSource source_;
+  format::SafetensorsFile file_;
+  std::map<std::string, const format::SafetensorsEntry*> entries_;
+};
+
+OrderedJson read_config(const fs::path& dir) {
+  const fs::path file = dir / kPeftConfig;
+  if (!is_seen(file)) {
+    fail_input(
+        "adapter",
+        "{}; expected the directory of an adapter in PEFT's format, with {} and {}",
+        missing_path(file), kPeftConfig, kPeftWeights);
+  }
+  OrderedJson json = parse_ordered_json(read_text(file, kMaxConfigBytes), file.string());
+  if (!json.is_object()) {
+    fail_input("adapter", "{}: the file is not a JSON object", file.string());
+  }
+  return json;
+}
+
+[[noreturn]] void refuse(const fs::path& dir, const std::string& field,
+                         const OrderedJson& value, const std::string& why) {
+  fail_input("adapter", "{}: {} = {} {}", (dir / kPeftConfig).string(), field,
+             json_text(value).substr(0, 80), why);
+}
+
+void check_fields(const fs::path& dir, const OrderedJson& json) {
+  const auto kind = json.find("peft_type");
+  if (kind == json.end() || *kind != "LORA") {
+    refuse(dir, "peft_type", kind == json.end() ? OrderedJson() : *kind,
+           "is not available; only \"LORA\" is, with or without use_dora");
+  }
+  for (const auto& [key, value] : json.items()) {
+    if (has_word(kHonoured, key) || families::is_off(value)) continue;
+    refuse(dir, key, value, "changes the result and is not available");
+  }
+  if (const auto bias = json.find("bias"); bias != json.end() && *bias != "none") {
+    refuse(dir, "bias", *bias, "is not available; only \"none\" is");
+  }
+  const auto init = json.find("init_lora_weights");
+  if (init == json.end() || init->is_boolean() || init->is_null()) return;
+  if (init->is_string() && has_word(kPlainInits, init->get<std::string>())) return;
+  refuse(dir, "init_lora_weights", *init,
+         "means a base with other weights than the model's, which is not available; save "
+         "the adapter for the unchanged base first "
+         "(path_initial_model_for_weight_conversion "
+         "in PEFT)");
+}
+
+/// Returns a number of the file, or `absent`.
+double number_of(const fs::path& dir, const OrderedJson& json, const char* field,
+                 double absent) {
+  const auto found = json.find(field);
+  if (found == json.end()) return absent;
+  if (!found->is_number()) refuse(dir, field, *found, "is no number");
+  return found->get<double>();
+}
+
+bool flag_of(const fs::path& dir, const OrderedJson& json, const char* field) {
+  const auto found = json.find(field);
+  if (found == json.end() || found->is_null()) return false;
+  if (!found->is_boolean()) refuse(dir, field, *found, "is neither true nor false");
+  return found->get<bool>();
+}
+
+/// Returns the layers with low-rank parts as target_modules: the last parts of their
+/// names where these mean the same layers, else their whole names.
+std::set<std::string> target_modules(const ModelConfig& model) {
+  std::set<std::string> whole, parts, others;
+  for (const families::NamedLinear& one : families::linear_layers(model.network)) {
+    const std::string& name = one.layer->name;
+    const std::string part = name.substr(name.rfind('.') + 1);
+    if (one.layer->adapter) {
+      whole.insert(name);
+      parts.insert(part);
+    } else {
+      others.insert(part);
+    }
+  }
+  // The head of BERT has linear layers that are not among these.
+  const bool exact = !std::holds_alternative<families::BertHead>(model.network.head) &&
+                     std::ranges::none_of(
+                         parts, [&](const auto& part) { return others.contains(part); });
+  return exact ? parts : whole;
+}
+
+template <typename T>
+void check_same(const RunConfig& config, const char* key, const T& run, const T& file,
+                const fs::path& dir, const char* field) {
+  if (run == file) return;
+  config::fail_key(config, key,
+                   "{} is {}, but {} of {} says {}; an adapter is trained further as it "
+                   "was made",
+                   key, run, field, (dir / kPeftConfig).string(), file);
+}
+
+}  // namespace
+
+std::string to_peft_config(const AdapterSection& section, const ModelConfig& model,
+                           const std::string& base) {
+  const bool causal = model.description.is_causal();
+  const double alpha = *section.alpha;
+  const bool is_whole = alpha == std::floor(alpha) && std::abs(alpha) < 1e15;
+  OrderedJson json = {{"base_model_name_or_path", base},
+                      {"bias", "none"},
+                      {"fan_in_fan_out", false},
+                      {"inference_mode", true},
+                      {"init_lora_weights", true},
+                      {"lora_alpha", is_whole ? OrderedJson(static_cast<int64_t>(alpha))
+                                              : OrderedJson(alpha)},
+                      {"lora_dropout", section.dropout},
+                      {"modules_to_save", nullptr},
+                      {"peft_type", "LORA"},
+                      {"r", *section.rank},
+                      {"target_modules", target_modules(model)},
+                      {"task_type", causal ? OrderedJson("CAUSAL_LM") : OrderedJson()},
+                      {"use_dora", section.kind == AdapterKind::Dora},
+                      {"use_rslora", section.rslora}};
+  const auto whole = families::modules_trained_whole(model.description);
+  if (!whole.empty()) json["modules_to_save"] = whole;
+  return json_text(json, 2) + "\n";
+}
+
+AdapterSection read_peft_config(const fs::path& dir) {
+  const OrderedJson json = read_config(dir);
+  check_fields(dir, json);
+  AdapterSection section;
+  section.kind = flag_of(dir, json, "use_dora") ? AdapterKind::Dora : AdapterKind::Lora;
+  const double rank = number_of(dir, json, "r", 8.0);
+  if (rank < 1.0 || rank != std::floor(rank) || rank > 65536.0) {
+    refuse(dir, "r", json["r"], "is no rank");
+  }
+  section.rank = static_cast<int64_t>(rank);
+  section.alpha = number_of(dir, json, "lora_alpha", 8.0);
+  section.rslora = flag_of(dir, json, "use_rslora");
+  section.dropout = number_of(dir, json, "lora_dropout", 0.0);
+  return section;
+}
+
+SharedSource open_peft(const fs::path& dir) {
+  if (!is_seen(dir / kPeftWeights)) {
+    fail_input("adapter", "{}; {} is the only form of an adapter's tensors that is read",
+               missing_path(dir / kPeftWeights), kPeftWeights);
+  }
+  const auto source = std::make_shared<PeftSource>(dir);
+  for (const format::TensorSlice& tensor : source->tensors()) {
+    if (format::is_float(tensor.dtype)) scan_finite(*source, tensor.name, tensor.dtype);
+  }
+  return source;
+}
+
+void check_peft(const WeightsSource& adapter, const fs::path& dir,
+                const RunConfig& config, const ModelDescription& model) {
+  const AdapterSection file = read_peft_config(dir);
+  const AdapterSection& run = config.adapter;
+  const auto name_of = [](const AdapterSection& s) {
+    return std::string(s.kind == AdapterKind::Dora ? "dora" : "lora");
+  };
+  check_same(config, "adapter.kind", name_of(run), name_of(file), dir, "use_dora");
+  check_same(config, "adapter.rank", *run.rank, *file.rank, dir, "r");
+  check_same(config, "adapter.alpha", *run.alpha, *file.alpha, dir, "lora_alpha");
+  check_same(config, "adapter.rslora", run.rslora, file.rslora, dir, "use_rslora");
+  check_tensors(dir.string(), adapter.tensors(), model.saved_tensors(), {});
+}
+
+AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter) {
+  AdapterSection section = read_peft_config(dir);
+  std::set<std::string> adapted, whole;
+  for (const format::TensorSlice& tensor : adapter.tensors()) {
+    const size_t at = tensor.name.find(".lora_");
+    if (at != std::string::npos) {
+      adapted.insert(tensor.name.substr(0, at));
+    } else {
+      whole.insert(families::module_of(tensor.name));
+    }
+  }
+  section.modules.entries = {adapted.begin(), adapted.end()};
+  section.save.entries = {whole.begin(), whole.end()};
+  return section;
+}
+
+}  // namespace longhaul::checkpoint
