@@ -77,6 +77,9 @@ int run_inspect(const InspectCommand& command, const objects::Access& objects) {
     const RunConfig config = load_run_config(command.config, {}).config;
     if (options.seq_len == 0) options.seq_len = config.data.seq_len;
     if (options.global_size == 0) options.global_size = config.batch.global_size;
+    if (config.data.pack == PackKind::Whole) {
+      options.whole = {options.seq_len, config.data.too_long == TooLong::Cut, {}};
+    }
   }
   auto data = data::describe_data(command.path, options);
   if (!data) data = data::describe_bert(command.path, options);
@@ -99,8 +102,10 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
           "datasets wrote with save_to_disk, and JSON lines, Parquet or Arrow of ready "
           "ids, a file or a directory")
       ->required();
-  verb->add_option("--config", command->config,
-                   "a run's TOML file, which gives data.seq_len and batch.global_size");
+  verb->add_option(
+      "--config", command->config,
+      "a run's TOML file, which gives data.seq_len, data.pack, data.too_long and "
+      "batch.global_size");
   verb->add_option("--seq-len", command->seq_len,
                    "tokens in a sequence: prints how many sequences an epoch has")
       ->check(CLI::PositiveNumber);

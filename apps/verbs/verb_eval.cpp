@@ -30,6 +30,8 @@ struct EvalOptions {
   int64_t max_sequences = 0;
   int64_t micro_size = 1;
   bool document_mask = false;
+  std::string pack = "stream";
+  std::string too_long = "drop";
   bool json = false;
 };
 
@@ -46,8 +48,12 @@ using SourcePtr = std::unique_ptr<data::TokenSource>;
 
 SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
                          int64_t seq_len) {
-  SourcePtr source = data::open_source(options.data, seq_len, options.document_mask,
-                                       /*verify=*/true, options.field);
+  SourcePtr source =
+      options.pack == "whole"
+          ? data::open_whole_rows(options.data, {seq_len, options.too_long == "cut", {}},
+                                  /*verify=*/true, options.field)
+          : data::open_source(options.data, seq_len, options.document_mask,
+                              /*verify=*/true, options.field);
   source->limit_ids(config.vocab_size);
   data::fit_losses(*source, config.description.losses_with_targets(), config.model_type);
   if (tokenizer::find_tokenizer_file(config.source_path.parent_path())) {
@@ -190,6 +196,18 @@ void add_eval(CLI::App& program, Outcome& outcome) {
       ->capture_default_str();
   verb->add_flag("--document-mask", options->document_mask,
                  "attention stops at document boundaries");
+  CLI::Option* pack =
+      verb->add_option("--pack", options->pack,
+                       "whole: each sequence is whole documents, which do not see each "
+                       "other, then padding (data.pack)")
+          ->check(CLI::IsMember({"stream", "whole"}))
+          ->capture_default_str();
+  verb->add_option("--too-long", options->too_long,
+                   "with --pack whole: a document longer than --seq-len is left out or "
+                   "cut (data.too_long)")
+      ->check(CLI::IsMember({"drop", "cut"}))
+      ->needs(pack)
+      ->capture_default_str();
   verb->add_flag("--plain", options->call.plain,
                  "compute with composite operations instead of fused ones");
   verb->add_flag("--json", options->json, "one JSON object on standard output");

@@ -78,7 +78,33 @@ void check_weights(const RunConfig& c, Warnings& warnings) {
   }
 }
 
+void check_pack(const RunConfig& c, const WarnUnused& unused) {
+  const bool whole = c.data.pack == PackKind::Whole;
+  unused(!whole && c.data.too_long != TooLong::Drop, "data.too_long",
+         "data.pack = \"stream\" leaves no document out for its length");
+  if (!whole) return;
+  if (!c.data.document_mask) {
+    fail_key(c, "data.document_mask",
+             "data.document_mask = false: in rows of whole documents (data.pack = "
+             "\"whole\") attention stays inside each document; leave "
+             "data.document_mask out");
+  }
+  for (const TrainSource& source : c.data.train) {
+    if (source.synthetic == 0) continue;
+    fail_key(c, "data.pack",
+             "data.pack = \"whole\": synthetic sequences hold no documents; leave "
+             "data.pack out, or train on a token store");
+  }
+}
+
 }  // namespace
+
+void resolve_data(RunConfig& config) {
+  DataSection& data = config.data;
+  if (data.pack == PackKind::Whole && !given(config, "data.document_mask")) {
+    data.document_mask = true;
+  }
+}
 
 void check_data(const RunConfig& c, Warnings& warnings) {
   if (c.data.train.empty()) {
@@ -87,6 +113,7 @@ void check_data(const RunConfig& c, Warnings& warnings) {
   check_sources(c, warnings);
   check_weights(c, warnings);
   const WarnUnused unused{c, warnings};
+  check_pack(c, unused);
   const bool all_synthetic = std::ranges::all_of(
       c.data.train, [](const TrainSource& source) { return source.path.empty(); });
   unused(all_synthetic && !c.data.shuffle, "data.shuffle",
@@ -112,6 +139,8 @@ void check_data(const RunConfig& c, Warnings& warnings) {
 }  // namespace longhaul::config
 
 namespace longhaul {
+constexpr auto names_of(PackKind) { return std::array{"stream", "whole"}; }
+constexpr auto names_of(TooLong) { return std::array{"drop", "cut"}; }
 
 using config::Fields;
 using config::make_field;
@@ -168,6 +197,13 @@ Fields fields_of(DataSection& s) {
           .must_be_given(),
       make_field("shuffle", s.shuffle, Match,
                  "random order from run.seed; false: the order of the store"),
+      make_field("pack", s.pack, Logged,
+                 "rows of token stores. stream: documents one after another, cut where a "
+                 "row ends; whole: as many whole documents as fit, then padding, which "
+                 "implies document_mask"),
+      make_field("too_long", s.too_long, Logged,
+                 "with pack = \"whole\", a document of more than seq_len tokens: drop "
+                 "leaves it out, cut keeps its first seq_len tokens"),
       make_field("document_mask", s.document_mask, Logged,
                  "attention and positions stop at document boundaries"),
       make_field("verify", s.verify, Free,
@@ -185,8 +221,9 @@ Fields fields_of(DataSection& s) {
           "changes", s.changes, Logged,
           "weights of the sources from a step on: { step, weights = [one per source] }"),
       make_field("cache", s.cache, Free,
-                 "directory for the packed form of data that holds ready ids, and, in "
-                 "its directory objects, for local copies of what addresses name")
+                 "directory for the packed form of data that holds ready ids, for plans "
+                 "of rows of whole documents, and, in its directory objects, for local "
+                 "copies of what addresses name")
           .when_absent("run.dir/data, and longhaul/objects in the user's cache"),
       make_field("cache_gb", s.cache_gb, Free,
                  "most that a machine's local copies of objects take, in 10^9 bytes; the "

@@ -11,9 +11,11 @@
 
 namespace longhaul::config {
 
-/// Sets the settings that depend on others: forms of the schedule, and LAMB's defaults.
+/// Sets the settings that depend on others: forms of the schedule, LAMB's defaults, and
+/// the document mask of rows of whole documents.
 void resolve(RunConfig& config);
 void resolve_optimizer(RunConfig& config);
+void resolve_data(RunConfig& config);
 
 /// A larger number of steps is a typing error.
 inline constexpr int64_t kMaxSteps = 1'000'000'000'000;

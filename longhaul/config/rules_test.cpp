@@ -66,6 +66,27 @@ TEST(Rules, DeriveTheBatchArithmeticFromTheWorld) {
   EXPECT_EQ(batch.tokens_per_step, 24 * 128);
 }
 
+TEST(Rules, MaskDocumentsInRowsOfWholeOnesAndRefuseToJoinThem) {
+  EXPECT_FALSE(accepted("").config.data.document_mask);
+  const auto whole = accepted("", {"data.pack=whole"});
+  EXPECT_TRUE(whole.config.data.document_mask);
+  EXPECT_TRUE(whole.warnings.empty());
+  EXPECT_EQ(whole.config.data.too_long, TooLong::Drop);
+  EXPECT_EQ(
+      refused("", {"data.pack=whole", "data.document_mask=false"}),
+      "[config] --set data.document_mask=false: data.document_mask = false: in rows "
+      "of whole documents (data.pack = \"whole\") attention stays inside each "
+      "document; leave data.document_mask out");
+  EXPECT_EQ(refused("", {"data.train=[{ path = \"a\" }, { synthetic = 3 }]",
+                         "data.pack=whole"}),
+            "[config] --set data.pack=whole: data.pack = \"whole\": synthetic sequences "
+            "hold no documents; leave data.pack out, or train on a token store");
+  EXPECT_EQ(warnings_for({"data.too_long=cut"}),
+            std::vector<std::string>{
+                "--set data.too_long=cut: data.too_long has no effect: data.pack = "
+                "\"stream\" leaves no document out for its length"});
+}
+
 TEST(Rules, RefuseABatchThatDoesNotDivideOverTheWorldWithAllNumbers) {
   const RunConfig config = accepted("").config;
   EXPECT_EQ(message_of<ConfigError>([&] { derive_batch(config, 3); }),

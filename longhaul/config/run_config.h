@@ -122,10 +122,21 @@ struct ValidationSource {
   bool operator==(const ValidationSource&) const = default;
 };
 
+/// How the documents of token stores become rows of data.seq_len positions.
+enum class PackKind {
+  Stream,  ///< one after another, cut wherever a row ends
+  Whole    ///< whole, as many as fit into a row
+};
+
+/// What becomes of a document that is longer than a row, with PackKind::Whole.
+enum class TooLong { Drop, Cut };
+
 struct DataSection {
   int64_t seq_len = 0;
   bool shuffle = true;
-  bool document_mask = false;
+  PackKind pack = PackKind::Stream;
+  TooLong too_long = TooLong::Drop;
+  bool document_mask = false;  ///< true with PackKind::Whole
   bool verify = true;
   std::vector<TrainSource> train;
   std::vector<WeightsFrom> changes;  ///< ascending in step

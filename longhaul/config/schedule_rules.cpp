@@ -155,6 +155,7 @@ void warn_decay(const RunConfig& c, std::vector<std::string>& warnings) {
 
 void resolve(RunConfig& config) {
   resolve_optimizer(config);
+  resolve_data(config);
   ScheduleSection& s = config.schedule;
   const bool linear = s.kind == ScheduleKind::Wsd || s.continue_ == ContinueKind::Decay;
   if (!s.decay && linear) s.decay = DecayForm::Linear;

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/store/self_test.h"
@@ -41,7 +42,13 @@ Named readable(const DataInputs& inputs, Named named) {
                 "give each kind an entry of its own",
                 named.key, in_place->string());
   }
-  if (data::names_bert_shards(paths.front())) {  // checked before the files are packed
+  const bool shards = data::names_bert_shards(paths.front());
+  if (shards && inputs.config.data.pack == PackKind::Whole) {
+    fail_config("data",
+                "{}: examples of BERT are rows already; set data.pack = \"stream\"",
+                paths.front().string());
+  }
+  if (shards) {  // checked before the files are packed
     data::check_losses(data::example_losses(), paths.front().string(),
                        inputs.model.description.losses_with_targets(),
                        inputs.model.model_type);
@@ -58,11 +65,33 @@ Named readable(const DataInputs& inputs, Named named) {
           named.key};
 }
 
+data::WholeRows whole_rows(const RunConfig& config) {
+  return {config.data.seq_len, config.data.too_long == TooLong::Cut,
+          data_cache_dir(config)};
+}
+
+/// Lets rank 0 make the plans of rows that the cache lacks, which the other ranks then
+/// find there. A machine that does not see rank 0's cache makes them itself. Collective.
+void plan_rows(const DataInputs& inputs, const Named& named) {
+  if (inputs.config.data.pack != PackKind::Whole) return;
+  const auto plan = [&] {
+    if (inputs.world.rank() > 0) return;
+    for (const fs::path& path : named.paths) {
+      data::open_whole_rows(path, whole_rows(inputs.config), inputs.config.data.verify,
+                            named.field);
+    }
+  };
+  comm::do_and_meet(inputs.world, plan, {});
+}
+
 Source open_path(const DataInputs& inputs, const fs::path& path,
                  const std::string& field) {
   const DataSection& data = inputs.config.data;
-  Source source = data::open_source(path, data.seq_len, data.document_mask, data.verify,
-                                    field, inputs.objects.pieces_at(path));
+  Source source =
+      data.pack == PackKind::Whole
+          ? data::open_whole_rows(path, whole_rows(inputs.config), data.verify, field)
+          : data::open_source(path, data.seq_len, data.document_mask, data.verify, field,
+                              inputs.objects.pieces_at(path));
   if (inputs.tokenizer != nullptr) {
     data::check_tokenizer(*source, inputs.tokenizer->fingerprint());
     data::check_self_test(path, *inputs.tokenizer, "the model's tokenizer");
@@ -74,6 +103,7 @@ Source open_path(const DataInputs& inputs, const fs::path& path,
 Source open_paths(const DataInputs& inputs, const DataPaths& entry,
                   const std::string& field, const char* key) {
   const Named named = readable(inputs, {local_paths(entry, inputs.objects), field, key});
+  plan_rows(inputs, named);
   std::vector<Source> parts;
   for (const fs::path& path : named.paths) {
     parts.push_back(open_path(inputs, path, named.field));

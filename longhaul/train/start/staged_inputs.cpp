@@ -73,9 +73,10 @@ Listings parse_listings(const std::string& text) {
 }
 
 /// Returns the addresses of data.train that are read in the order of their sequences.
+/// Rows of whole documents take their documents from anywhere in a store.
 Fields read_in_order(const RunConfig& config) {
   Fields found;
-  if (config.data.shuffle) return found;
+  if (config.data.shuffle || config.data.pack == PackKind::Whole) return found;
   const auto validates = [&](const fs::path& address) {
     const auto is_same = [&](const fs::path& entry) {
       return objects::is_address(entry) &&
