@@ -66,9 +66,12 @@ constexpr VerbWord kVerbWords[] = {
      "longhaul train RUN.toml trains all weights, from those of init.weights or from "
      "random ones"},
     {"resume restart", "longhaul train RUN.toml goes on from the newest checkpoint"},
-    {"sft dpo grpo ppo rlhf rl lora qlora merge",
+    {"dpo ipo simpo orpo preference",
+     "longhaul train RUN.toml trains on pairs where the file has [preference]: longhaul "
+     "docs preferences"},
+    {"sft grpo ppo rlhf rl lora qlora merge",
      "longhaul trains all weights on tokens; it has no adapters, no chats and no "
-     "preference training"},
+     "reinforcement learning"},
     {"run start",
      "longhaul train RUN.toml is one process, longhaul launch -n 8 RUN.toml several"},
     {"torchrun mpirun srun accelerate deepspeed distributed",

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 READERS = {
     "Start": ["tutorial", "features", "offline", "recipes"],
     "Run": ["running", "planning", "data", "objects", "watching", "checkpoints", "failures", "health", "troubleshooting"],
-    "Understand": ["layouts", "experts", "devices", "numerics", "reliability", "benchmarks"],
+    "Understand": ["layouts", "experts", "preferences", "devices", "numerics", "reliability", "benchmarks"],
     "Move here": ["migrating", "importing", "public-cases"],
     "Extend": ["tour", "adding", "testing"],
 }

@@ -27,6 +27,9 @@ std::vector<std::string> check_rules(const RunConfig& config);
 /// Checks the rules of [data].
 void check_data(const RunConfig& config, std::vector<std::string>& warnings);
 
+/// Checks the rules of [preference].
+void check_preference(const RunConfig& config, std::vector<std::string>& warnings);
+
 /// Checks the rules of the learning rate.
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);
 

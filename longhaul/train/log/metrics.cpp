@@ -220,6 +220,11 @@ void MetricsWriter::validation(const run::ValidationRecord& record) {
     const std::string tag = fmt::format("{}/{}/", run::kValidationKey, record.name);
     tensorboard_->scalar(tag + run::kLossKey, record.step, record.loss);
     tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
+    for (const run::PairFigure& figure : run::kPairFigures) {
+      const double value = record.pairs.*figure.member;
+      if (std::isfinite(value))
+        tensorboard_->scalar(tag + figure.key, record.step, value);
+    }
   }
   log_.info("validation step {} {} loss {:.5f} perplexity {:.3f}", record.step,
             record.name, record.loss, record.perplexity());
