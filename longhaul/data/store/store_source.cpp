@@ -23,7 +23,8 @@ class StoreSource final : public TokenSource {
       fail_input(
           "data",
           "{}: it holds pairs of a chosen and a rejected answer, which a stream of "
-          "tokens tears apart; set data.pack = \"whole\" and preference.loss",
+          "tokens tears apart; train on them with data.pack = \"whole\" and "
+          "preference.loss",
           path.string());
     }
     // The last target of a sequence is the first token of the next sequence.

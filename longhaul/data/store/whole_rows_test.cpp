@@ -244,7 +244,8 @@ TEST_F(WholeRowsTest, GiveEachPairItsOwnReferenceOverSeveralStores) {
   EXPECT_EQ(row_of(source, 0).pairs.at(0).at(0).reference, (std::array{0.0, 0.0}));
   source.set_sums({0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5});
   for (int64_t index = 0; index < source.num_sequences(); ++index) {
-    for (const Pair& pair : row_of(source, index).pairs.at(0)) {
+    const TokenBatch batch = row_of(source, index);
+    for (const Pair& pair : batch.pairs.at(0)) {
       const auto first = 2.0 * static_cast<double>(pair.number) + 0.5;
       EXPECT_EQ(pair.reference, (std::array{first, first + 1.0}));
       EXPECT_EQ(pair.number / 2, 2 * index / source.num_sequences());
