@@ -164,13 +164,10 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
 }
 
 Json to_json(const ValidationRecord& record) {
-  Json json = {{kStepKey, record.step},
-               {kAttemptKey, record.attempt},
-               {kValidationKey, record.name},
-               {kLossKey, record.loss},
-               {kPerplexityKey, record.perplexity()},
-               {kSecondsKey, record.seconds},
-               {kTimeKey, record.time}};
+  Json json = {{kStepKey, record.step},       {kAttemptKey, record.attempt},
+               {kValidationKey, record.name}, {kLossKey, record.loss},
+               {kSecondsKey, record.seconds}, {kTimeKey, record.time}};
+  if (!record.of_pairs()) json[kPerplexityKey] = record.perplexity();
   for (const PairFigure& figure : kPairFigures) {
     const double value = record.pairs.*figure.member;
     if (std::isfinite(value)) json[figure.key] = value;

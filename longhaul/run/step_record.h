@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -85,6 +86,8 @@ struct ValidationRecord {
   double loss = 0.0;
   std::string name;  ///< name of the validation data
   PairFigures pairs = {};
+  /// Returns whether the loss is that of pairs, which has no perplexity.
+  bool of_pairs() const { return std::isfinite(pairs.rewards_margins); }
   double perplexity() const;
 };
 

@@ -71,6 +71,7 @@ TEST(StepRecord, HasFiguresOfPairsWhereTheRunTrainsOnPairsOnly) {
   EXPECT_FALSE(to_json(record, {}).contains("rewards/chosen"));
   ValidationRecord validation{.step = 3, .time = 12.0, .loss = 0.5, .name = "held"};
   EXPECT_FALSE(to_json(validation).contains("logps/chosen"));
+  EXPECT_TRUE(to_json(validation).contains("perplexity"));
   double value = 0.5;
   for (const PairFigure& figure : kPairFigures) {
     record.*figure.member = validation.pairs.*figure.member = value++;
@@ -84,6 +85,7 @@ TEST(StepRecord, HasFiguresOfPairsWhereTheRunTrainsOnPairsOnly) {
     EXPECT_EQ(json["logps/chosen"], 4.5);
     EXPECT_EQ(json["logps/rejected"], 5.5);
   }
+  EXPECT_FALSE(of_validation.contains("perplexity"));
   EXPECT_EQ(to_json(std::get<StepRecord>(read(of_step.dump())), {}), of_step);
   EXPECT_EQ(to_json(std::get<ValidationRecord>(read(of_validation.dump()))),
             of_validation);

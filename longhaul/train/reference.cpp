@@ -27,7 +27,8 @@ constexpr size_t kHashBytes = 32;
 /// Seconds between lines of progress in the log.
 constexpr double kTellEvery = 10.0;
 
-/// Returns a hash of this session's weights as they lie on its ranks. Collective.
+/// Returns a hash of this session's model: its config.json, its weights as they lie on
+/// its ranks, and what its last bits depend on. Collective.
 std::string hash_of_weights(const session::Session& session, const Json& fingerprint) {
   std::vector<int64_t> hashes;
   for (const tensor::Bucket& bucket : session.flat().buckets()) {
@@ -39,6 +40,7 @@ std::string hash_of_weights(const session::Session& session, const Json& fingerp
   const auto mine = static_cast<int64_t>(hash_number(std::as_bytes(std::span(hashes))));
   const std::vector<int64_t> all = session::gather_numbers(session.world(), {mine});
   std::string text = json_text(session::layout_of(session)) + json_text(fingerprint) +
+                     session.model().source_json +
                      (session.config().run.fused ? "fused" : "composite");
   for (const int64_t hash : all) text += fmt::format(" {}", hash);
   return hash_hex(text);

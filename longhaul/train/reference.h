@@ -11,7 +11,7 @@ namespace longhaul::train {
 /// Does nothing for a run whose loss has no reference.
 ///
 /// The sums are computed once, forward only, in the run's layout and by the kernels that
-/// compute those of the model. They are kept in data.cache under a hash of the weights,
+/// compute those of the model. They are kept in data.cache under a hash of the model,
 /// the layout and the rows. Rank 0 reads and writes the file, whole or not at all. A file
 /// that is damaged, or is of something else, is made anew. A run that has made updates
 /// and lacks the file loads its first weights again for that, and then goes on with its
