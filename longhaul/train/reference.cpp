@@ -125,6 +125,7 @@ std::vector<double> compute_sums(const TrainingSession& session, const PairData&
   std::vector<double> sums(3 * pairs, 0.0);  // the sums, then how often each was found
   const auto loss = [&](std::vector<data::TokenBatch>& batches) {
     end_if_asked(session.world());
+    if (run::RankRecord* record = session.world().ledger().record()) record->moved();
     found.clear();
     std::vector<double> losses = session::loss_sums(session, runner, batches);
     for (size_t b = 0; tells && b < batches.size(); ++b) {
