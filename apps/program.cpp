@@ -70,8 +70,13 @@ constexpr VerbWord kVerbWords[] = {
      "longhaul train RUN.toml trains an adapter where the file has [adapter]"},
     {"merge merge_and_unload",
      "longhaul export RUN --merge --out DIR adds a run's adapter to its base"},
-    {"sft dpo grpo ppo rlhf rl",
-     "longhaul trains on tokens; it has no chats and no preference training"},
+    {"sft chat",
+     "longhaul data build CHATS --chat makes a store of chats, which longhaul train "
+     "learns"},
+    {"dpo ipo simpo orpo preference",
+     "longhaul train RUN.toml trains on pairs where the file has [preference]: longhaul "
+     "docs preferences"},
+    {"grpo ppo rlhf rl", "longhaul has no reinforcement learning"},
     {"run start",
      "longhaul train RUN.toml is one process, longhaul launch -n 8 RUN.toml several"},
     {"torchrun mpirun srun accelerate deepspeed distributed",

@@ -497,6 +497,8 @@ std::vector<SectionFields> sections_of(RunConfig& c) {
       {"parallel", "layout; dp is derived: world = pp * dp * cp * tp",
        fields_of(c.parallel)},
       {"experts", "mixtures of experts: balancing the router", fields_of(c.experts)},
+      {"preference", "training on pairs of a chosen and a rejected answer",
+       fields_of(c.preference)},
       {"memory", "less memory for more time", fields_of(c.memory)},
       {"precision", "number formats", fields_of(c.precision)},
       {"optimizer", "the update", fields_of(c.optimizer)},

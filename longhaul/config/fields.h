@@ -18,6 +18,7 @@ config::Fields fields_of(DataSection& section);
 config::Fields fields_of(BatchSection& section);
 config::Fields fields_of(ParallelSection& section);
 config::Fields fields_of(ExpertsSection& section);
+config::Fields fields_of(PreferenceSection& section);
 config::Fields fields_of(MemorySection& section);
 config::Fields fields_of(PrecisionSection& section);
 config::Fields fields_of(OptimizerSection& section);

@@ -309,6 +309,7 @@ std::vector<std::string> check_rules(const RunConfig& config) {
   check_parallel(config, warnings);
   check_optimizer(config, warnings);
   check_adapter(config, warnings);
+  check_preference(config, warnings);
   check_schedule(config, warnings);
   check_resume_and_log(config, warnings);
   check_bad_steps(config, warnings);

@@ -29,6 +29,8 @@ void check_data(const RunConfig& config, std::vector<std::string>& warnings);
 
 /// Checks the rules of [adapter].
 void check_adapter(const RunConfig& config, std::vector<std::string>& warnings);
+/// Checks the rules of [preference].
+void check_preference(const RunConfig& config, std::vector<std::string>& warnings);
 
 /// Checks the rules of the learning rate.
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);

@@ -236,6 +236,32 @@ struct ExpertsSection {
   double warn_below = 0.4;  ///< share of a layer's experts in effective use
 };
 
+/// How the loss of a pair follows from the sums of log-probabilities of its two sides
+/// (nn/pair_loss.h).
+enum class PreferenceLoss {
+  Sigmoid,  ///< DPO
+  Ipo,
+  Hinge,
+  Robust,
+  ApoZero,
+  SigmoidNorm,
+  Simpo,
+  Orpo,
+};
+
+/// Trains on pairs of a chosen and a rejected answer. Names and defaults are those of
+/// TRL's DPOConfig, CPOConfig (simpo) and ORPOConfig.
+struct PreferenceSection {
+  std::optional<PreferenceLoss> loss;  ///< empty: the run predicts next tokens
+  double beta = 0.1;
+  double label_smoothing = 0.0;  ///< Robust and Simpo: share of pairs that are exchanged
+  double simpo_gamma = 0.5;      ///< Simpo: the margin that the chosen side should have
+  /// Returns whether the loss compares the model with the run's first weights.
+  bool has_reference() const {
+    return loss && *loss != PreferenceLoss::Simpo && *loss != PreferenceLoss::Orpo;
+  }
+};
+
 enum class RecomputeKind { None, Selective, Full };
 
 struct MemorySection {
@@ -485,6 +511,7 @@ struct RunConfig {
   BatchSection batch;
   ParallelSection parallel;
   ExpertsSection experts;
+  PreferenceSection preference;
   MemorySection memory;
   PrecisionSection precision;
   OptimizerSection optimizer;

@@ -116,6 +116,19 @@ void check_losses(const std::vector<std::string>& losses, const std::string& nam
       std::equal(wanted.begin(), wanted.end(), losses.begin())) {
     return;
   }
+  if (wanted.front() == kPreference && losses.front() == kNextToken) {
+    fail_input("data",
+               "{}: [preference] needs pairs of a chosen and a rejected answer, and this "
+               "data has none; make a store of pairs with longhaul data build --chat",
+               name);
+  }
+  if (losses.front() == kPreference) {
+    fail_input(
+        "data",
+        "{}: it holds pairs of a chosen and a rejected answer, which are trained on "
+        "with [preference]; set preference.loss, or take other data",
+        name);
+  }
   fail_input("data",
              "{}: has targets for {}, but a model of type \"{}\" needs targets for {}",
              name, fmt::join(losses, " and "), model_type, fmt::join(wanted, " and "));

@@ -13,17 +13,29 @@ namespace longhaul::infer {
 
 namespace {
 
-/// Reads sequences [first, first + rows) as far as they exist. Beyond the last sequence
-/// the batch is one row without targets.
+/// Takes the targets of a row away, and its pairs.
+void blank(data::TokenBatch& batch, int64_t row) {
+  const auto clear = [&](std::vector<int32_t>& values, int32_t value) {
+    const int64_t each = std::ssize(values) / batch.num_sequences;
+    std::fill_n(values.begin() + row * each, each, value);
+  };
+  for (std::vector<int32_t>& targets : batch.targets) clear(targets, data::kIgnore);
+  if (batch.pairs.empty()) return;
+  batch.pairs[static_cast<size_t>(row)].clear();
+  clear(batch.sides, -1);
+}
+
+/// Reads sequences [first, first + rows) as far as they exist. The batch has at least one
+/// row, and with options.full micro_size rows. Rows beyond the last sequence have no
+/// targets.
 void read_rows(const data::TokenSource& source, int64_t first, int64_t sequences,
-               int64_t rows, data::TokenBatch& batch) {
-  const int64_t present = std::min(rows, sequences - first);
-  source.shape(batch, std::max<int64_t>(present, 1));
-  for (int64_t r = 0; r < present; ++r) source.read(first + r, batch, r);
-  if (present > 0) return;
-  source.read(0, batch, 0);
-  for (std::vector<int32_t>& targets : batch.targets) {
-    std::ranges::fill(targets, data::kIgnore);
+               const EvaluateOptions& options, data::TokenBatch& batch) {
+  const int64_t present = std::clamp<int64_t>(sequences - first, 0, options.micro_size);
+  const int64_t rows = options.full ? options.micro_size : std::max<int64_t>(present, 1);
+  source.shape(batch, rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    source.read(r < present ? first + r : 0, batch, r);
+    if (r >= present) blank(batch, r);
   }
 }
 
@@ -74,29 +86,29 @@ Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
   // Sums of micro batches in fp64, so that the result hardly depends on the number of
   // ranks.
   const size_t terms = source.losses().size();
-  std::vector<double> totals(2 * terms, 0.0);  // sums, then targets
+  std::vector<double> totals(terms, 0.0);  // targets, then what `loss` returns
   for (int64_t i = 0; i < mine; i += options.micro_batches) {
     std::vector<data::TokenBatch> batches(
         static_cast<size_t>(std::min(options.micro_batches, mine - i)));
     for (size_t b = 0; b < batches.size(); ++b) {
       const int64_t number = (i + static_cast<int64_t>(b)) * data.size() + data.rank();
-      read_rows(source, number * options.micro_size, sequences, options.micro_size,
-                batches[b]);
+      read_rows(source, number * options.micro_size, sequences, options, batches[b]);
       for (size_t term = 0; term < terms; ++term) {
-        totals[terms + term] += static_cast<double>(batches[b].num_targets(term));
+        totals[term] += static_cast<double>(batches[b].num_targets(term));
       }
     }
     const std::vector<double> sums = loss(batches);
-    for (size_t term = 0; term < terms; ++term) totals[term] += sums.at(term);
+    totals.resize(terms + sums.size(), 0.0);
+    for (size_t term = 0; term < sums.size(); ++term) totals[terms + term] += sums[term];
     if (options.progress)
       options.progress(std::min(i + options.micro_batches, mine), mine);
   }
   data.all_reduce_wait(totals, comm::ReduceOp::Sum);
   Evaluation result;
   result.sequences = sequences;
+  result.sums.assign(totals.begin() + static_cast<int64_t>(terms), totals.end());
   for (size_t term = 0; term < terms; ++term) {
-    result.sums.push_back(totals[term]);
-    result.targets.push_back(static_cast<int64_t>(totals[terms + term]));
+    result.targets.push_back(static_cast<int64_t>(totals[term]));
   }
   return result;
 }

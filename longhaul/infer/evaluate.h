@@ -10,7 +10,8 @@ namespace longhaul::infer {
 
 /// The loss over a set of sequences. Each term of the loss has at least one target.
 struct Evaluation {
-  std::vector<double> sums;      ///< one for each term of the loss, nats
+  /// One for each term of the loss that has targets, nats; then what else LossOf returns.
+  std::vector<double> sums;
   std::vector<int64_t> targets;  ///< number of targets of each term
   int64_t sequences = 0;
   double term(size_t i) const;  ///< mean of term i per target, nats
@@ -28,13 +29,16 @@ struct EvaluateOptions {
   int64_t max_sequences = 0;  ///< only this many of the first sequences; 0: all
   int64_t micro_size = 1;     ///< sequences of a micro batch
   int64_t micro_batches = 1;  ///< micro batches of one call of the loss
+  /// Every micro batch has micro_size rows; those that lack a sequence have no targets.
+  bool full = false;
   /// Is called after each call of the loss with the number of this rank's micro batches
   /// that are done, and the number of all its micro batches.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
 /// A function that returns each term of the loss, summed over the targets of some micro
-/// batches. The function may change the batches.
+/// batches, and perhaps other sums behind the terms with targets. The function may change
+/// the batches.
 using LossOf = std::function<std::vector<double>(std::vector<data::TokenBatch>& batches)>;
 
 /// Returns the loss of the source's sequences, which are split over the ranks of `data`

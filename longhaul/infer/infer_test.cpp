@@ -146,12 +146,13 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
     }
   }
   for (const int ranks : {1, 2, 3}) {
-    for (const int64_t micro : {1, 2, 7}) {
+    for (const int64_t micro : {1, 2, 4, 7}) {
       comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& group) {
         comm::Communicator& world = *group;
         EvaluateOptions options;
         options.micro_size = micro;
         options.micro_batches = 2;
+        options.full = micro == 4;
         const Evaluation e =
             evaluate(testing::loss_of(*f.model), Counting(), world, options);
         EXPECT_EQ(e.targets[0], 63);

@@ -196,7 +196,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   }
   int64_t targets = 0;
   for (const LossTerm& term : model.losses) {
-    if (term.over == LossTerm::Over::Positions) continue;
+    if (term.over != LossTerm::Over::Targets) continue;
     const TokenCounts& tokens = passes.tokens;
     targets += (term.of_sequences ? tokens.sequences : tokens.inside) * kTargetBytes;
   }

@@ -52,6 +52,13 @@ struct Batch {
   /// int64 [rows], and `sequence_of` the number of each token's sequence, int64 [T].
   /// `index` has the index of each token in its whole sequence, int32 [T].
   at::Tensor sequences, sequence_of, index;
+  /// The side that each token belongs to, int64 [T]. Pair p of the batch has the sides 2
+  /// p, the chosen one, and 2 p + 1. A token of no pair has twice the number of pairs. If
+  /// the tensor is undefined, the data has no pairs.
+  at::Tensor sides;
+  /// The reference's sums of log-probabilities of the sides, fp64 [pairs, 2]; zeros for a
+  /// loss without a reference.
+  at::Tensor reference;
   Tensors targets;  ///< by term of the loss: int64 [T] or [rows], negative: no target
   /// The numbers of the tokens with a target of term 0, ascending, int64. If undefined,
   /// the numbers are found when needed, for which the host has to wait for a device.
@@ -193,6 +200,19 @@ struct RouterContext {
   RouterLoads* loads = nullptr;  ///< null: loads are not counted
 };
 
+/// What training on pairs needs of a pass, alike in every micro batch.
+struct PairContext {
+  PreferenceSection settings;
+  size_t figures = 0;  ///< the first figure's number among the terms (session/pairs.h)
+  /// Adds fp64 sums over the ranks that have the other positions of the same sequences;
+  /// empty: all positions are here.
+  std::function<void(at::Tensor& sums)> sum_positions;
+  /// False on a rank that has the same pairs as another, which counts them.
+  bool counts = true;
+  /// Gets the sums of log-probabilities of each pass, fp64 [pairs, 2]; may be null.
+  Tensors* sums = nullptr;
+};
+
 /// What a forward pass needs besides the tensors that the stage before hands on.
 /// Activations are [T, features].
 struct ForwardContext {
@@ -203,6 +223,7 @@ struct ForwardContext {
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here
   RouterContext router;
+  PairContext pairs;
   /// True if the results of the core of attention and of the feed-forward's activation
   /// are not kept for the backward but computed again (ops/recomputed.h).
   bool selective_recompute = false;

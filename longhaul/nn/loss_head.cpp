@@ -1,6 +1,17 @@
 #include "longhaul/nn/loss_head.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "longhaul/nn/pair_loss.h"
 
 namespace longhaul::nn {
 namespace {
@@ -20,6 +31,70 @@ ops::LossHeadOptions head_options(size_t term, const ForwardContext& context) {
   return options;
 }
 
+/// Adds up fp32 [T] by the side that each token belongs to: fp64 [sides]. Every sum adds
+/// its tokens in their order, so its bits do not depend on other rows.
+at::Tensor sum_by_side(const at::Tensor& values, const Batch& batch) {
+  const int64_t sides = batch.reference.numel();
+  at::Tensor sums = at::zeros({sides + 1}, values.options().dtype(at::kDouble));
+  const c10::List<std::optional<at::Tensor>> index({batch.sides});
+  sums.index_put_(index, values.to(at::kDouble), /*accumulate=*/true);
+  return sums.narrow(0, 0, sides);
+}
+
+/// Adds what a rank has found of its pairs to the terms of the loss.
+void count_pairs(const PairLoss& pairs, const ForwardContext& context) {
+  if (!context.pairs.counts) return;
+  Losses& losses = *context.losses;
+  losses.add(0, pairs.loss.sum());
+  const auto side = [](const at::Tensor& values, int64_t i) {
+    return values.select(1, i);
+  };
+  const at::Tensor right = side(pairs.rewards, 0).gt(side(pairs.rewards, 1));
+  size_t figure = context.pairs.figures;
+  losses.add(figure++, side(pairs.rewards, 0).sum());
+  losses.add(figure++, side(pairs.rewards, 1).sum());
+  losses.add(figure++, right.sum(at::kDouble));
+  losses.add(figure++, side(pairs.log_probs, 0).sum());
+  losses.add(figure++, side(pairs.log_probs, 1).sum());
+}
+
+/// Computes the loss of the pairs of a batch for rows [T, H], which every tp rank has
+/// whole.
+at::Tensor loss_of_pairs(const at::Tensor& rows, const tensor::ParameterPtr& weight,
+                         const ForwardContext& context, ops::LossHeadOptions options) {
+  const Batch& batch = context.batch;
+  const PairContext& pairs = context.pairs;
+  const at::Tensor completion = batch.targets.at(0).ge(0).to(at::kFloat);
+  at::Tensor targets = batch.targets.at(0), chosen;  // chosen: the tokens of term 1
+  if (batch.targets.size() > 1) {
+    chosen = batch.targets[1].ge(0).to(at::kFloat);
+    targets = at::where(batch.targets[1].ge(0), batch.targets[1], targets);
+  }
+  const at::Tensor log_probs =
+      ops::token_log_probs(rows.detach(), weight, targets, options);
+  at::Tensor sums = at::stack(
+      {sum_by_side(log_probs * completion, batch), sum_by_side(completion, batch)});
+  if (pairs.sum_positions) pairs.sum_positions(sums);
+  const PairSums of_pairs = {sums[0].view({-1, 2}), sums[1].view({-1, 2}),
+                             batch.reference};
+  const PairLoss found = pair_loss(of_pairs, pairs.settings);
+  count_pairs(found, context);
+  if (pairs.sums != nullptr) pairs.sums->push_back(of_pairs.log_probs);
+  if (chosen.defined()) {
+    context.losses->add(1, -(log_probs * chosen).sum(at::kDouble));
+  }
+  if (!at::GradMode::is_enabled()) return at::zeros({}, log_probs.options());
+  const at::Tensor by_side =
+      at::cat({found.slopes.view({-1}), at::zeros({1}, found.slopes.options())});
+  const std::vector<double>& scales = context.losses->scales;
+  options.row_weights =
+      by_side.index_select(0, batch.sides).mul_(-scales.at(0)).to(at::kFloat) *
+      completion;
+  if (chosen.defined()) options.row_weights.add_(chosen, scales.at(1));
+  options.scale = 1.0;
+  return ops::loss_head(rows, weight, targets, options).loss;
+}
+
 at::Tensor counted(const ops::LossHeadResult& result, size_t term,
                    const ForwardContext& context) {
   context.losses->add(term, result.cross_entropy_sum);
@@ -37,6 +112,9 @@ at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weigh
   ops::LossHeadOptions options = head_options(0, context);
   options.logits_divisor = logits_divisor;
   options.logits_cap = logits_cap;
+  if (context.batch.sides.defined()) {
+    return loss_of_pairs(rows, weight, context, std::move(options));
+  }
   return counted(ops::loss_head(rows, weight, context.batch.targets.at(0), options), 0,
                  context);
 }

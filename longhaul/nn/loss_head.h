@@ -6,9 +6,12 @@
 namespace longhaul::nn {
 
 /// Returns the first term of the loss by ops::loss_head with the weight of the head,
-/// whose vocabulary may be split. `hidden` is [T, H], or has this rank's tokens only; the
-/// loss is the same on every tp rank. Adds the sum of the term to context.losses. The
-/// logits are divided by `logits_divisor` and capped at `logits_cap`
+/// whose vocabulary may be split. A batch of pairs has the loss of pair_loss() and its
+/// figures. For orpo its second term is the loss of the chosen sides' tokens. A first
+/// pass without gradients gives the log-probabilities of the tokens. The second pass is
+/// that of ops::loss_head, with a weight for each token. `hidden` is [T, H], or has this
+/// rank's tokens only; the loss is the same on every tp rank. Adds the sum of the term to
+/// context.losses. The logits are divided by `logits_divisor` and capped at `logits_cap`
 /// (ops::LossHeadOptions). Collective if there is a region.
 at::Tensor loss_head(const at::Tensor& hidden, const tensor::ParameterPtr& weight,
                      const ForwardContext& context, double logits_divisor = 1.0,

@@ -51,6 +51,14 @@ double gradient_scale(const LossHeadOptions& options) {
   return options.scale / options.logits_divisor;
 }
 
+/// Returns the scale of the gradient of each row, fp32 [R]; 0 where `mask` is 0.
+/// `weights` are those of the rows, or undefined.
+at::Tensor row_scale(const at::Tensor& mask, const at::Tensor& weights,
+                     const LossHeadOptions& options) {
+  const at::Tensor scale = mask * gradient_scale(options);
+  return weights.defined() ? scale * weights : scale;
+}
+
 /// Returns row_scale (softmax (1 + 2 z_loss lse) - onehot(target)), fp32.
 at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
                               const LocalTargets& local, const at::Tensor& row_scale,
@@ -64,7 +72,8 @@ at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
 /// Computes the composite form, for the whole vocabulary or a part that begins at
 /// `begin`. Holds `rows` rows in fp32 at once. With `want_gradient` the gradient of the
 /// scaled loss replaces the logits: in place, unless all rows are taken at once.
-ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets,
+                          const at::Tensor& weights, int64_t begin,
                           const LossHeadOptions& options, bool want_gradient,
                           int64_t rows) {
   const int64_t R = logits.size(0);
@@ -88,11 +97,10 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t
   const at::Tensor mask = targets.ge(0).to(at::kFloat);
   ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
   if (!want_gradient) return result;
-  const at::Tensor row_scale = mask * gradient_scale(options);
+  const at::Tensor scales = row_scale(mask, weights, options);
   each([&](int64_t from, int64_t n, const LocalTargets& local) {
-    const at::Tensor gradient =
-        composite_gradient(wide, lse.narrow(0, from, n), local,
-                           row_scale.narrow(0, from, n), options.z_loss);
+    const at::Tensor gradient = composite_gradient(
+        wide, lse.narrow(0, from, n), local, scales.narrow(0, from, n), options.z_loss);
     if (n < R) {
       logits.narrow(0, from, n).copy_(gradient);
     } else {
@@ -118,31 +126,37 @@ ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
   return loss;
 }
 
-/// Computes the fused form for a part of the vocabulary that begins at `begin`.
-ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+/// Computes the fused form for a part of the vocabulary that begins at `begin`, or for
+/// rows with weights.
+ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets,
+                            const at::Tensor& weights, int64_t begin,
                             const LossHeadOptions& options, bool want_gradient) {
   const at::Tensor local = targets - begin;
   at::Tensor maximum = row_values(logits), lse = row_values(logits),
              picked = row_values(logits);
   fused::op<kernels::CrossEntropyStatistics>(logits, local, maximum, lse, picked);
   lse.log_().add_(maximum);
-  options.combine(lse, picked);
+  if (options.combine) options.combine(lse, picked);
   const at::Tensor mask = targets.ge(0).to(at::kFloat);
   ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
   if (want_gradient) {
     fused::op<kernels::CrossEntropyGradient>(
-        logits, local, lse, mask * gradient_scale(options), options.z_loss);
+        logits, local, lse, row_scale(mask, weights, options), options.z_loss);
   }
   return result;
 }
 
-ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+/// Computes the loss of each row of a chunk. `weights` are those of the rows, or
+/// undefined; they are in the gradient and not yet in the result.
+ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets,
+                     const at::Tensor& weights, int64_t begin,
                      const LossHeadOptions& options, bool want_gradient) {
-  if (!options.combine && CrossEntropy::has_kernels(options.fused, logits)) {
+  const bool plain = !options.combine && !weights.defined();
+  if (plain && CrossEntropy::has_kernels(options.fused, logits)) {
     return fused_chunk(logits, targets, options, want_gradient);
   }
-  if (options.combine && SplitCrossEntropy::has_kernels(options.fused, logits)) {
-    return fused_split_chunk(logits, targets, begin, options, want_gradient);
+  if (!plain && SplitCrossEntropy::has_kernels(options.fused, logits)) {
+    return fused_split_chunk(logits, targets, weights, begin, options, want_gradient);
   }
   // On a device the fp32 copies of the composite form, several times the chunk, are made
   // for fewer rows at a time. The weights are not read again for that, since the product
@@ -151,7 +165,8 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
   const int64_t rows = logits.is_cpu() ? logits.size(0)
                                        : logits_rows(logits.size(0), logits.size(1),
                                                      kLogitsElements, kFewest);
-  return CrossEntropy::composite(logits, targets, begin, options, want_gradient, rows);
+  return CrossEntropy::composite(logits, targets, weights, begin, options, want_gradient,
+                                 rows);
 }
 
 /// Returns the rows of a chunk. With a split vocabulary this number follows from the size
@@ -176,40 +191,61 @@ struct HeadTotals {
 
 at::Tensor sum_of(const at::Tensor& rows) { return rows.sum(at::kDouble); }
 
-HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
-                      const at::Tensor& targets, const LossHeadOptions& options,
-                      bool want_gradient) {
+/// Makes the logits of one chunk of rows after another, in order, and calls
+/// `take(from, n, logits, bounded)`, which may overwrite them. `bounded` is tanh(x /
+/// cap), or undefined where the logits are not capped.
+template <typename Take>
+void each_chunk(const at::Tensor& h, const tensor::ParameterPtr& weight,
+                const LossHeadOptions& options, const Take& take) {
   const int64_t T = h.size(0);
   const int64_t rows = chunk_rows(*weight, h, options);
-  const int64_t begin = weight->slice().offset[0];
-  const auto fp64 = h.options().dtype(at::kDouble);
-  HeadTotals totals{at::zeros({}, fp64), at::zeros({}, fp64), {}};
-  if (want_gradient) totals.dh = at::empty_like(h);
   for (int64_t from = 0; from < T; from += rows) {
     const int64_t n = std::min(rows, T - from);
-    const at::Tensor part = h.narrow(0, from, n);
-    const at::Tensor labels = targets.narrow(0, from, n);
-    at::Tensor logits = linear_product(
-        part, weight->weight(), options.bias ? options.bias->weight() : at::Tensor());
+    at::Tensor logits =
+        linear_product(h.narrow(0, from, n), weight->weight(),
+                       options.bias ? options.bias->weight() : at::Tensor());
     if (options.logits_divisor != 1.0) logits.div_(options.logits_divisor);
     at::Tensor bounded;  // between -1 and 1
     if (options.logits_cap != 0.0) {
       bounded = logits.div_(options.logits_cap).tanh_();
       logits = bounded * options.logits_cap;
     }
-    const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
-    totals.cross_entropy.add_(sum_of(loss.cross_entropy));
-    totals.squared_lse.add_(sum_of(loss.squared_lse));
-    if (!want_gradient) continue;
-    if (bounded.defined()) at::tanh_backward_out(logits, logits, bounded);
-    at::Tensor dpart = totals.dh.narrow(0, from, n);
-    product_out(dpart, logits, weight->weight());
-    if (!weight->frozen()) accumulate_weight_gradient({weight}, part, logits);
-    if (options.bias && !options.bias->frozen()) {
-      at::Tensor grad = options.bias->grad();
-      grad.add_(at::sum(logits, {0}, /*keepdim=*/false, at::kFloat));
-    }
+    take(from, n, logits, bounded);
   }
+}
+
+HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
+                      const at::Tensor& targets, const LossHeadOptions& options,
+                      bool want_gradient) {
+  const int64_t begin = weight->slice().offset[0];
+  const auto fp64 = h.options().dtype(at::kDouble);
+  HeadTotals totals{at::zeros({}, fp64), at::zeros({}, fp64), {}};
+  if (want_gradient) totals.dh = at::empty_like(h);
+  each_chunk(h, weight, options,
+             [&](int64_t from, int64_t n, at::Tensor& logits, const at::Tensor& bounded) {
+               at::Tensor weights;
+               if (options.row_weights.defined())
+                 weights = options.row_weights.narrow(0, from, n);
+               const ChunkLoss loss = chunk_loss(logits, targets.narrow(0, from, n),
+                                                 weights, begin, options, want_gradient);
+               if (weights.defined()) {
+                 loss.cross_entropy.mul_(weights);
+                 loss.squared_lse.mul_(weights);
+               }
+               totals.cross_entropy.add_(sum_of(loss.cross_entropy));
+               totals.squared_lse.add_(sum_of(loss.squared_lse));
+               if (!want_gradient) return;
+               if (bounded.defined()) at::tanh_backward_out(logits, logits, bounded);
+               at::Tensor dpart = totals.dh.narrow(0, from, n);
+               product_out(dpart, logits, weight->weight());
+               if (!weight->frozen()) {
+                 accumulate_weight_gradient({weight}, h.narrow(0, from, n), logits);
+               }
+               if (options.bias && !options.bias->frozen()) {
+                 at::Tensor grad = options.bias->grad();
+                 grad.add_(at::sum(logits, {0}, /*keepdim=*/false, at::kFloat));
+               }
+             });
   return totals;
 }
 
@@ -253,18 +289,16 @@ HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
                      const LossHeadOptions& options, bool want_gradient) {
   at::Tensor gradient = logits;  // replaced, not overwritten
   const ChunkLoss loss =
-      composite_chunk(gradient, targets, 0, options, want_gradient, logits.size(0));
+      composite_chunk(gradient, targets, {}, 0, options, want_gradient, logits.size(0));
   return {sum_of(loss.cross_entropy), sum_of(loss.squared_lse), gradient};
 }
 
-}  // namespace
-
-LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight,
-                         const at::Tensor& targets, const LossHeadOptions& options) {
+void check_head(const at::Tensor& h, const tensor::Parameter& weight,
+                const at::Tensor& targets, const LossHeadOptions& options) {
   LH_CHECK(h.dim() == 2 && targets.dim() == 1 && targets.size(0) == h.size(0) &&
                targets.scalar_type() == at::kLong,
            "loss_head", "{} rows, {} targets", h.size(0), targets.numel());
-  const format::TensorSlice& slice = weight->slice();
+  const format::TensorSlice& slice = weight.slice();
   LH_CHECK(options.combine || slice.extent[0] == slice.global_shape[0], "loss_head",
            "{} is a part of the vocabulary, and nothing combines the parts",
            format::describe_slice(slice));
@@ -274,11 +308,37 @@ LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight
   LH_CHECK(options.logits_cap >= 0.0, "loss_head",
            "the logits are capped at {}, which must be positive, or 0 for no cap",
            options.logits_cap);
+  const at::Tensor& weights = options.row_weights;
+  LH_CHECK(!weights.defined() || (weights.sizes() == targets.sizes() &&
+                                  weights.scalar_type() == at::kFloat),
+           "loss_head", "{} weights of {} rows", weights.numel(), h.size(0));
+}
+
+}  // namespace
+
+LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight,
+                         const at::Tensor& targets, const LossHeadOptions& options) {
+  check_head(h, *weight, targets, options);
   LH_ASSERT(!at::GradMode::is_enabled() || h.requires_grad(),
             "the head's input is not part of a graph");
   return result_of(h, options, [&](bool want_gradient) {
     return run_chunks(h, weight, targets, options, want_gradient);
   });
+}
+
+at::Tensor token_log_probs(const at::Tensor& h, const tensor::ParameterPtr& weight,
+                           const at::Tensor& targets, const LossHeadOptions& options) {
+  check_head(h, *weight, targets, options);
+  const at::NoGradGuard no_grad;
+  at::Tensor logs = at::empty({h.size(0)}, h.options().dtype(at::kFloat));
+  each_chunk(h, weight, options,
+             [&](int64_t from, int64_t n, at::Tensor& logits, const at::Tensor&) {
+               const ChunkLoss loss = chunk_loss(logits, targets.narrow(0, from, n), {},
+                                                 weight->slice().offset[0], options,
+                                                 /*want_gradient=*/false);
+               logs.narrow(0, from, n).copy_(loss.cross_entropy).neg_();
+             });
+  return logs;
 }
 
 LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,

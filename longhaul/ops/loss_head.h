@@ -35,13 +35,16 @@ struct LossHeadOptions {
   /// z-loss are those of the results, which exist beside tanh(x / cap) until the chunk's
   /// gradient is formed.
   double logits_cap = 0.0;
+  /// How often each row counts in the loss and in its gradient, fp32 [T]; a weight may be
+  /// negative. Undefined: each row counts once.
+  at::Tensor row_weights = {};
 };
 
 struct LossHeadResult {
   /// The root of the backward: scale * (cross-entropy sum + z-loss sum), an fp32 scalar.
   at::Tensor loss;
-  /// The sum of the cross-entropy over valid targets, unscaled: an fp64 scalar on the
-  /// device of h.
+  /// The sum of the cross-entropy over valid targets, weighted by `row_weights` and
+  /// unscaled: an fp64 scalar on the device of h.
   at::Tensor cross_entropy_sum;
 };
 
@@ -58,6 +61,15 @@ struct LossHeadResult {
 /// "Megatron-LM", section 3).
 LossHeadResult loss_head(const at::Tensor& h, const tensor::ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
+
+/// Returns the log-probability of each row's target, log softmax(logits)[target], fp32
+/// [T]; 0 for a row without a target. The arguments are those of loss_head, and the
+/// chunks and kernels those of its forward, so the values are those of its cross-entropy.
+/// No gradient is formed. `scale`, `z_loss` and `row_weights` have no effect. Every rank
+/// of a split vocabulary has the result over all parts; then Collective, through
+/// `combine`.
+at::Tensor token_log_probs(const at::Tensor& h, const tensor::ParameterPtr& weight,
+                           const at::Tensor& targets, const LossHeadOptions& options);
 
 /// Computes the cross-entropy of logits [R, V] that are few, final and of the whole
 /// vocabulary; targets is int64 [R], where a negative target means that there is none. In

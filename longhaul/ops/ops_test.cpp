@@ -489,6 +489,57 @@ TEST_P(Ops, LossHeadWithABiasIsTheCrossEntropyOfItsLogits) {
   expect_close(given.grad(), logits.grad(), 3 * tolerance(), "dlogits");
 }
 
+TEST_P(Ops, LossHeadCountsEachRowByItsWeight) {
+  const int64_t T = 150, K = 24, V = 101;
+  const at::Tensor h = random({T, K}), w = random({V, K});
+  at::Tensor targets = at::randint(0, V, {T}, at::kLong);
+  targets.narrow(0, 10, 20).fill_(-100);
+  LossHeadOptions options{1.0 / 130.0, 1e-2, fused()};
+  options.row_weights = at::randn({T});
+  options.row_weights.narrow(0, 40, 9).zero_();
+  const auto weight = bound(w);
+  const at::Tensor mine = leaf(h);
+  const auto result = loss_head(mine, weight, targets, options);
+  torch::autograd::backward({result.loss}, {});
+  const at::Tensor wide = leaf(h.to(at::kDouble)), wide_w = leaf(w.to(at::kDouble));
+  const at::Tensor logits = at::linear(wide, wide_w);
+  const at::Tensor lse = at::logsumexp(logits, {1});
+  const at::Tensor ce = at::cross_entropy_loss(logits, targets, {}, at::Reduction::None);
+  const at::Tensor rows = ce + 1e-2 * lse * lse * (targets >= 0);
+  const at::Tensor reference = (rows * options.row_weights).sum() / 130.0;
+  torch::autograd::backward({reference}, {});
+  const double size = rows.sum().item<double>() / 130.0;
+  EXPECT_NEAR(result.loss.item<double>(), reference.item<double>(),
+              (type() == at::kFloat ? 1e-6 : 5e-3) * size);
+  expect_close(mine.grad(), wide.grad(), 3 * tolerance(), "dh");
+  expect_close(weight->grad(), wide_w.grad(), 3 * tolerance(), "dw");
+}
+
+TEST_P(Ops, TokenLogProbsAreThoseOfTheLogits) {
+  const int64_t T = 150, K = 24, V = 101;
+  const at::Tensor h = random({T, K}), w = random({V, K});
+  at::Tensor targets = at::randint(0, V, {T}, at::kLong);
+  targets.narrow(0, 10, 20).fill_(-100);
+  for (const double cap : {0.0, 2.0}) {
+    LossHeadOptions options{1.0, 0.0, fused()};
+    options.logits_divisor = 1.5;
+    options.logits_cap = cap;
+    const auto weight = bound(w);
+    const at::Tensor found = token_log_probs(h, weight, targets, options);
+    at::Tensor logits = at::linear(h.to(at::kDouble), w.to(at::kDouble)) / 1.5;
+    if (cap > 0.0) logits = cap * at::tanh(logits / cap);
+    const at::Tensor want =
+        -at::cross_entropy_loss(logits, targets, {}, at::Reduction::None);
+    EXPECT_EQ(found.scalar_type(), at::kFloat);
+    expect_close(found, want, 3 * tolerance(), "log-probabilities");
+    EXPECT_EQ(found.narrow(0, 10, 20).abs().max().item<float>(), 0.0F);
+    const double sum = -found.sum(at::kDouble).item<double>();
+    EXPECT_NEAR(
+        loss_head(leaf(h), weight, targets, options).cross_entropy_sum.item<double>(),
+        sum, 1e-12 * sum);
+  }
+}
+
 TEST_P(Ops, LossHeadWithoutGradModeGivesTheSameLoss) {
   const at::Tensor h = random({90, 24}), w = random({300, 24});
   const at::Tensor targets = at::randint(0, 300, {90}, at::kLong);

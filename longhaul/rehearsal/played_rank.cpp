@@ -92,7 +92,9 @@ data::TokenBatch make_batch(const RunConfig& config, const ModelDescription& mod
       batch.document_start[at] = static_cast<int32_t>(start);
       batch.positions[at] = static_cast<int32_t>(i - start);
       batch.index.push_back(static_cast<int32_t>(i));
+      if (config.preference.loss) batch.sides.push_back(start == 0 ? 0 : 1);
     }
+    if (config.preference.loss) batch.pairs.push_back({{.number = row}});
   }
   return batch;
 }

@@ -16,6 +16,7 @@
 #include "longhaul/layout/buckets.h"
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/rehearsal/played_rank.h"
+#include "longhaul/session/pairs.h"
 #include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::rehearsal {
@@ -78,7 +79,9 @@ void play_alone(const RunConfig& config, const optim::ParamGroups& groups,
   std::optional<Failure> failure;
   std::thread([&] {
     failure = Failure::of([&] {
-      play(config, inputs.model, groups, inputs.steps, std::move(joined), rank);
+      ModelConfig model = inputs.model;
+      session::train_on_pairs(config, model);
+      play(config, model, groups, inputs.steps, std::move(joined), rank);
     });
   }).join();
   if (!failure) return;

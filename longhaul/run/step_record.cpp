@@ -54,6 +54,12 @@ constexpr Figure kFigures[] = {
     {kExpertUseKey, &StepRecord::expert_use, false, true},
     {kExpertBusiestKey, &StepRecord::expert_busiest, false, true},
     {kRouterEntropyKey, &StepRecord::router_entropy, false, true},
+    {kPairFigures[0].key, &StepRecord::rewards_chosen, false, true},
+    {kPairFigures[1].key, &StepRecord::rewards_rejected, false, true},
+    {kPairFigures[2].key, &StepRecord::rewards_margins, false, true},
+    {kPairFigures[3].key, &StepRecord::rewards_accuracies, false, true},
+    {kPairFigures[4].key, &StepRecord::logps_chosen, false, true},
+    {kPairFigures[5].key, &StepRecord::logps_rejected, false, true},
 };
 
 /// What a line may hold; step and time must be there.
@@ -158,13 +164,15 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
 }
 
 Json to_json(const ValidationRecord& record) {
-  return {{kStepKey, record.step},
-          {kAttemptKey, record.attempt},
-          {kValidationKey, record.name},
-          {kLossKey, record.loss},
-          {kPerplexityKey, record.perplexity()},
-          {kSecondsKey, record.seconds},
-          {kTimeKey, record.time}};
+  Json json = {{kStepKey, record.step},       {kAttemptKey, record.attempt},
+               {kValidationKey, record.name}, {kLossKey, record.loss},
+               {kSecondsKey, record.seconds}, {kTimeKey, record.time}};
+  if (!record.of_pairs()) json[kPerplexityKey] = record.perplexity();
+  for (const PairFigure& figure : kPairFigures) {
+    const double value = record.pairs.*figure.member;
+    if (std::isfinite(value)) json[figure.key] = value;
+  }
+  return json;
 }
 
 RunRecord read_record(std::string_view padded) {
@@ -172,7 +180,8 @@ RunRecord read_record(std::string_view padded) {
   if (line && line->validation) {
     return ValidationRecord{line->step.step, line->step.attempt,
                             line->step.time, line->seconds,
-                            line->step.loss, std::string(*line->validation)};
+                            line->step.loss, std::string(*line->validation),
+                            line->step};
   }
   if (line && line->has_norm) return line->step;
   return {};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,9 +39,20 @@ struct StepNumbers {
   double router_entropy = kNoFigure;  ///< nats, mean over the layers with experts
 };
 
+/// What training on pairs of a chosen and a rejected answer measures, as TRL names it:
+/// means over pairs. Other runs have none of these numbers.
+struct PairFigures {
+  double rewards_chosen = kNoFigure;
+  double rewards_rejected = kNoFigure;
+  double rewards_margins = kNoFigure;     ///< chosen less rejected
+  double rewards_accuracies = kNoFigure;  ///< the share of pairs with a positive margin
+  double logps_chosen = kNoFigure;
+  double logps_rejected = kNoFigure;
+};
+
 /// One optimizer step. When it is read, a number that its line lacks, or has as null (a
 /// loss that is not finite), becomes NaN, and a duration that it lacks becomes 0.
-struct StepRecord : StepNumbers {
+struct StepRecord : StepNumbers, PairFigures {
   int attempt = 1;         ///< which start of the run did it
   bool applied = true;     ///< false: a bad step, whose update was not made
   double time = 0.0;       ///< seconds since 1970, at its end
@@ -73,6 +85,9 @@ struct ValidationRecord {
   double seconds = 0.0;  ///< seconds that the validation took
   double loss = 0.0;
   std::string name;  ///< name of the validation data
+  PairFigures pairs = {};
+  /// Returns whether the loss is that of pairs, which has no perplexity.
+  bool of_pairs() const { return std::isfinite(pairs.rewards_margins); }
   double perplexity() const;
 };
 
@@ -106,6 +121,19 @@ inline constexpr const char* kValidationKey = "validation";
 inline constexpr size_t kRecordPadding = 64;
 /// Longer lines are no records.
 inline constexpr size_t kLongestRecord = size_t{1} << 20;
+
+/// The figures of pairs, by the names that they have in a line.
+struct PairFigure {
+  const char* key;
+  double PairFigures::* member;
+};
+inline constexpr PairFigure kPairFigures[] = {
+    {"rewards/chosen", &PairFigures::rewards_chosen},
+    {"rewards/rejected", &PairFigures::rewards_rejected},
+    {"rewards/margins", &PairFigures::rewards_margins},
+    {"rewards/accuracies", &PairFigures::rewards_accuracies},
+    {"logps/chosen", &PairFigures::logps_chosen},
+    {"logps/rejected", &PairFigures::logps_rejected}};
 
 /// Reads one line, which may come from anybody, with kRecordPadding readable bytes behind
 /// it; std::monostate if it is no record.

@@ -66,6 +66,31 @@ TEST(StepRecord, HasFiguresOfExpertsWhereTheModelHasExpertsOnly) {
   EXPECT_EQ(to_json(std::get<StepRecord>(again), {}), json);
 }
 
+TEST(StepRecord, HasFiguresOfPairsWhereTheRunTrainsOnPairsOnly) {
+  StepRecord record = full_record();
+  EXPECT_FALSE(to_json(record, {}).contains("rewards/chosen"));
+  ValidationRecord validation{.step = 3, .time = 12.0, .loss = 0.5, .name = "held"};
+  EXPECT_FALSE(to_json(validation).contains("logps/chosen"));
+  EXPECT_TRUE(to_json(validation).contains("perplexity"));
+  double value = 0.5;
+  for (const PairFigure& figure : kPairFigures) {
+    record.*figure.member = validation.pairs.*figure.member = value++;
+  }
+  const Json of_step = to_json(record, {}), of_validation = to_json(validation);
+  for (const Json& json : {of_step, of_validation}) {
+    EXPECT_EQ(json["rewards/chosen"], 0.5);
+    EXPECT_EQ(json["rewards/rejected"], 1.5);
+    EXPECT_EQ(json["rewards/margins"], 2.5);
+    EXPECT_EQ(json["rewards/accuracies"], 3.5);
+    EXPECT_EQ(json["logps/chosen"], 4.5);
+    EXPECT_EQ(json["logps/rejected"], 5.5);
+  }
+  EXPECT_FALSE(of_validation.contains("perplexity"));
+  EXPECT_EQ(to_json(std::get<StepRecord>(read(of_step.dump())), {}), of_step);
+  EXPECT_EQ(to_json(std::get<ValidationRecord>(read(of_validation.dump()))),
+            of_validation);
+}
+
 TEST(StepRecord, SaysOfABadStepOnlyThatItWasNotApplied) {
   StepRecord record = full_record();
   EXPECT_FALSE(to_json(record, {}).contains("applied"));

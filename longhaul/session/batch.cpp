@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <vector>
@@ -102,6 +103,36 @@ std::vector<int64_t> numbers_of_targets(const int32_t* targets, int64_t count) {
   return numbers;
 }
 
+/// Returns the side of each token of some rows, as nn::Batch::sides counts them.
+at::Tensor sides_of(const data::TokenBatch& batch, int64_t row, int64_t rows) {
+  int64_t all = 0;
+  for (int64_t r = row; r < row + rows; ++r) {
+    all += 2 * std::ssize(batch.pairs[static_cast<size_t>(r)]);
+  }
+  at::Tensor sides = at::empty({rows * batch.seq_len}, at::kLong);
+  auto* to = sides.data_ptr<int64_t>();
+  int64_t before = 0;
+  const int32_t* from = batch.sides.data() + row * batch.seq_len;
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (int64_t i = 0; i < batch.seq_len; ++i, ++from) {
+      *to++ = *from < 0 ? all : before + *from;
+    }
+    before += 2 * std::ssize(batch.pairs[static_cast<size_t>(r)]);
+  }
+  return sides;
+}
+
+/// Returns the sums of the reference of the pairs of some rows, fp64 [pairs, 2].
+at::Tensor reference_of(const data::TokenBatch& batch, int64_t row, int64_t rows) {
+  std::vector<double> sums;
+  for (int64_t r = row; r < row + rows; ++r) {
+    for (const data::Pair& pair : batch.pairs[static_cast<size_t>(r)]) {
+      sums.insert(sums.end(), pair.reference.begin(), pair.reference.end());
+    }
+  }
+  return at::tensor(sums, at::kDouble).view({-1, 2});
+}
+
 }  // namespace
 
 nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
@@ -118,6 +149,10 @@ nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
   parcel.add(out.positions, of_tokens(batch.positions), at::kInt);
   if (!batch.segments.empty()) {
     parcel.add(out.segments, of_tokens(batch.segments), at::kInt);
+  }
+  if (!batch.pairs.empty()) {
+    parcel.add(out.sides, sides_of(batch, row, rows), at::kLong);
+    parcel.add(out.reference, reference_of(batch, row, rows), at::kDouble);
   }
   if (!batch.real.empty()) parcel.add(out.real, of_tokens(batch.real), at::kFloat);
   out.targets.resize(batch.targets.size());

@@ -35,5 +35,26 @@ TEST(Batch, EachFieldAndTermOfTheLossHasItsRows) {
   EXPECT_EQ(batch.num_targets(1), 2);
 }
 
+TEST(Batch, SidesOfPairsAreCountedOverItsRows) {
+  data::TokenBatch batch;
+  batch.resize(3, 4);
+  EXPECT_FALSE(batch_of(batch, 0, 3, at::kCPU).sides.defined());
+  batch.pairs = {{{.number = 9, .reference = {-1, -2}}},
+                 {{.number = 4, .reference = {-3, -4}}},
+                 {{.number = 7, .reference = {-5, -6}}}};
+  batch.sides = {0, 0, 1, -1, 0, 1, 1, 1, 0, 1, -1, -1};
+  EXPECT_EQ(batch.num_targets(0), 3);
+  const nn::Batch rows = batch_of(batch, 1, 2, at::kCPU);
+  EXPECT_TRUE(at::equal(rows.sides, at::tensor({0, 1, 1, 1, 2, 3, 4, 4}, at::kLong)));
+  EXPECT_TRUE(
+      at::equal(rows.reference, at::tensor({-3, -4, -5, -6}, at::kDouble).view({2, 2})));
+  batch.pairs[2].clear();
+  batch.sides = {0, 0, 1, -1, 0, 1, 1, 1, -1, -1, -1, -1};
+  const nn::Batch last = batch_of(batch, 2, 1, at::kCPU);
+  EXPECT_TRUE(at::equal(last.sides, at::zeros({4}, at::kLong)));
+  EXPECT_EQ(last.reference.sizes(), (at::IntArrayRef{0, 2}));
+  EXPECT_EQ(batch.num_targets(0), 2);
+}
+
 }  // namespace
 }  // namespace longhaul::session

@@ -160,6 +160,8 @@ void Layout::prepare(nn::ForwardContext& context) const {
   context.region = region_.get();
   context.router.dispatch = experts_.get();
   if (!description_.context) return;
+  context.pairs.sum_positions = sum_positions_;
+  context.pairs.counts = mesh_->index().cp == 0;
   context.router.sequence_parts = description_.context->ranks();
   context.router.sum_sequences = sum_positions_;
 }
@@ -191,7 +193,7 @@ void take_positions(const layout::ContextLayout& context, int rank,
   }
   for (std::vector<int32_t>* values :
        {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
-        &batch.real, &batch.segments, &batch.index}) {
+        &batch.real, &batch.segments, &batch.index, &batch.sides}) {
     *values = context.take(*values, rank);  // an empty vector stays empty
   }
   batch.seq_len = context.local_len();

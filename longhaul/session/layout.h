@@ -41,8 +41,8 @@ class Layout {
   comm::Communicator* tensor_group(layout::GroupKind kind) const;
 
   /// Gives a forward pass what it needs of the layout: the split of features, the core of
-  /// attention, the dispatch of tokens to their experts, and the sum of the routers'
-  /// statistics over positions.
+  /// attention, and the dispatch of tokens to their experts. It also gives the sums over
+  /// positions, of the routers' statistics and of the log-probabilities of pairs.
   void prepare(nn::ForwardContext& context) const;
   /// Returns where this rank's activations lie among those of all ranks.
   ActivationPlace activation_place(const RunConfig& config) const;
@@ -78,7 +78,7 @@ class Layout {
   std::unique_ptr<nn::SplitRegion> region_;  ///< null where this rank has all features
   nn::AttentionCore attention_;
   std::unique_ptr<nn::ExpertDispatch> experts_;  ///< null where all experts are here
-  /// Adds fp32 sums over cp; empty where every rank has all positions.
+  /// Adds sums over cp; empty where every rank has all positions.
   std::function<void(at::Tensor&)> sum_positions_;
   comm::Communicator* cp_ = nullptr;  ///< null where every rank has all positions
   comm::Communicator* ep_ = nullptr;  ///< null where all experts are here

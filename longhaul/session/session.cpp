@@ -11,6 +11,7 @@
 #include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/session/device_fit.h"
 #include "longhaul/session/offset_waits.h"
+#include "longhaul/session/pairs.h"
 #include "longhaul/session/router_loads.h"
 
 namespace longhaul::session {
@@ -160,7 +161,8 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
       config.memory.recompute == RecomputeKind::Selective;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
-  if (session.model().description.drops) {
+  // The reference of a pair was made without dropout, and the model is compared with it.
+  if (session.model().description.drops && !config.preference.loss) {
     options.context.dropout_key = static_cast<uint64_t>(config.run.seed);
   }
   const auto& buckets = session.flat().buckets();
@@ -174,6 +176,7 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
       session.layout().description().tensor.sequence ? session.mesh().shape().tp : 1;
   session.layout().prepare(options.context);
   prepare_router(session, options.context.router);
+  prepare_pairs(session, options.context.pairs);
   options.capture = capture;
   options.profile = profile;
   if (session.world().size() > 1) {

@@ -18,6 +18,7 @@
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/session/dtype_policy.h"
 #include "longhaul/session/layout.h"
+#include "longhaul/session/pairs.h"
 #include "longhaul/session/threads.h"
 
 namespace longhaul::session {
@@ -112,6 +113,7 @@ ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
   for (const std::string& field : model.ignored_fields) {
     log.warning("config.json: the field '{}' is not known and has no effect", field);
   }
+  train_on_pairs(config, model);
   layout::check_against_model(config, model);
   for (const std::string& warning : settings_without_effect(config, model)) {
     log.warning(warning);

@@ -25,6 +25,7 @@
 #include "longhaul/train/log/step_figures.h"
 #include "longhaul/train/proof/first_update.h"
 #include "longhaul/train/proof/replica_check.h"
+#include "longhaul/train/reference.h"
 #include "longhaul/train/rehearsal.h"
 #include "longhaul/train/run_end.h"
 #include "longhaul/train/sample_text.h"
@@ -69,6 +70,7 @@ History start_history(TrainingSession& session, RunStart& start, RunLog& run) {
   debug_delay(session.config(), session.world().rank(), "load");
   History history = load_state(session, start, run);
   try {
+    find_reference(session, history, run.log());
     end_if_asked(session.world());
   } catch (const EndedEarly&) {
     // Weights may still be arriving in memory that is freed now.
@@ -259,6 +261,7 @@ class Trainer {
     record.tokens = static_cast<double>(history_.tokens);
     record.loss = loss.loss();
     record.losses = loss.terms();
+    static_cast<run::PairFigures&>(record) = loss.pairs(session_);
     record.grad_norm = norm;
     record.lr = lr;
     record.epoch = loader_.epoch();

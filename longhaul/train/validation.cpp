@@ -1,6 +1,7 @@
 #include "longhaul/train/validation.h"
 
 #include "longhaul/session/inference.h"
+#include "longhaul/session/pairs.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::train {
@@ -25,7 +26,9 @@ void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
     const system::Stopwatch watch;
     const infer::Evaluation result =
         infer::evaluate(sums, *set.source, session.mesh().dp(), options);
-    run.record_validation(history.step, set.name, result.loss(), watch.seconds());
+    run.record_validation(history.step, set.name, result.loss(), watch.seconds(),
+                          session::pair_figures(session, result.sums,
+                                                static_cast<double>(result.targets[0])));
     history.validation.note(set.name, history.step, result.loss());
   }
 }

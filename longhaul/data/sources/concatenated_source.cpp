@@ -22,11 +22,14 @@ class ConcatenatedSource final : public TokenSource {
                parts_.front()->seq_len());
       check_losses(*part);
       firsts_.push_back(sequences_);
+      first_pairs_.push_back(pairs_);
+      pairs_ += part->num_pairs();
       sequences_ += part->num_sequences();
     }
   }
 
   int64_t num_sequences() const override { return sequences_; }
+  int64_t num_pairs() const override { return pairs_; }
   int64_t seq_len() const override { return parts_.front()->seq_len(); }
   std::vector<std::string> losses() const override { return parts_.front()->losses(); }
   void keep_losses(const std::vector<std::string>& wanted) override {
@@ -52,6 +55,10 @@ class ConcatenatedSource final : public TokenSource {
              sequences_);
     const size_t part = part_of(index);
     parts_[part]->read(index - firsts_[part], batch, row);
+    if (batch.pairs.empty()) return;
+    for (Pair& pair : batch.pairs[static_cast<size_t>(row)]) {
+      pair.number += first_pairs_[part];
+    }
   }
   int64_t next_piece(int64_t index) const override {
     const size_t part = part_of(index);
@@ -116,8 +123,10 @@ class ConcatenatedSource final : public TokenSource {
   /// The number of parts that logs name.
   static constexpr size_t kNamed = 8;
   std::vector<std::unique_ptr<TokenSource>> parts_;
-  std::vector<int64_t> firsts_;  ///< by part: its first sequence
+  std::vector<int64_t> firsts_;       ///< by part: its first sequence
+  std::vector<int64_t> first_pairs_;  ///< by part: its first pair
   int64_t sequences_ = 0;
+  int64_t pairs_ = 0;
 };
 
 }  // namespace

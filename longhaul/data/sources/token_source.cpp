@@ -21,11 +21,18 @@ void TokenBatch::resize(int64_t rows, int64_t length) {
   segments.clear();
   document_end.clear();
   real.clear();
+  pairs.clear();
+  sides.clear();
   sequences.clear();
   index.clear();
 }
 
 int64_t TokenBatch::num_targets(size_t term) const {
+  if (term == 0 && !pairs.empty()) {
+    int64_t count = 0;
+    for (const std::vector<Pair>& of_row : pairs) count += std::ssize(of_row);
+    return count;
+  }
   const std::vector<int32_t>& all = targets.at(term);
   return std::ssize(all) - std::count(all.begin(), all.end(), kIgnore);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,14 @@ namespace longhaul::data {
 inline constexpr int32_t kIgnore = -100;
 /// The field of the ids in records that hold token ids, unless another name is given.
 inline constexpr const char* kIdsField = "input_ids";
+
+/// Two documents of a row, of which the first, the chosen side, is preferred.
+struct Pair {
+  int64_t number = 0;  ///< of the pair in its source
+  /// What the reference gives to the targets of each side, as sums of log-probabilities;
+  /// zeros until a ReferencedSource has them.
+  std::array<double, 2> reference{};
+};
 
 /// A batch of sequences in plain memory, row-major [num_sequences, seq_len].
 struct TokenBatch {
@@ -40,6 +49,12 @@ struct TokenBatch {
   /// Padding does not count in the statistics by which the routers of experts are
   /// measured and balanced. An empty vector means that no row has padding.
   std::vector<int32_t> real;
+  /// The pairs of each row, in their order. An empty vector means that the data has no
+  /// pairs. Then `sides` is empty too.
+  std::vector<std::vector<Pair>> pairs;
+  /// By position, 2 p for the chosen side of pair p of the row, 2 p + 1 for its rejected
+  /// side, and -1 for a position of no pair.
+  std::vector<int32_t> sides;
   /// The number of each sequence in the run, and the index of each position in its row.
   /// Dropout draws its random numbers from both. Both are empty in a batch that belongs
   /// to no run.
@@ -49,7 +64,8 @@ struct TokenBatch {
   /// Makes room for `rows` rows of `length` positions with one term of the loss, the next
   /// token of each position. All fields that the data may lack stay empty.
   void resize(int64_t rows, int64_t length);
-  /// Returns the number of a term's targets that are not kIgnore.
+  /// Returns the number of a term's targets that are not kIgnore. The targets of the
+  /// first term of data with pairs are the pairs.
   int64_t num_targets(size_t term) const;
   /// Returns the number of positions that are not padding.
   int64_t num_real() const;
@@ -65,6 +81,8 @@ class TokenSource {
   /// Returns the terms of a model's loss (ModelDescription::losses) that the source has
   /// targets for, in the order of TokenBatch::targets.
   virtual std::vector<std::string> losses() const { return {kNextToken}; }
+  /// Returns the number of pairs, whose numbers are below; 0 for data without pairs.
+  virtual int64_t num_pairs() const { return 0; }
   /// Keeps only the targets of the terms `wanted`, if losses() begins with these terms;
   /// else does nothing.
   virtual void keep_losses(const std::vector<std::string>& /*wanted*/) {}

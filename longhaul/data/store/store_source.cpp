@@ -19,6 +19,14 @@ class StoreSource final : public TokenSource {
         length_(length),
         document_mask_(document_mask) {
     LH_CHECK(length > 0, "data", "sequences of {} tokens", length);
+    if (store_.info().kind == "pairs") {
+      fail_input(
+          "data",
+          "{}: it holds pairs of a chosen and a rejected answer, which a stream of "
+          "tokens tears apart; train on them with data.pack = \"whole\" and "
+          "preference.loss",
+          path.string());
+    }
     // The last target of a sequence is the first token of the next sequence.
     sequences_ = (store_.info().tokens - 1) / length;
     if (sequences_ < 1) {

@@ -38,18 +38,37 @@ class WholeRowsSource final : public TokenSource {
     return store_.info().tokenizer_fingerprint;
   }
 
+  std::vector<std::string> losses() const override {
+    if (!has_pairs()) return {kNextToken};
+    if (chosen_tokens_) return {kPreference, kChosenToken};
+    return {kPreference};
+  }
+  void keep_losses(const std::vector<std::string>& wanted) override {
+    if (wanted == std::vector<std::string>{kPreference}) chosen_tokens_ = false;
+  }
+  int64_t num_pairs() const override { return has_pairs() ? units_.size() : 0; }
+  void shape(TokenBatch& batch, int64_t rows) const override {
+    batch.resize(rows, seq_len());
+    if (!has_pairs()) return;
+    batch.pairs.resize(static_cast<size_t>(rows));
+    batch.sides.assign(batch.tokens.size(), -1);
+    if (chosen_tokens_) batch.targets.emplace_back(batch.tokens.size(), kIgnore);
+  }
+
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
     const BatchRow to = batch_row(*this, index, batch, row);
     int64_t place = 0;
     for (const uint32_t number : plan_.units_of(index)) {
       if (number >= units_.size()) refuse(index);
       const RowUnits::Unit unit = units_.at(number);
+      if (has_pairs()) tell_pair(number, unit, batch, row, place);
       for (size_t side = 0; side < units_.sides(); ++side) {
         if (unit.kept[side].tokens > how_.seq_len - place) refuse(index);
         put(unit.kept[side], place, to);
         place += unit.kept[side].tokens;
       }
     }
+    if (chosen_tokens_ && has_pairs()) target_chosen(to, batch, row);
     const auto padding = static_cast<size_t>(place);
     std::ranges::fill(to.tokens.subspan(padding), 0);
     std::ranges::fill(to.targets.subspan(padding), kIgnore);
@@ -71,6 +90,44 @@ class WholeRowsSource final : public TokenSource {
   }
 
  private:
+  bool has_pairs() const { return units_.sides() == 2; }
+
+  /// Returns elements of `values`, which has one for each position, of a row.
+  std::span<int32_t> row_in(std::vector<int32_t>& values, int64_t row) const {
+    const auto length = static_cast<size_t>(how_.seq_len);
+    return std::span(values).subspan(static_cast<size_t>(row) * length, length);
+  }
+
+  /// Notes that a pair stands in a row of a batch, from position `place` on.
+  void tell_pair(int64_t number, const RowUnits::Unit& unit, TokenBatch& batch,
+                 int64_t row, int64_t place) const {
+    std::vector<Pair>& pairs = batch.pairs.at(static_cast<size_t>(row));
+    const std::span<int32_t> sides = row_in(batch.sides, row);
+    if (place == 0) {
+      pairs.clear();
+      std::ranges::fill(sides, -1);
+    }
+    const auto first = sides.begin() + place;
+    const int64_t chosen = std::min(unit.kept[0].tokens, how_.seq_len - place);
+    const int64_t both = std::min(unit.num_kept(), how_.seq_len - place);
+    const auto side = static_cast<int32_t>(2 * pairs.size());
+    std::fill(first, first + chosen, side);
+    std::fill(first + chosen, first + both, side + 1);
+    pairs.push_back({.number = number});
+  }
+
+  /// Makes each next token of the chosen sides of a row a target of the second term.
+  static void target_chosen(const BatchRow& to, TokenBatch& batch, int64_t row) {
+    const auto length = static_cast<int64_t>(to.tokens.size());
+    const auto side = batch.sides.begin() + row * length;
+    const auto target = batch.targets[1].begin() + row * length;
+    std::fill(target, target + length, kIgnore);
+    for (int64_t i = 0; i + 1 < length; ++i) {
+      if (side[i] < 0 || side[i] % 2 != 0 || side[i + 1] != side[i]) continue;
+      target[i] = to.tokens[static_cast<size_t>(i + 1)];
+    }
+  }
+
   std::string left_out() const {
     const RowCounts& counts = plan_.counts();
     const std::string cut =
@@ -120,6 +177,7 @@ class WholeRowsSource final : public TokenSource {
   WholeRows how_;
   RowUnits units_;
   RowPlan plan_;
+  bool chosen_tokens_ = true;  ///< of pairs, the chosen sides' tokens are targets too
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "longhaul/data/open_source.h"
+#include "longhaul/data/sources/referenced_source.h"
 #include "tests/support/store_build.h"
 
 namespace longhaul::data {
@@ -199,6 +200,58 @@ TEST_F(WholeRowsTest, KeepPairsTogetherAndCutEachSideOfOneThatDoesNotFit) {
   EXPECT_HAS(without->describe(),
              "1 pair left out as longer than a row (the first: pair 2)");
   EXPECT_EQ(shown(*rows(10, true)), "ab cde AB CD|fghijk lm|nopqr uvwxy");
+}
+
+TEST_F(WholeRowsTest, TellWhichPairAndSideEachPositionBelongsTo) {
+  build({"ab", "cde", "fghi", "jkl", "AB", "CD"});
+  make_pairs();
+  const auto source = rows(10);
+  ASSERT_EQ(shown(*source), "ab cde AB CD|fghi jkl");
+  EXPECT_EQ(source->losses(), (std::vector<std::string>{kPreference, kChosenToken}));
+  EXPECT_EQ(source->num_pairs(), 3);
+  TokenBatch batch;
+  source->shape(batch, 2);
+  source->read(0, batch, 1);
+  source->read(1, batch, 0);
+  EXPECT_EQ(batch.sides, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 1, -1, -1, -1,  //
+                                               0, 0, 1, 1, 1, 2, 2, 3,  3,  -1}));
+  ASSERT_EQ(batch.pairs[1].size(), 2U);
+  EXPECT_EQ(batch.pairs[0].at(0).number, 1);
+  EXPECT_EQ(batch.pairs[1][0].number, 0);
+  EXPECT_EQ(batch.pairs[1][1].number, 2);
+  EXPECT_EQ(batch.num_targets(0), 3);
+  const int32_t no = kIgnore;
+  EXPECT_EQ(batch.targets[1],
+            (std::vector<int32_t>{'g', 'h', 'i', no, no, no,  no, no, no, no,  //
+                                  'b', no,  no,  no, no, 'B', no, no, no, no}));
+  source->read(1, batch, 1);  // a row takes the place of another
+  EXPECT_EQ(batch.pairs[1].size(), 1U);
+  EXPECT_EQ(batch.sides[19], -1);
+  const auto mine = rows(10);
+  mine->keep_losses({kPreference});
+  EXPECT_EQ(mine->losses(), std::vector<std::string>{kPreference});
+  EXPECT_EQ(row_of(*mine, 0).targets.size(), 1U);
+}
+
+TEST_F(WholeRowsTest, GiveEachPairItsOwnReferenceOverSeveralStores) {
+  build({"ab", "cde", "fghi", "jkl"});
+  make_pairs();
+  std::vector<std::unique_ptr<TokenSource>> parts;
+  parts.push_back(rows(10));
+  parts.push_back(rows(10));
+  ReferencedSource source(concatenated_source(std::move(parts)));
+  ASSERT_EQ(source.num_pairs(), 4);
+  EXPECT_EQ(row_of(source, 0).pairs.at(0).at(0).reference, (std::array{0.0, 0.0}));
+  source.set_sums({0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5});
+  for (int64_t index = 0; index < source.num_sequences(); ++index) {
+    const TokenBatch batch = row_of(source, index);
+    for (const Pair& pair : batch.pairs.at(0)) {
+      const auto first = 2.0 * static_cast<double>(pair.number) + 0.5;
+      EXPECT_EQ(pair.reference, (std::array{first, first + 1.0}));
+      EXPECT_EQ(pair.number / 2, 2 * index / source.num_sequences());
+    }
+  }
+  EXPECT_ANY_THROW(source.set_sums({1.0, 2.0}));
 }
 
 TEST_F(WholeRowsTest, LeaveOutAPairIfASideHasNoTarget) {

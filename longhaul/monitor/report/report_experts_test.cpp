@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/monitor/heat_map.h"
+#include "longhaul/monitor/report/report_plots.h"
 #include "longhaul/monitor/run_view.h"
 #include "tests/support/scratch_directory.h"
 
@@ -118,6 +119,26 @@ TEST(ReportExperts, ManyExpertsHaveFewerMapsAndColumns) {
   const std::string cards = cards_of(events);
   EXPECT_EQ(times_in(cards, "<svg class=\"heat\""), 4U);
   EXPECT_LT(cards.size(), 2'000'000U);
+}
+
+TEST(ReportPairs, RewardsAreDrawnWhereTheRecordsHaveThem) {
+  const TestDirectory dir;
+  const auto cards = [&](const std::string& more) {
+    write_file(dir / "metrics.jsonl",
+               R"({"step":1,"attempt":1,"grad_norm":1,"time":1200)" + more + "}\n");
+    RunFiles run(dir.path());
+    run.refresh();
+    return pair_cards(run, {});
+  };
+  EXPECT_EQ(cards(""), "");
+  const std::string drawn =
+      cards(R"(,"rewards/chosen":0.25,"rewards/rejected":-0.5,"rewards/margins":0.75)"
+            R"(,"rewards/accuracies":0.625,"logps/chosen":-12.5,"logps/rejected":-20.5)");
+  EXPECT_HAS(drawn, "<h3>Rewards</h3>");
+  EXPECT_HAS(drawn, "<h3>Pairs with a positive margin</h3>");
+  for (const char* value : {"0.25", "-0.5", "0.75", "0.625", "-12.5", "-20.5"}) {
+    EXPECT_HAS(drawn, fmt::format("data-y=\"{}\"", value));
+  }
 }
 
 TEST(ReportExperts, FiguresOfStepsAreDrawnWhereTheRecordsHaveThem) {

@@ -137,6 +137,23 @@ std::vector<Point> series_if_any(const Records& records,
   return any ? points : std::vector<Point>{};
 }
 
+std::string pair_cards(const RunFiles& run, const std::vector<PlotMark>& marks) {
+  const Records& records = run.records();
+  std::vector<Curve> rewards = {
+      {"chosen", "b", series_if_any(records, &run::StepRecord::rewards_chosen)},
+      {"rejected", "c", series_if_any(records, &run::StepRecord::rewards_rejected)},
+      {"margin", "a", series_if_any(records, &run::StepRecord::rewards_margins)}};
+  if (rewards.front().points.empty()) return "";
+  return plot_card({"Rewards"}, rewards, marks) +
+         plot_card({"Pairs with a positive margin", Unit::Percent, Scale::FromZero},
+                   {{"", "a", series(records, &run::StepRecord::rewards_accuracies)}},
+                   marks) +
+         plot_card({"Log-probabilities of answers"},
+                   {{"chosen", "b", series(records, &run::StepRecord::logps_chosen)},
+                    {"rejected", "c", series(records, &run::StepRecord::logps_rejected)}},
+                   marks);
+}
+
 std::string plot_cards(const RunFiles& run) {
   const Records& records = run.records();
   const std::vector<PlotMark> marks = marks_of(run);
@@ -149,6 +166,7 @@ std::string plot_cards(const RunFiles& run) {
     out += plot_card({title, unit, scale}, {{"", "a", series_if_any(records, member)}},
                      marks);
   };
+  out += pair_cards(run, marks);
   out += plot_card({"Gradient norm"},
                    {{"", "a", series(records, &run::StepRecord::grad_norm)}}, marks);
   out += layer_norms_card(run, marks);

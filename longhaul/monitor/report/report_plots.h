@@ -19,10 +19,14 @@ std::vector<Point> series_if_any(const Records& records,
 /// Returns the losses of a validation set, by step.
 std::vector<Point> points_of(const SetChange& set);
 
+/// Returns the cards of a run on pairs: rewards, the share of pairs with a positive
+/// margin, and log-probabilities. Returns nothing for other runs.
+std::string pair_cards(const RunFiles& run, const std::vector<PlotMark>& marks);
+
 /// Returns the plots over steps, each in a card: loss with validation, the change of each
-/// validation set, gradient norm, learning rate, throughput, utilisation, memory, and the
-/// cards of experts. Restarts and bad steps are marked in all but the change of
-/// validation sets.
+/// validation set, the cards of pairs, gradient norm, learning rate, throughput,
+/// utilisation, memory, and the cards of experts. Restarts and bad steps are marked in
+/// all but the change of validation sets.
 std::string plot_cards(const RunFiles& run);
 
 }  // namespace longhaul::monitor

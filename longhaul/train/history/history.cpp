@@ -61,6 +61,7 @@ Json History::to_json() const {
   if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
   if (!expert_loads.empty()) json["expert_counts"] = expert_loads;
+  if (!reference.empty()) json["reference"] = reference;
   return json;
 }
 
@@ -94,6 +95,7 @@ History History::from_json(const Json& json) {
       h.expert_loads = json["expert_counts"].get<std::vector<std::vector<int64_t>>>();
     }
     if (json.contains("base")) h.base = json["base"].get<std::string>();
+    if (json.contains("reference")) h.reference = json["reference"].get<std::string>();
     if (json.contains("schedule")) {
       h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);
     }

@@ -24,6 +24,7 @@ History example() {
   rewarmed.warmup_steps = 3;
   h.schedule = {rewarmed, 1e-3 / 3.0, 9, optim::Junction{5, 1e-4 / 7.0}};
   h.padding_row = 31;
+  h.reference = "0123abcd";
   h.model = "{\"rope_theta\": 10000.0}";
   h.fingerprint = {{"threads", 2}, {"layout", "dp 2"}};
   return h;
@@ -41,6 +42,7 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.validation, example().validation);  // equal to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
   EXPECT_EQ(h.padding_row, 31);
+  EXPECT_EQ(h.reference, "0123abcd");
   EXPECT_EQ(h.model, example().model);
   ASSERT_TRUE(h.schedule.has_value());
   EXPECT_EQ(h.schedule->to_json(), example().schedule->to_json());

@@ -88,10 +88,9 @@ void add_validations(const monitor::Records& records, Json& metrics) {
     if (one.counts) newest[one.name] = &one;
   }
   for (const auto& [name, one] : newest) {
-    metrics.push_back(metric("Final validation loss", one->loss, "",
-                             {{"Validation set", name},
-                              {"Global step", one->step},
-                              {"Perplexity", one->perplexity()}}));
+    Json more = {{"Validation set", name}, {"Global step", one->step}};
+    if (!one->of_pairs()) more["Perplexity"] = one->perplexity();
+    metrics.push_back(metric("Final validation loss", one->loss, "", std::move(more)));
   }
 }
 
@@ -219,10 +218,22 @@ void MetricsWriter::validation(const run::ValidationRecord& record) {
   if (tensorboard_) {
     const std::string tag = fmt::format("{}/{}/", run::kValidationKey, record.name);
     tensorboard_->scalar(tag + run::kLossKey, record.step, record.loss);
-    tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
+    if (!record.of_pairs()) {
+      tensorboard_->scalar(tag + "perplexity", record.step, record.perplexity());
+    }
+    for (const run::PairFigure& figure : run::kPairFigures) {
+      const double value = record.pairs.*figure.member;
+      if (std::isfinite(value))
+        tensorboard_->scalar(tag + figure.key, record.step, value);
+    }
   }
-  log_.info("validation step {} {} loss {:.5f} perplexity {:.3f}", record.step,
-            record.name, record.loss, record.perplexity());
+  const std::string more =
+      record.of_pairs()
+          ? fmt::format("margin {:.4f} accuracy {:.3f}", record.pairs.rewards_margins,
+                        record.pairs.rewards_accuracies)
+          : fmt::format("perplexity {:.3f}", record.perplexity());
+  log_.info("validation step {} {} loss {:.5f} {}", record.step, record.name, record.loss,
+            more);
 }
 
 void MetricsWriter::expert_loads(const run::ExpertLoadsEvent& loads) {

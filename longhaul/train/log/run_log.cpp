@@ -407,10 +407,10 @@ void RunLog::record_memory(int64_t step, const run::PhaseMemory& memory) {
 }
 
 void RunLog::record_validation(int64_t step, const std::string& name, double loss,
-                               double seconds) {
+                               double seconds, const run::PairFigures& pairs) {
   if (!metrics_) return;
   prove_held();
-  metrics_->validation({step, attempt_, unix_time(), seconds, loss, name});
+  metrics_->validation({step, attempt_, unix_time(), seconds, loss, name, pairs});
 }
 
 void RunLog::record_loads(const run::ExpertLoadsEvent& loads) {

@@ -63,8 +63,9 @@ class RunLog {
   /// Records the memory that was noted after the last step's record, as an event and in
   /// TensorBoard.
   void record_memory(int64_t step, const run::PhaseMemory& memory);
+  /// Records the loss of a validation set, and the figures of its pairs if it has pairs.
   void record_validation(int64_t step, const std::string& name, double loss,
-                         double seconds);
+                         double seconds, const run::PairFigures& pairs);
   /// Records what the routers of experts did in a step, as an event and in TensorBoard.
   void record_loads(const run::ExpertLoadsEvent& loads);
   /// Writes what the model generates after a prompt to the log and the events.

@@ -143,7 +143,7 @@ Answers run_loaded(const session::Session& session, const Fixture& fixture) {
   if (!model.is_causal()) batch.document_end.assign(length, static_cast<int32_t>(length));
   for (size_t term = 1; term < model.losses.size(); ++term) {
     const LossTerm& loss = model.losses[term];
-    if (loss.over == LossTerm::Over::Positions) break;
+    if (loss.over != LossTerm::Over::Targets) break;
     batch.targets.emplace_back(loss.of_sequences ? 1 : length, data::kIgnore);
   }
   session::take_positions(context, index.cp, batch);

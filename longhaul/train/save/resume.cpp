@@ -479,6 +479,7 @@ History roll_back(TrainingSession& session, RunStart& start, RunLog& run,
   history.guard.bad_steps = now.guard.bad_steps;
   history.guard.rollbacks = now.guard.rollbacks + 1;
   history.validation.take_begins(now.validation);
+  history.reference = now.reference;
   identify(session, history);
   history.schedule->ending = now.schedule->ending;
   return history;

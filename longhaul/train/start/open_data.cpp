@@ -155,24 +155,28 @@ std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
 RunData open_data(const DataInputs& inputs) {
   const RunConfig& config = inputs.config;
   RunData data;
-  const auto checked = [&](Source source) {
+  const auto checked = [&](Source source, int64_t read) {
     source->limit_ids(inputs.model.vocab_size);
     data::fit_losses(*source, inputs.model.description.losses_with_targets(),
                      inputs.model.model_type);
-    return std::shared_ptr<const data::TokenSource>(std::move(source));
+    std::shared_ptr<const data::TokenSource> shared = std::move(source);
+    if (!config.preference.has_reference()) return shared;
+    const auto referenced = std::make_shared<data::ReferencedSource>(shared);
+    data.referenced.push_back({referenced, read});
+    return std::shared_ptr<const data::TokenSource>(referenced);
   };
   for (const TrainSource& entry : config.data.train) {
-    const auto source = checked(open_entry(inputs, entry));
+    const auto source = checked(open_entry(inputs, entry), 0);
     data.train.push_back(
         {source, entry.weight, name_of(entry, data.train), entry.max_epochs});
     data.train_sequences += source->num_sequences();
     inputs.log.info("train data: {}", source->describe());
   }
+  const int64_t most = config.validation.batches * config.batch.global_size;
   for (const ValidationSource& entry : config.data.validation) {
     const auto source =
-        checked(open_paths(inputs, entry.path, entry.field, "data.validation"));
-    infer::require_targets(*source, config.validation.batches * config.batch.global_size,
-                           "data.validation " + entry.name);
+        checked(open_paths(inputs, entry.path, entry.field, "data.validation"), most);
+    infer::require_targets(*source, most, "data.validation " + entry.name);
     data.validation.push_back({entry.name, source});
     inputs.log.info("validation data {}: {}", entry.name, source->describe());
     inputs.log.info("validation data {}: {}", entry.name,

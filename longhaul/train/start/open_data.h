@@ -8,6 +8,7 @@
 #include "longhaul/config/run_config.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/order/loader.h"
+#include "longhaul/data/sources/referenced_source.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/objects/access.h"
 #include "longhaul/system/log.h"
@@ -21,12 +22,20 @@ struct ValidationSet {
   std::shared_ptr<const data::TokenSource> source;
 };
 
+/// A source of pairs that needs the reference's sums of log-probabilities.
+struct PairData {
+  std::shared_ptr<data::ReferencedSource> source;
+  int64_t sequences = 0;  ///< only this many of the first sequences are read; 0: all
+};
+
 /// The data of a run.
 struct RunData {
   std::vector<data::WeightedSource> train;
   int64_t train_sequences = 0;  ///< sequences of all sources, each counted once
   bool fetches_shards = false;  ///< shards of `train` are fetched during training
   std::vector<ValidationSet> validation;
+  /// Sources among these whose pairs are compared with a reference.
+  std::vector<PairData> referenced;
 };
 
 /// What opening the data of a run needs.

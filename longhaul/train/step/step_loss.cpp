@@ -5,12 +5,16 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
+#include "longhaul/session/pairs.h"
 #include "longhaul/session/router_loads.h"
 
 namespace longhaul::train {
 namespace {
 
 bool has_targets(const LossTerm& term) { return term.over == LossTerm::Over::Targets; }
+bool has_positions(const LossTerm& term) {
+  return term.over == LossTerm::Over::Positions;
+}
 
 }  // namespace
 
@@ -19,8 +23,9 @@ StepLoss::StepLoss(const session::Session& session, const BatchTotals& totals)
   for (size_t i = 0; i < terms_.size(); ++i) {
     weights_.push_back(
         session::router_weight(terms_[i], session.config(), session.model().network));
-    const int64_t count = has_targets(terms_[i]) ? totals.targets.at(i)
-                                                 : totals.positions * terms_[i].layers;
+    const int64_t count = has_targets(terms_[i])     ? totals.targets.at(i)
+                          : has_positions(terms_[i]) ? totals.positions * terms_[i].layers
+                                                     : totals.targets.at(0);
     if (count == 0 && without_targets_.empty()) without_targets_ = terms_[i].name;
     denominators_.push_back(count == 0 ? std::numeric_limits<double>::quiet_NaN()
                                        : static_cast<double>(count));
@@ -43,7 +48,7 @@ void StepLoss::add_up(const session::Session& session, std::vector<double> sums)
             terms_.size());
   for (size_t i = 0; i < sums.size(); ++i) {
     // All ranks of a tp group have the sum of a term with targets; it counts once.
-    if (has_targets(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
+    if (!has_positions(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
   }
   session.world().all_reduce_wait(sums, comm::ReduceOp::Sum);
   sums_ = std::move(sums);
@@ -59,11 +64,19 @@ double StepLoss::loss() const {
 
 std::vector<std::pair<std::string, double>> StepLoss::terms() const {
   std::vector<std::pair<std::string, double>> means;
-  if (terms_.size() == 1) return means;
+  const auto is_term = [](const LossTerm& term) {
+    return term.over != LossTerm::Over::Figure;
+  };
+  if (std::ranges::count_if(terms_, is_term) == 1) return means;
   for (size_t i = 0; i < terms_.size(); ++i) {
-    means.emplace_back(terms_[i].name, sums_.at(i) / denominators_[i]);
+    if (is_term(terms_[i]))
+      means.emplace_back(terms_[i].name, sums_.at(i) / denominators_[i]);
   }
   return means;
+}
+
+run::PairFigures StepLoss::pairs(const session::Session& session) const {
+  return session::pair_figures(session, sums_, denominators_.at(0));
 }
 
 BatchTotals sum_over_replicas(const session::Session& session,
@@ -71,7 +84,7 @@ BatchTotals sum_over_replicas(const session::Session& session,
   std::vector<int64_t> sums = batch.num_targets;
   sums.push_back(batch.content_hash);
   const bool only_targets =
-      std::ranges::all_of(session.model().description.losses, has_targets);
+      std::ranges::none_of(session.model().description.losses, has_positions);
   if (!only_targets) sums.push_back(batch.num_real);
   session.mesh().dp().all_reduce_wait(sums, comm::ReduceOp::Sum);
   const size_t terms = batch.num_targets.size();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/data/order/loader.h"
+#include "longhaul/run/step_record.h"
 #include "longhaul/session/session.h"
 
 namespace longhaul::train {
@@ -44,6 +45,8 @@ class StepLoss {
   double loss() const;
   /// Returns the mean of each term by name where there are several terms; else nothing.
   std::vector<std::pair<std::string, double>> terms() const;
+  /// Returns the figures of the step's pairs. Must be called after add_up().
+  run::PairFigures pairs(const session::Session& session) const;
 
  private:
   std::vector<LossTerm> terms_;
