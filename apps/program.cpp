@@ -225,7 +225,7 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
   if (verb.ends_with(".yaml") || verb.ends_with(".yml")) {
     return fmt::format(
         "no verb before {}, and run files are TOML: longhaul import --flags {} makes one "
-        "of a nanotron or axolotl YAML",
+        "of a YAML of nanotron, axolotl, TRL or LLaMA-Factory",
         verb, verb);
   }
   if (verb == "help") {

@@ -211,7 +211,7 @@ std::optional<std::string> as_run_file(const NamedVerb& verb, const UnknownFlag&
     if (file.ends_with(".yaml") || file.ends_with(".yml")) {
       return fmt::format(
           "{} is no option, and run files are TOML: `longhaul import --flags {}` makes "
-          "one of a nanotron or axolotl YAML",
+          "one of a YAML of nanotron, axolotl, TRL or LLaMA-Factory",
           flag.word, file);
     }
     return fmt::format(

@@ -119,7 +119,7 @@ TEST(SettingHint, ARunFileStandsByItself) {
   expect_says(program.hint("launch -c x.toml"), "longhaul launch x.toml");
   EXPECT_EQ(program.hint("train --config x.yaml"),
             "--config is no option, and run files are TOML: `longhaul import --flags "
-            "x.yaml` makes one of a nanotron or axolotl YAML");
+            "x.yaml` makes one of a YAML of nanotron, axolotl, TRL or LLaMA-Factory");
   expect_says(program.hint("generate --config x.toml"), "longhaul generate takes none");
 }
 

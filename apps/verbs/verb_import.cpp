@@ -160,8 +160,9 @@ void add_flags(CLI::App& verb, ImportCall& call) {
   CLI::Option* const flags = verb.add_option(
       "--flags", call.flags.flags,
       "in place of a source: the command line, in quotes, that starts another system's "
-      "training, or a file that holds it; or a torchtitan TOML, a nanotron or axolotl "
-      "YAML. The run file for it is printed, or written to --out");
+      "training, or a file that holds it; or a torchtitan TOML, or a YAML of "
+      "nanotron, axolotl, TRL or LLaMA-Factory. The run file for it is printed, or "
+      "written to --out");
   for (CLI::Option* other : verb.get_options()) {
     const std::string name = other->get_name();
     if (other != flags && name != "--out" && name != "--help") flags->excludes(other);

@@ -25,10 +25,10 @@ using dictionary::word_name;
 using dictionary::words_of;
 
 constexpr OtherSystem kEverySystem[] = {
-    OtherSystem::Common,     OtherSystem::NxdPipeline, OtherSystem::NxdZero,
-    OtherSystem::Bert,       OtherSystem::Smp,         OtherSystem::Megatron,
-    OtherSystem::Torchtitan, OtherSystem::Nanotron,    OtherSystem::Axolotl,
-    OtherSystem::Environment};
+    OtherSystem::Common,     OtherSystem::NxdPipeline,  OtherSystem::NxdZero,
+    OtherSystem::Bert,       OtherSystem::Smp,          OtherSystem::Megatron,
+    OtherSystem::Torchtitan, OtherSystem::Nanotron,     OtherSystem::Axolotl,
+    OtherSystem::Trl,        OtherSystem::LlamaFactory, OtherSystem::Environment};
 
 TEST(OtherWords, NameKeysThatExistAndReasonsWhereThereIsNone) {
   RunConfig defaults;

@@ -41,10 +41,16 @@ inline constexpr std::string_view kTracked =
 inline constexpr std::string_view kNoCompiler = "there is no graph to compile";
 inline constexpr std::string_view kOneCheckpoint =
     "checkpoints have one form, and are always whole";
-inline constexpr std::string_view kAdapters =
-    "[adapter] of a run file trains an adapter: set its kind, rank and alpha by hand";
-inline constexpr std::string_view kNoTuning =
-    "longhaul trains on tokens; there are no prompts, chats and preferences";
+inline constexpr std::string_view kNoSuchForm = "longhaul has no form of it";
+inline constexpr std::string_view kChats =
+    "longhaul data build CHATS --chat --tokenizer MODEL makes a token store of chats, "
+    "and its --targets says what is learned";
+inline constexpr std::string_view kOwnTemplate =
+    "the model's own chat template writes the text, which longhaul data inspect STORE "
+    "--show 3 prints: compare it with theirs";
+inline constexpr std::string_view kNoReinforcement =
+    "longhaul trains on text, chats and pairs of answers ([preference]), and not on "
+    "rewards";
 inline constexpr std::string_view kUnits =
     "a unit is a block, and the next one is fetched meanwhile";
 inline constexpr std::string_view kLooksAtFiles = "data.train looks at the files";
@@ -60,6 +66,7 @@ std::span<const OtherWord> megatron_words();
 std::span<const OtherWord> torchtitan_words();
 std::span<const OtherWord> nanotron_words();
 std::span<const OtherWord> axolotl_words();
+std::span<const OtherWord> tuning_words();
 std::span<const OtherWord> environment_words();
 
 }  // namespace longhaul::dictionary

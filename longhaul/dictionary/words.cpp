@@ -35,6 +35,8 @@ constexpr SystemWords kSystems[] = {
     {OtherSystem::Torchtitan, "torchtitan", torchtitan_words},
     {OtherSystem::Nanotron, "nanotron", nanotron_words},
     {OtherSystem::Axolotl, "axolotl", axolotl_words},
+    {OtherSystem::Trl, "TRL", tuning_words},
+    {OtherSystem::LlamaFactory, "LLaMA-Factory", tuning_words},
     {OtherSystem::Environment, "the environment", environment_words}};
 /// All systems except the environment.
 constexpr auto kTrainers = std::span(kSystems).first(std::size(kSystems) - 1);

@@ -24,6 +24,8 @@ enum class OtherSystem {
   Torchtitan,
   Nanotron,
   Axolotl,
+  Trl,
+  LlamaFactory,
   Environment
 };
 

@@ -243,9 +243,9 @@ constexpr OtherWord kCommon[] = {
     {"context", Rule, "parallel.context data.seq_len",
      "parallel.context is how keys reach the ranks of cp, data.seq_len the tokens of a "
      "sequence"},
-    {"packing sample_packing pack_sequences", Rule, "data.document_mask",
-     "every sequence is packed full, and data.document_mask = true keeps documents "
-     "apart"},
+    {"packing sample_packing pack_sequences", Rule, "data.pack data.document_mask",
+     "whole puts whole documents into a row; else every row is packed full, and "
+     "data.document_mask = true keeps documents apart"},
     {"intra_document_masking", Copy, "data.document_mask"},
     {"reset_position_ids reset_attention_mask", Rule, "data.document_mask",
      "true: attention and positions stop at document boundaries"},
@@ -296,9 +296,13 @@ constexpr OtherWord kCommon[] = {
     {"target_modules lora_target_modules", Copy, "adapter.modules"},
     {"modules_to_save lora_modules_to_save", Copy, "adapter.save"},
     {"qlora qlora_*", None, "", "weights are never quantized"},
-    {"sft dpo grpo ppo rl rlhf reward_model chat_template train_on_inputs "
-     "completion_only_loss assistant_only_loss",
-     None, "", kNoTuning},
+    {"sft chat_template train_on_inputs train_on_prompt completion_only_loss "
+     "assistant_only_loss mask_history roles_to_train",
+     None, "", kChats},
+    {"dpo rl rlhf loss_type pref_loss dpo_loss_type", Rule, "preference.loss",
+     "the loss of pairs: sigmoid is DPO"},
+    {"rl_beta pref_beta dpo_beta", Copy, "preference.beta"},
+    {"grpo ppo kto reward_model", None, "", kNoReinforcement},
     {"neftune_noise_alpha", None, "", "embeddings get no noise"},
 
     // The names here set the parallel layout.

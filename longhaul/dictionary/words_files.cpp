@@ -11,8 +11,6 @@ constexpr std::string_view kNames = "it has no effect on training";
 constexpr std::string_view kBuilds =
     "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR --out "
     "STORE";
-constexpr std::string_view kNoTuning =
-    "longhaul trains on tokens; there are no prompts, chats and preferences";
 constexpr std::string_view kCollects = "longhaul runs no Python";
 
 constexpr OtherWord kTorchtitan[] = {
@@ -265,7 +263,10 @@ constexpr OtherWord kAxolotl[] = {
      "tokens added_tokens_overrides.*",
      None, "", kBuilds},
     {"resize_token_embeddings_to_32x", None, "", "nothing is padded"},
-    {"datasets.path", Rule, "data.train"},
+    {"datasets.path datasets.type train_on_inputs datasets.roles_to_train "
+     "roles_to_train",
+     Rule, "data.train"},
+    {"datasets.chat_template* chat_template*", None, "", kOwnTemplate},
     {"datasets.*", None, "", kBuilds},
     {"pretraining_dataset pretraining_dataset.path", Rule, "data.train"},
     {"pretraining_dataset.*", None, "", kBuilds},
@@ -279,10 +280,10 @@ constexpr OtherWord kAxolotl[] = {
     {"sequence_len", Copy, "data.seq_len"},
     {"eval_sequence_len", None, "", "validation takes data.seq_len"},
     {"max_packed_sequence_len", Copy, "data.seq_len"},
-    {"sample_packing pretrain_multipack_attn", Rule, "data.document_mask"},
+    {"sample_packing pretrain_multipack_attn", Rule, "data.pack data.document_mask"},
     {"sample_packing_* eval_sample_packing pad_to_sequence_len", None, "",
-     "every sequence is packed full"},
-    {"excess_length_strategy", None, "", "nothing is cropped"},
+     "every row has data.seq_len positions"},
+    {"excess_length_strategy", Rule, "data.too_long"},
     {"gradient_accumulation_steps", Rule, "batch.global_size"},
     {"micro_batch_size", Copy, "batch.micro_size"},
     {"batch_size", Rule, "batch.global_size"},
@@ -338,10 +339,26 @@ constexpr OtherWord kAxolotl[] = {
     {"tensor_parallel_size", Rule, "parallel.tp"},
     {"context_parallel_size sequence_parallel_degree", Rule, "parallel.cp"},
     {"dp_shard_size dp_replicate_size", Rule, "parallel.shard_group"},
-    {"load_in_8bit load_in_4bit qlora_* gptq* relora_*", None, "",
-     "weights are never quantized, and an adapter is never merged in between"},
-    {"adapter lora_* peft_* peft.*", None, "", kAdapters},
-    {"rl rl_beta trl.* chat_template* train_on_inputs", None, "", kNoTuning},
+    {"load_in_8bit load_in_4bit qlora_* gptq* peft.* bnb_config_kwargs.* relora relora_* "
+     "lora_target_parameters peft_* trl.* cpo_alpha rpo_alpha dpo_*",
+     None, "", kNoSuchForm},
+    {"adapter peft_use_dora", Rule, "adapter.kind"},
+    {"lora_r", Rule, "adapter.rank"},
+    {"lora_alpha", Rule, "adapter.alpha"},
+    {"lora_dropout", Rule, "adapter.dropout"},
+    {"peft_use_rslora", Rule, "adapter.rslora"},
+    {"lora_target_modules lora_target_linear", Rule, "adapter.modules"},
+    {"lora_modules_to_save", Rule, "adapter.save"},
+    {"lora_model_dir", Rule, "init.adapter"},
+    {"loraplus_lr_ratio", Rule, "optimizer.groups"},
+
+    {"lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel lora_on_cpu "
+     "lora_fan_in_fan_out",
+     None, "", kKernels},
+    {"rl", Rule, "preference.loss"},
+    {"trl.beta rl_beta orpo_alpha dpo_beta", Rule, "preference.beta"},
+    {"simpo_gamma", Rule, "preference.simpo_gamma"},
+    {"precompute_ref_log_probs", None, "", "the reference is always evaluated first"},
     {"group_by_length", None, "", "every sequence is packed full"},
     {"neftune_noise_alpha noisy_embedding_alpha", None, "", "embeddings get no noise"},
     {"strict debug", None, "", kNames},

@@ -182,7 +182,8 @@ constexpr OtherWord kEnvironment[] = {
      "it sets PyTorch's allocator, which the variable still reaches"},
     {"processes_per_node world_size world_size_job nodeid node_id rank_node ntasks "
      "hostname ips hosts master_addr master_address master_port distributed_args "
-     "ip_local_reserved_ports ngpu log_rank slurm_* ompi_comm_world_*",
+     "ip_local_reserved_ports ngpu log_rank slurm_* ompi_comm_world_* force_torchrun "
+     "nproc_per_node nnodes node_rank",
      None, "", kStarts},
     {"pod_uid artifact_path shared_path_prefix", Rule, "run.dir",
      "run.dir names the run"},

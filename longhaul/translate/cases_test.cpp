@@ -145,12 +145,14 @@ TEST_P(OtherSystems, EachValueOfEachCommandLineAndFileIsCarriedOver) {
 INSTANTIATE_TEST_SUITE_P(Systems, OtherSystems,
                          testing::Values("nxd.cases", "bert.cases", "smp.cases",
                                          "megatron.cases", "torchtitan.cases",
-                                         "nanotron.cases", "axolotl.cases"));
+                                         "nanotron.cases", "axolotl.cases", "trl.cases",
+                                         "llamafactory.cases"));
 
 TEST(OtherSystemsCases, AreFortyAtLeast) {
   size_t cases = 0;
-  for (const char* file : {"nxd.cases", "bert.cases", "smp.cases", "megatron.cases",
-                           "torchtitan.cases", "nanotron.cases", "axolotl.cases"}) {
+  for (const char* file :
+       {"nxd.cases", "bert.cases", "smp.cases", "megatron.cases", "torchtitan.cases",
+        "nanotron.cases", "axolotl.cases", "trl.cases", "llamafactory.cases"}) {
     cases += read_cases(file).size();
   }
   EXPECT_GE(cases, 40U);

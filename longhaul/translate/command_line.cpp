@@ -165,6 +165,9 @@ class CommandReader {
         continue;
       }
       reading_.script = name;
+      if (has_command(name) && at_ + 1 < words.size()) {
+        reading_.script += " " + words[++at_].text;
+      }
       reading_.flags = words.subspan(at_ + 1);
       return !name.empty() && !word.text.starts_with('-');
     }
@@ -367,13 +370,14 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
                                   "published runs)",
                                   name, script)));
   }
-  fail_input(
-      "flags",
-      "{}: {}; known are {}, and files of torchtitan (TOML), nanotron and axolotl (YAML)",
-      name,
-      script.empty() ? std::string("holds no command of a training script")
-                     : one_line(script) + " is no training script that is known",
-      fmt::join(known_scripts(), ", "));
+  fail_input("flags",
+             "{}: {}; known are {}, and files of torchtitan (TOML), and of nanotron, "
+             "axolotl, TRL "
+             "and LLaMA-Factory (YAML)",
+             name,
+             script.empty() ? std::string("holds no command of a training script")
+                            : one_line(script) + " is no training script that is known",
+             fmt::join(known_scripts(), ", "));
 }
 
 bool is_settings_file(const std::string& path) {
@@ -392,6 +396,22 @@ void take_variables_of_script(Source& source, std::string& config_file) {
   }
   std::erase_if(source.environment,
                 [](const Said& said) { return said.name == "config_file"; });
+}
+
+/// Takes the ranks from a flag of TRL, or from LLaMA-Factory's variables.
+void take_ranks(Source& source) {
+  const auto number = [](const std::vector<Said>& all, std::string_view name) {
+    const auto found = std::ranges::find(all, name, &Said::name);
+    return found == all.end() || found->variable ? std::nullopt
+                                                 : whole_number<int64_t>(found->text());
+  };
+  if (source.world.ranks) return;
+  if (const auto all = number(source.said, "num_processes")) {
+    source.world = {all, "--num_processes"};
+  } else if (const auto each = number(source.environment, "nproc_per_node")) {
+    const int64_t nodes = number(source.environment, "nnodes").value_or(1);
+    source.world = {checked_product(*each, nodes), "NPROC_PER_NODE"};
+  }
 }
 
 /// Removes the flag that names the settings file of the command, and sets `config_file`.
@@ -481,6 +501,7 @@ std::optional<Found> find_training(std::string_view text, const std::string& nam
     }
     if (!reading.script.empty()) last_script = reading.script;
     if (!system && found.config_file.empty()) continue;
+    take_ranks(source);
     source.system = system.value_or(OtherSystem::Common);
     source.what = reading.script;
     note_words(reading, loose, command, source);

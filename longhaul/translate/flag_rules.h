@@ -20,6 +20,8 @@ void translate_megatron(const Job& job);
 void translate_torchtitan(const Job& job);
 void translate_nanotron(const Job& job);
 void translate_axolotl(const Job& job);
+void translate_trl(const Job& job);
+void translate_llama_factory(const Job& job);
 
 /// Puts parallel.ep if the setting `ranks` is given. In the other system an expert lies
 /// on as many ranks as the setting `tensor` says. Where that is not given, an expert lies

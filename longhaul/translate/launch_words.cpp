@@ -27,6 +27,12 @@ constexpr KnownScript kScripts[] = {
     {"torchtitan.train", OtherSystem::Torchtitan},
     {"axolotl.cli.train", OtherSystem::Axolotl},
     {"axolotl", OtherSystem::Axolotl},
+    {"trl *", OtherSystem::Trl},
+    {"trl.scripts.sft", OtherSystem::Trl},
+    {"trl.scripts.dpo", OtherSystem::Trl},
+    {"sft.py", OtherSystem::Trl},
+    {"dpo.py", OtherSystem::Trl},
+    {"llamafactory-cli train", OtherSystem::LlamaFactory},
 };
 
 struct OtherScript {
@@ -82,7 +88,8 @@ constexpr std::string_view kAlone =
 
 constexpr std::string_view kSeveral =
     "data_path train_data_path valid_data_path test_data_path rampup_batch_size "
-    "profile_ranks moe_router_load_balancing_type moe_aux_loss_coeff";
+    "profile_ranks moe_router_load_balancing_type moe_aux_loss_coeff loss_type "
+    "lora_target_modules lora_modules_to_save";
 
 /// Returns whether a word matches a pattern of a list with spaces between the patterns.
 bool is_one_of(std::string_view patterns, std::string_view word) {
@@ -113,6 +120,9 @@ std::vector<std::string> known_scripts() {
   return names;
 }
 
+bool has_command(std::string_view script) {
+  return script == "trl" || script == "llamafactory-cli";
+}
 bool takes_a_value(std::string_view option) { return is_one_of(kTakeAValue, option); }
 bool is_prefix(std::string_view word) { return is_one_of(kPrefixes, word); }
 bool flag_stands_alone(std::string_view flag) { return is_one_of(kAlone, flag); }

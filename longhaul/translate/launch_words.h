@@ -25,6 +25,9 @@ std::vector<std::string> known_scripts();
 /// front, and _ for -.
 bool takes_a_value(std::string_view option);
 
+/// Returns whether the program takes a command as its first word: "trl sft".
+bool has_command(std::string_view script);
+
 /// Returns whether a word may stand before a command without changing it.
 bool is_prefix(std::string_view word);
 

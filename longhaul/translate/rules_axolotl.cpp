@@ -1,169 +1,52 @@
-// These rules translate axolotl's full training of all weights. The settings of an
-// adapter are not translated.
+// These rules translate axolotl. Rules that hold for TRL and LLaMA-Factory too are in
+// trainer_rules.h.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/numbers.h"
+#include "longhaul/base/text.h"
 #include "longhaul/translate/flag_rules.h"
+#include "longhaul/translate/trainer_rules.h"
 
 namespace longhaul::translate {
 namespace {
 
 using config::Value;
 
-/// Puts schedule.min_lr, which axolotl gives as a number or as a share of learning_rate.
-void put_axolotl_floor(const Job& job, const std::string& kind) {
-  Draft& draft = job.draft();
-  const Known<double> floor = job.real("lr_scheduler_kwargs.min_lr");
-  const Said* const share =
-      job.find_any({"lr_scheduler_kwargs.min_lr_rate", "cosine_min_lr_ratio"});
-  if (kind != "cosine") {
-    for (const char* name : {"lr_scheduler_kwargs.min_lr",
-                             "lr_scheduler_kwargs.min_lr_rate", "cosine_min_lr_ratio"}) {
-      if (const Said* const said = job.find(name))
-        draft.leave(said->as_written() + ": belongs to their cosine schedules");
-    }
-    return;
-  }
-  if (floor.given) return job.put("schedule.min_lr", floor);
-  if (share == nullptr) return;
-  const Known<double> rate = job.real(share->name);
-  const Known<double> lr = job.real("learning_rate");
-  if (!rate.value || !lr.value) {
-    return draft.fill("schedule.min_lr", share->shown + " * learning_rate");
-  }
-  draft.put("schedule.min_lr", *rate.value * *lr.value, rate.from + " * learning_rate");
-}
-
-/// Puts no warm-up: transformers' constant has none, whatever warmup_steps says.
-void put_axolotl_no_warmup(const Job& job) {
-  job.draft().put("schedule.warmup_steps", int64_t{0},
-                  "lr_scheduler constant: no warm-up");
-  for (const char* name : {"warmup_steps", "warmup_ratio"}) {
-    const Said* const said = job.find(name);
-    if (said == nullptr) continue;
-    job.draft().leave(said->as_written() +
-                      ": axolotl's lr_scheduler constant ignores it, too; "
-                      "constant_with_warmup has a warm-up");
-  }
-}
-
-void put_axolotl_warmup(const Job& job) {
-  Draft& draft = job.draft();
-  Known<int64_t> warmup = job.whole("warmup_steps");
-  const Known<double> part = job.real("warmup_ratio");
-  const Known<int64_t> steps = job.whole("max_steps");
-  if (warmup.given) {
-    // axolotl raises a warm-up of one step to two.
-    if (warmup.value && *warmup.value == 1)
-      warmup = {2, warmup.from + " 1: their shortest warm-up is 2", true};
-    job.put("schedule.warmup_steps", warmup);
-  } else if (part.given) {
-    job.put("schedule.warmup_fraction", part);
-  } else if (steps.value && *steps.value > 0) {
-    auto share = static_cast<int64_t>(0.03 * static_cast<double>(*steps.value));
-    if (share == 1) share = 2;
-    draft.put("schedule.warmup_steps", std::min<int64_t>(share, 100),
-              "their default: 3% of the steps, at most 100");
-  } else {
-    draft.fill("schedule.warmup_steps",
-               "their default: 3% of the run's steps, at most 100");
-  }
-}
-
-void put_axolotl_schedule(const Job& job) {
-  Draft& draft = job.draft();
-  const Known<std::string> scheduler = job.text("lr_scheduler", "cosine");
-  const std::string name = scheduler.value_or("");
-  std::string kind = name;
-  if (kind == "constant_with_warmup") kind = "constant";
-  if (kind == "cosine_with_min_lr") kind = "cosine";
-  if (kind != "cosine" && kind != "linear" && kind != "constant") {
-    draft.fill("schedule.kind", "{} {}: there are cosine, linear, constant and wsd",
-               scheduler.from, kind);
-  } else {
-    draft.put("schedule.kind", kind, scheduler.from);
-  }
-  put_axolotl_floor(job, kind);
-  std::set<std::string> rest{"cosine_constant_lr_ratio"};
-  for (const Said& said : job.source().said) {
-    if (said.name.starts_with("lr_scheduler_kwargs.")) rest.insert(said.name);
-  }
-  rest.erase("lr_scheduler_kwargs.min_lr");
-  rest.erase("lr_scheduler_kwargs.min_lr_rate");
-  for (const std::string& one : rest) {
-    if (const Said* const said = job.find(one)) {
-      draft.leave(said->as_written() +
-                  ": only schedule.min_lr, schedule.constant_steps and schedule.horizon "
-                  "can say it");
+/// Puts the chats or pairs that the files of `names` hold. Returns false for text.
+bool put_axolotl_chats(const Job& job, std::vector<std::string> names) {
+  const Said* const rl = job.find("rl");
+  Chats chats{.sets = std::move(names),
+              .length = "sequence_len",
+              .tokens = job.whole("sequence_len"),
+              .pairs = rl != nullptr && !rl->text().empty()};
+  bool chat = chats.pairs;
+  for (const std::string& type : listed(job, "datasets.type")) {
+    chat = chat || !has_word("completion pretrain", type);
+    if (type.starts_with("alpaca")) {
+      job.draft().leave(
+          "CAUTION datasets.type = {}: axolotl writes prompts of its own; the store is "
+          "written by the model's chat template",
+          type);
     }
   }
-  if (name == "constant") return put_axolotl_no_warmup(job);
-  put_axolotl_warmup(job);
-  if (kind != "linear") {
-    draft.put("schedule.warmup_start", "zero", "their form: lr s / W");
-  }
-}
-
-void put_axolotl_optimizer(const Job& job) {
-  Draft& draft = job.draft();
-  const Known<std::string> optimizer = job.text("optimizer", "adamw_torch");
-  const std::string name = optimizer.value_or("");
-  if (name.find("adamw") == std::string::npos) {
-    draft.fill("optimizer.kind", "{} {}: there are adamw and lamb", optimizer.from, name);
-  } else if (name.find("8bit") != std::string::npos ||
-             name.find("4bit") != std::string::npos) {
-    draft.leave("{}: moments are fp32 here, not 8-bit", optimizer.from + " " + name);
-  }
-  job.put_betas("adam_beta1", "adam_beta2", 0.9, 0.999);
-  draft.put_default("optimizer.weight_decay", 0.0);
-  for (const char* key : {"embedding_lr", "embedding_lr_scale", "unfrozen_parameters"}) {
-    job.ask(key, "optimizer.groups", ": { match, lr_scale } or { match, frozen }");
-  }
-}
-
-/// Puts parallel.zero by DeepSpeed's or FSDP's settings.
-void put_axolotl_sharding(const Job& job) {
-  Draft& draft = job.draft();
-  if (const Said* const file = job.find("deepspeed")) {
-    const std::string name = dictionary::word_name(file->text());
-    const size_t at = name.rfind("zero");
-    const char stage =
-        at == std::string::npos || at + 4 >= name.size() ? '?' : name[at + 4];
-    if (stage >= '1' && stage <= '3') {
-      draft.put("parallel.zero", int64_t{stage - '0'}, file->as_written());
-    } else {
-      draft.fill("parallel.zero", file->as_written() + ": its zero_optimization.stage");
+  if (!chat) return false;
+  chats.packed = job.on("sample_packing", false).value_or(false);
+  chats.cut = job.text("excess_length_strategy", "drop").value_or("") == "truncate";
+  if (job.on("train_on_inputs", false).value_or(false)) chats.targets = " --targets all";
+  for (const char* name : {"datasets.roles_to_train", "roles_to_train"}) {
+    for (const std::string& role : listed(job, name)) {
+      if (!has_word("assistant gpt model", role)) {
+        job.caution(name, "longhaul data build --targets has assistant, last and all");
+      }
     }
-    return;
   }
-  const Said* const form = job.find_any(
-      {"fsdp_config.fsdp_sharding_strategy", "fsdp_config.sharding_strategy"});
-  const Known<bool> reshard =
-      job.on(job.find("fsdp_config.reshard_after_forward") != nullptr
-                 ? "fsdp_config.reshard_after_forward"
-                 : "fsdp_config.fsdp_reshard_after_forward",
-             true);
-  const std::string strategy =
-      form == nullptr ? "full_shard" : dictionary::word_name(form->text());
-  const bool fsdp = job.find("fsdp") != nullptr || job.find("fsdp_version") != nullptr ||
-                    form != nullptr || reshard.given;
-  if (!fsdp) {
-    return draft.put("parallel.zero", int64_t{0}, "neither fsdp nor deepspeed is given");
-  }
-  const bool two = strategy == "shard_grad_op" || !reshard.value_or(true);
-  draft.put("parallel.zero", int64_t{two ? 2 : 3}, "fsdp");
-  if (strategy.starts_with("hybrid")) {
-    draft.put("parallel.shard_group", "node", form->as_written());
-  }
-  const Known<int64_t> shard = job.whole("dp_shard_size");
-  if (job.find("dp_replicate_size") != nullptr && shard.value)
-    job.put("parallel.shard_group", shard);
+  put_chats(job, chats);
+  return true;
 }
 
 void put_axolotl_data(const Job& job) {
@@ -175,14 +58,16 @@ void put_axolotl_data(const Job& job) {
       if (!said->text().empty()) names.push_back(said->text());
     }
   }
-  if (!names.empty()) {
+  const bool chats = put_axolotl_chats(job, names);
+  if (!chats && !names.empty()) {
     draft.fill("data.train",
                "token stores or data sets of ids: longhaul data build makes them of the "
                "text of {}",
                fmt::join(names, ", "));
   }
   const Known<bool> packed = job.on("sample_packing", false);
-  if (packed.value_or(false) && job.on("pretrain_multipack_attn", true).value_or(true)) {
+  if (!chats && packed.value_or(false) &&
+      job.on("pretrain_multipack_attn", true).value_or(true)) {
     draft.put("data.document_mask", true,
               packed.from + ": samples do not see each other");
   }
@@ -196,14 +81,6 @@ void put_axolotl_data(const Job& job) {
   if (const Said* const set = job.find("test_datasets.path"); set != nullptr && !never) {
     draft.fill("data.validation", set->as_written() + ": a token store of it");
   }
-}
-
-void put_axolotl_length(const Job& job) {
-  const Known<int64_t> steps = job.whole("max_steps");
-  if (steps.given && steps.value_or(1) > 0) return job.put("run.steps", steps);
-  Known<double> epochs = job.real("num_epochs", 1.0);
-  epochs.given = true;
-  job.put("run.epochs", epochs);
 }
 
 /// Returns the micro batches of a replica per step: given, or batch_size /
@@ -240,20 +117,6 @@ void put_axolotl_batch(const Job& job) {
   } else {
     job.put_global_size(micro, "micro_batch_size", steps, "gradient_accumulation_steps");
   }
-}
-
-/// Puts an interval in steps. A value below 1 is a share of the run's steps.
-void put_axolotl_interval(const Job& job, const char* name, const std::string& key) {
-  const Known<double> interval = job.real(name);
-  if (!interval.value || *interval.value >= 1.0) return job.put(key, job.whole(name));
-  const int64_t steps = job.draft().whole("run.steps", 0);
-  if (steps < 1 || *interval.value <= 0.0) {
-    return job.draft().leave("{} = {}: a share of the run's steps; {} counts steps", name,
-                             *interval.value, key);
-  }
-  const double share = std::ceil(*interval.value * static_cast<double>(steps));
-  job.draft().put(key, static_cast<int64_t>(share),
-                  fmt::format("{} {} of {} steps", name, *interval.value, steps));
 }
 
 /// Returns a scalar of YAML as the value of a field of config.json.
@@ -326,119 +189,57 @@ void put_axolotl_model(const Job& job) {
   }
 }
 
-/// Puts the precision. An absent bf16 means auto, and null means false, as in axolotl.
-void put_axolotl_precision(const Job& job) {
-  Draft& draft = job.draft();
-  const bool null = std::ranges::any_of(job.source().said, [](const Said& said) {
-    return said.name == "bf16" && said.null;
-  });
-  const Said* const bf16 = job.find("bf16");
-  const Said* const fp16 = job.find_any({"fp16", "float16"});
-  const bool small = fp16 != nullptr && truth_of(*fp16);
-  const bool automatic =
-      bf16 == nullptr ? !null : dictionary::word_name(bf16->text()) == "auto";
-  const bool wanted = bf16 != nullptr && truth_of(*bf16) && !automatic;
-  if (wanted || job.on("bfloat16", false).value_or(true)) return;
-  if (small) {
-    draft.put("precision.compute", "bf16",
-              "longhaul has no fp16; bf16 needs no loss scale");
-  } else if (!automatic) {
-    draft.put("precision.compute", "fp32",
-              null ? "bf16 is null, which is false there" : bf16->as_written());
+void put_axolotl_adapter(const Job& job) {
+  const std::string adapter = job.text("adapter", "").value_or("");
+  if (adapter.empty()) return;
+  if (adapter != "lora") {
+    fail_input("flags",
+               "adapter = {}: there is lora, with DoRA, beside weights that are not "
+               "quantized",
+               one_line(adapter));
   }
+  put_adapter(job, {.kind = "adapter = lora",
+                    .dora = "peft_use_dora",
+                    .rslora = "peft_use_rslora",
+                    .start = "lora_model_dir",
+                    .default_modules = {}});
 }
 
-/// Translates save_strategy or eval_strategy if save_steps or eval_steps is absent.
-void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
-  const std::string word = dictionary::word_name(said.text());
-  if (word == "steps" && key == "checkpoint.every") {
-    return job.draft().put(key, int64_t{500},
-                           said.as_written() + ", their default of save_steps");
-  }
-  if (word == "no" || word == "false") {
-    return job.draft().leave(
-        said.as_written() +
-        (key == "checkpoint.every"
-             ? ": here checkpoints are on: checkpoint.every = 0 saves only at the end, "
-               "and a run that fails earlier starts at step 1 again"
-             : ": nothing is validated without data.validation"));
-  }
-  job.draft().leave("{}: {} counts steps", said.as_written(), key);
-}
-
-void put_axolotl_saves(const Job& job) {
-  Draft& draft = job.draft();
-  put_axolotl_interval(job, "save_steps", "checkpoint.every");
-  put_axolotl_interval(job, "eval_steps", "validation.every");
-  if (const Said* const said = job.find("save_strategy");
-      said != nullptr && job.find("save_steps") == nullptr) {
-    put_axolotl_strategy(job, *said, "checkpoint.every");
-  }
-  if (const Said* const said = job.find_any({"eval_strategy", "evaluation_strategy"});
-      said != nullptr && job.find("eval_steps") == nullptr) {
-    put_axolotl_strategy(job, *said, "validation.every");
-  }
-  for (const char* name : {"saves_per_epoch", "evals_per_epoch"}) {
-    if (const Said* const said = job.find(name)) {
-      draft.leave(
-          "{}: {} counts steps; longhaul data build --seq-len --global-size prints the "
-          "steps of an epoch",
-          said->as_written(),
-          std::string(name) == "saves_per_epoch" ? "checkpoint.every"
-                                                 : "validation.every");
-    }
-  }
-  for (const char* name : {"resume_from_checkpoint", "auto_resume_from_checkpoints"}) {
-    if (const Said* const resume = job.find(name)) {
-      draft.leave("{}: a run finds its own newest checkpoint by itself",
-                  resume->as_written());
-    }
-  }
-}
-
-/// Warns of settings with which axolotl's run is another kind of training.
-void note_adapters(const Job& job) {
-  Draft& draft = job.draft();
-  for (const char* name : {"adapter", "rl"}) {
-    const Said* const said = job.find(name);
-    if (said == nullptr || said->text().empty()) continue;
-    draft.leave(
-        "CAUTION {}: this run trains all weights on plain tokens, which is another "
-        "training; its rate and memory are not theirs{}",
-        said->as_written(),
-        std::string_view(name) == "adapter"
-            ? "; add [adapter] with kind, rank and alpha by hand"
-            : "");
+void put_axolotl_preference(const Job& job) {
+  const std::string rl = job.text("rl", "").value_or("");
+  if (rl.empty()) return;
+  const Said* const beta =
+      job.find_any({"trl.beta", "rl_beta", "orpo_alpha", "dpo_beta"});
+  put_preference(job, rl == "dpo" ? "sigmoid" : rl, "rl",
+                 beta == nullptr ? "rl_beta" : beta->name, "dpo_label_smoothing");
+  if (rl == "simpo" && job.real("cpo_alpha", 1.0).value_or(1.0) != 0.0) {
+    fail_input(
+        "flags",
+        "rl = simpo: theirs adds cpo_alpha (1 where it is not given) x the loss of "
+        "the chosen side, which [preference] has not; with cpo_alpha: 0 it is SimPO");
   }
 }
 
 }  // namespace
 
 void translate_axolotl(const Job& job) {
-  Draft& draft = job.draft();
-  draft.put_default("run.seed", int64_t{42});
   job.put("parallel.tp", job.whole("tensor_parallel_size"));
   job.put("parallel.cp", job.whole(job.find("context_parallel_size") != nullptr
                                        ? "context_parallel_size"
                                        : "sequence_parallel_degree"));
   put_axolotl_batch(job);
-  put_axolotl_length(job);
-  put_axolotl_optimizer(job);
-  put_axolotl_schedule(job);
-  put_axolotl_sharding(job);
-  put_axolotl_data(job);
-  note_adapters(job);
+  put_trainer(job, {.scheduler = "lr_scheduler",
+                    .kind = "cosine",
+                    .optimizer = "optimizer",
+                    .epochs = "num_epochs",
+                    .num_epochs = 1.0,
+                    .null_bf16 = false,
+                    .short_warmup = true,
+                    .recompute = false});
   put_axolotl_model(job);
-  const Said* const recompute = job.find("gradient_checkpointing");
-  if (recompute != nullptr && dictionary::word_name(recompute->text()) != "false") {
-    draft.put("memory.recompute", "full", recompute->shown);
-  }
-  if (job.on("activation_offloading", false).value_or(false) &&
-      draft.has("memory.recompute")) {
-    draft.put("memory.offload_activations", true, "activation_offloading");
-  }
-  put_axolotl_precision(job);
-  put_axolotl_saves(job);
+  put_axolotl_data(job);
+  put_axolotl_adapter(job);
+  put_axolotl_preference(job);
 }
 
 }  // namespace longhaul::translate

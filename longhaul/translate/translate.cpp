@@ -80,14 +80,24 @@ void read_yaml_file(const std::string& text, const std::string& name, Source& so
       return said.name == prefix || said.name.starts_with(std::string(prefix) + ".");
     });
   };
+  const bool trainer = has("model_name_or_path");
+  if (source.system == OtherSystem::Trl || source.system == OtherSystem::LlamaFactory) {
+    return;  // the command says it
+  }
   if (has("base_model")) {
     source.system = OtherSystem::Axolotl;
+  } else if (trainer && (has("stage") || has("finetuning_type") || has("cutoff_len") ||
+                         has("template"))) {
+    source.system = OtherSystem::LlamaFactory;
+  } else if (trainer && (has("dataset_name") || has("datasets"))) {
+    source.system = OtherSystem::Trl;
   } else if (has("parallelism") && has("tokens")) {
     source.system = OtherSystem::Nanotron;
   } else {
     fail_input("flags",
                "{}: is YAML of no system that is known: nanotron's files have "
-               "parallelism and tokens, axolotl's base_model",
+               "parallelism and tokens, axolotl's base_model, LLaMA-Factory's "
+               "model_name_or_path and stage, TRL's model_name_or_path and dataset_name",
                name);
   }
 }
@@ -151,6 +161,7 @@ Source read_commands(const std::string& text, const std::string& name,
     return source;
   }
   Source file;
+  file.system = source.system;
   const std::string content = read_file_text(config_file);
   read_settings_text(content, config_file, form_of(content, config_file), file);
   source.system = file.system;
@@ -280,6 +291,11 @@ class Translator {
     if (word == nullptr) {
       word = dictionary::find_word(source_.system, dictionary::word_name(said.name));
     }
+    // The programs on transformers' Trainer have its common names too.
+    if (word == nullptr && (source_.system == OtherSystem::Trl ||
+                            source_.system == OtherSystem::LlamaFactory)) {
+      word = dictionary::find_word(OtherSystem::Common, dictionary::word_name(said.name));
+    }
     if (word == nullptr) return unknown(said);
     if (said.null) return;  // counts as not given
 
@@ -394,7 +410,9 @@ class Translator {
         {OtherSystem::Megatron, translate_megatron},
         {OtherSystem::Torchtitan, translate_torchtitan},
         {OtherSystem::Nanotron, translate_nanotron},
-        {OtherSystem::Axolotl, translate_axolotl}};
+        {OtherSystem::Axolotl, translate_axolotl},
+        {OtherSystem::Trl, translate_trl},
+        {OtherSystem::LlamaFactory, translate_llama_factory}};
     for (const auto& [system, translate_settings] : kRules) {
       if (system == source_.system) translate_settings(job);
     }

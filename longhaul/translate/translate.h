@@ -19,10 +19,10 @@ struct Translation {
 };
 
 /// Translates `given` into a run file. `given` is a command line, or the path of a file
-/// with a command line, a torchtitan TOML, or a nanotron or axolotl YAML; the kind
-/// follows from the content. `ranks` overrides the number of ranks that the command line
-/// starts. Throws InputError with file and line if `given` cannot be read, or if its
-/// system is not known.
+/// with a command line, a torchtitan TOML, or a YAML of nanotron, axolotl, TRL or
+/// LLaMA-Factory; the kind follows from the content. `ranks` overrides the number of
+/// ranks that the command line starts. Throws InputError with file and line if `given`
+/// cannot be read, or if its system is not known.
 Translation translate(const std::string& given, std::optional<int64_t> ranks);
 
 }  // namespace longhaul::translate

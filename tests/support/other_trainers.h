@@ -118,7 +118,8 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
      "max_seq_length seq_length sequence_len block_size max_seq_len sequence_length "
      "model_max_length",
      's', "data.seq_len", ""},
-    {"data", "sample_packing packing", 'r', "data.document_mask", "packed full"},
+    {"data", "sample_packing packing", 'r', "data.pack data.document_mask",
+     "whole documents into a row"},
     {"data", "reset_position_ids reset_attention_mask", 'r', "data.document_mask",
      "document boundaries"},
     {"data", "pad_to_sequence_len group_by_length", 'n', "", "packed full"},
@@ -128,7 +129,10 @@ inline constexpr NameOfOthers kNamesOfOthers[] = {
      'n', "", "longhaul data build"},
     {"data", "dataset_text_field text_column", 'n', "", "--field NAME"},
     {"data", "shuffle_merged_datasets", 's', "data.shuffle", ""},
-    {"data", "chat_template train_on_inputs", 'n', "", "no prompts"},
+    {"data", "chat_template train_on_inputs", 'n', "", "--chat"},
+    {"data", "dpo loss_type", 'r', "preference.loss", "DPO"},
+    {"data", "rl_beta pref_beta", 's', "preference.beta", ""},
+    {"data", "grpo ppo", 'n', "", "not on rewards"},
     {"data", "split", 'n', "", "--holdout"},
     {"data", "mock_data", 'r', "data.train", "random tokens"},
 
