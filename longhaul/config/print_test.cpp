@@ -133,6 +133,7 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
       more.insert(more.end(), {"adapter.kind=dora", "adapter.rank=4", "adapter.alpha=8",
                                "init.weights=w"});
     }
+    if (name.starts_with("preference.")) more.emplace_back("data.pack=whole");
     LoadedConfig loaded;
     try {
       loaded = accepted("", more);

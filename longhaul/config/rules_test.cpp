@@ -571,40 +571,5 @@ TEST(Rules, MatchParametersByPatternOrPart) {
   EXPECT_FALSE(matches_parameter("*LayerNorm*", "model.norm.weight"));
 }
 
-/// Returns the settings of an adapter to which nothing is missing, and `more`.
-std::vector<std::string> with_adapter(const std::vector<std::string>& more) {
-  std::vector<std::string> sets = {"adapter.kind=lora", "adapter.rank=8",
-                                   "adapter.alpha=16", "init.weights=models/llama"};
-  sets.insert(sets.end(), more.begin(), more.end());
-  return sets;
-}
-
-TEST(AdapterRules, AnAdapterNeedsItsNumbersAndABase) {
-  EXPECT_DOUBLE_EQ(accepted("", with_adapter({})).config.adapter.scale(), 2.0);
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {"adapter.rank=", "adapter.rank is not given"},
-      {"adapter.alpha=", "adapter.alpha is not given"},
-      {"adapter.modules=[]", "adapter.modules is an empty list"},
-      {"init.weights=", "set init.weights"},
-      {"optimizer.kind=lamb", "the first norm of lora_B is 0"},
-      {"optimizer.groups=[{match=\"embed\",frozen=true}]", "freezes all of the model"},
-  };
-  for (const auto& [set, words] : cases) {
-    const std::string message = refused("", with_adapter({set}));
-    EXPECT_NE(message.find(words), std::string::npos) << message;
-  }
-  EXPECT_NE(refused("", {"init.adapter=a"}).find("init.adapter needs [adapter]"),
-            std::string::npos);
-  EXPECT_NE(refused("", with_adapter({"adapter.dropout=0.1", "parallel.tp=2"}))
-                .find("adapter.dropout = 0.1 with parallel.tp = 2"),
-            std::string::npos);
-}
-
-TEST(AdapterRules, KeysWithoutAKindAreToldToHaveNoEffect) {
-  EXPECT_EQ(accepted("", {"adapter.rank=4", "adapter.modules=q_proj"}).warnings.size(),
-            2);
-  EXPECT_TRUE(accepted("", with_adapter({"adapter.save=lm_head"})).warnings.empty());
-}
-
 }  // namespace
 }  // namespace longhaul
