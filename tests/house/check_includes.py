@@ -39,7 +39,7 @@ ROWS = {
     "config": {"base", "dictionary", "run", "objects"},
     "format": {"base", "config"}, "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
-    "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
+    "comm": {"layout"}, "tokenizer": set(), "chat": {"tokenizer"}, "data": {"chat"}, "cluster": set(),
     "monitor": set(), "translate": {"dictionary"}, "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "device": {"comm"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
@@ -50,7 +50,7 @@ ROWS = {
     "train": {"session", "optim", "measure", "monitor"}, "rehearsal": {"train"},
 }
 STRICT = {"base", "system", "objects", "run", "dictionary", "config", "format", "families"}
-TORCH_FREE = {"base", "system", "objects", "run", "dictionary", "config", "format", "families", "layout", "tokenizer",
+TORCH_FREE = {"base", "system", "objects", "run", "dictionary", "config", "format", "families", "layout", "tokenizer", "chat",
               "data", "comm", "cluster", "monitor", "drill", "doctor", "translate", "plan"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
