@@ -10,8 +10,10 @@
 #include "apps/program.h"
 #include "apps/tasks.h"
 #include "apps/verbs.h"
+#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/chat/chat_format.h"
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/store.h"
@@ -31,6 +33,10 @@ struct BuildCommand {
   CLI::Option* special_option = nullptr;  ///< tells whether it was given
   std::string holdout = "0%";
   std::string part_size;
+  bool chat = false;
+  std::string targets = "assistant";
+  std::string date;
+  CLI::Option* targets_option = nullptr;  ///< tells whether it was given
   int64_t seq_len = 0;
   int64_t global_size = 0;
 };
@@ -46,6 +52,40 @@ data::BuildOptions build_options(const BuildCommand& command) {
   options.process = task.process;
   options.processes = task.processes;
   return options;
+}
+
+/// Throws InputError for options that do not go together with --chat or its absence.
+void check_chat_arguments(const BuildCommand& command) {
+  const auto refuse = [](bool given, std::string_view option, std::string_view why) {
+    if (given) fail_input("data", "{}: {}", option, why);
+  };
+  if (!command.chat) {
+    refuse(command.targets_option->count() > 0, "--targets",
+           "it is for chats; give --chat as well");
+    refuse(!command.date.empty(), "--date", "it is for chats; give --chat as well");
+    return;
+  }
+  refuse(command.tokenizer.empty(), "--chat",
+         "the chat template stands beside a tokenizer; name the model with --tokenizer");
+  refuse(command.special_option->count() > 0, "--special-tokens",
+         "the chat template writes all special tokens; leave the option out");
+  refuse(command.options.newlines_to_spaces, "--newlines-to-spaces",
+         "a template decides on the lines of a chat; leave the option out");
+  refuse(command.common.field->count() > 0, "--field",
+         "chats are found by the names of their fields (longhaul docs data#chats)");
+}
+
+/// Returns the chat template beside the tokenizer and what it makes of chats.
+data::ChatOptions chat_options(const BuildCommand& command,
+                               const tokenizer::Tokenizer& tokenizer) {
+  data::ChatOptions chat;
+  chat.format =
+      std::make_shared<chat::ChatFormat>(tokenizer.files().front().parent_path());
+  for (const auto targets : {chat::Targets::Last, chat::Targets::All}) {
+    if (command.targets == data::targets_name(targets)) chat.targets = targets;
+  }
+  if (!command.date.empty()) chat.day = chat::parse_day(command.date);
+  return chat;
 }
 
 /// Returns a line of bad_records.jsonl as "a.jsonl:2 (byte 17)  invalid JSON: detail".
@@ -113,6 +153,7 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
 }
 
 void run_build(const BuildCommand& command, const objects::Access& objects) {
+  check_chat_arguments(command);
   data::BuildOptions options = build_options(command);
   options.inputs.objects = objects.store();
   const objects::OutputPlace out(
@@ -126,6 +167,7 @@ void run_build(const BuildCommand& command, const objects::Access& objects) {
   if (!command.tokenizer.empty()) {
     tokenizer = tokenizer::Tokenizer::load(local_input(command.tokenizer, objects));
     tokenizer::refuse_moved_pieces(*tokenizer);
+    if (command.chat) options.chat = chat_options(command, *tokenizer);
   }
   const system::SignalWatch signals;
   const StopObjectsAtSignal stop_objects(signals, objects);
@@ -177,6 +219,22 @@ void add_inputs(CLI::App& verb, BuildCommand& command) {
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
 }
 
+void add_chats(CLI::App& verb, BuildCommand& command) {
+  verb.add_flag(
+      "--chat", command.chat,
+      "the records are chats, or pairs of a chosen and a rejected answer, which "
+      "the chat template beside --tokenizer writes as text");
+  command.targets_option =
+      verb.add_option("--targets", command.targets,
+                      "with --chat, what is learned: the assistant's turns, the last of "
+                      "them, or all tokens; of pairs the answers");
+  command.targets_option->check(CLI::IsMember({"assistant", "last", "all"}))
+      ->capture_default_str();
+  verb.add_option("--date", command.date,
+                  "with --chat, the day that a template prints, such as 2026-11-30; by "
+                  "default the day on which the build began");
+}
+
 void add_rules(CLI::App& verb, BuildCommand& command) {
   command.special_option =
       verb.add_option("--special-tokens", command.special,
@@ -225,6 +283,7 @@ void add_data_build(CLI::App& data, Outcome& outcome) {
   add_inputs(*verb, *command);
   verb->add_option("--out", command->common.out, "the directory to make for the store")
       ->required();
+  add_chats(*verb, *command);
   add_rules(*verb, *command);
   add_running(*verb, *command);
   verb->footer(
@@ -233,6 +292,8 @@ void add_data_build(CLI::App& data, Outcome& outcome) {
       "Several processes share the work; process 0 waits for the others:\n"
       "  srun -n 16 longhaul data build ...\n"
       "Examples for BERT instead of tokens: longhaul data build --bert --help\n"
+      "Chats: longhaul data build chats.jsonl --chat --tokenizer models/Qwen3-8B --out "
+      "data/chats\n"
       "Example: longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B "
       "--out data/wiki --holdout 1% --seq-len 8192");
   verb->callback([command, &outcome] { run_build(*command, outcome.objects); });

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/store/inspect_store.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -24,6 +26,7 @@ struct InspectCommand {
   std::string field = data::kIdsField;
   int64_t seq_len = 0;
   int64_t global_size = 0;
+  int64_t show = 0;
   bool json = false;
 };
 
@@ -33,6 +36,9 @@ void check_asked(const InspectCommand& command, const data::InspectOptions& opti
   const std::string kind = data.json["kind"].get<std::string>();
   if (kind != "saved_dataset" && kind != "ready_ids") {
     data::refuse_field(command.path, command.field, "it");
+  }
+  if (command.show > 0 && kind != "token_store") {
+    fail_input("data", "--show {}: {} is no token store", command.show, command.path);
   }
   if (kind == "bert_examples") {
     if (!data.complete || options.seq_len == 0) return;
@@ -73,6 +79,8 @@ int run_inspect(const InspectCommand& command, const objects::Access& objects) {
   }
   data::InspectOptions options{command.seq_len, command.global_size, true};
   options.field = command.field;
+  options.show = command.show;
+  options.colour = !command.json && system::wants_colour(STDOUT_FILENO);
   if (!command.config.empty()) {
     const RunConfig config = load_run_config(command.config, {}).config;
     if (options.seq_len == 0) options.seq_len = config.data.seq_len;
@@ -110,10 +118,15 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
   verb->add_option("--field", command->field,
                    "the column of the token ids, or the field of JSON lines")
       ->capture_default_str();
+  verb->add_option("--show", command->show,
+                   "print this many documents of a token store, with what is a target in "
+                   "colour on a terminal, else between [[ and ]]")
+      ->check(CLI::PositiveNumber);
   verb->add_flag("--json", command->json, "machine-readable");
   verb->footer(
       "Ends with 78 when something is missing or damaged.\n"
-      "Example: longhaul data inspect data/wiki --config run.toml");
+      "Example: longhaul data inspect data/wiki --config run.toml\n"
+      "What is learned of chats: longhaul data inspect data/chats --show 3");
   verb->callback([command, &outcome] {
     command->path = local_input(command->path, outcome.objects);
     outcome.exit_code = run_inspect(*command, outcome.objects);

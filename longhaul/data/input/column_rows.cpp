@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/arrow_memory.h"
 #include "longhaul/data/input/parse.h"
@@ -253,8 +254,12 @@ void require(const arrow::Status& status, const fs::path& file, std::string_view
 }
 
 ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& options,
-                           const fs::path& file)
-    : field(find_column(schema, options.field, file)) {
+                           const fs::path& file) {
+  if (options.chats) {
+    chat = chat_columns(schema, file);
+    return;
+  }
+  field = find_column(schema, options.field, file);
   if (field < 0) {
     refuse_chats(schema, file);
     fail_input(
@@ -279,7 +284,7 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
 }
 
 std::vector<int> ColumnChoice::indices() const {
-  std::vector<int> all;
+  std::vector<int> all = chat;
   for (const int index : {field, labels, mask}) {
     if (index >= 0) all.push_back(index);
   }
@@ -302,12 +307,39 @@ ColumnRows::ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choi
     }
     return arrow::MakeArray(data);
   };
+  for (const int index : choice.chat) {
+    const auto& column = batch.column(index);
+    require(column->ValidateFull(), file, where, options);
+    chat_.emplace_back(batch.schema()->field(index)->name(), column);
+  }
   field_ = take(choice.field);
   labels_ = take(choice.labels);
   mask_ = take(choice.mask);
 }
 
+void ColumnRows::take_chat(int64_t row, RawRecord& record) const {
+  record.form = RawRecord::Form::Object;
+  std::string text;
+  for (const auto& [name, array] : chat_) {
+    if (array->IsNull(row)) continue;
+    text += text.empty() ? "{" : ",";
+    text += json_text(Json(name)) + ":";
+    if (!append_json(*array, row, text)) {
+      record.problem = RecordProblem::BadChat;
+      record.detail = fmt::format("column '{}' is {}, which JSON cannot hold", name,
+                                  array->type()->ToString().substr(0, 80));
+      return;
+    }
+    if (text.size() <= limit_) continue;
+    record.problem = RecordProblem::TooLong;
+    record.detail = too_long_detail(limit_);
+    return;
+  }
+  record.bytes = text.empty() ? "{}" : text + "}";
+}
+
 void ColumnRows::take(int64_t row, RawRecord& record) const {
+  if (!chat_.empty()) return take_chat(row, record);
   if (ids_) return take_ids(row, record);
   record.form = RawRecord::Form::Text;
   const auto text = find_text(*field_, row);

@@ -8,7 +8,9 @@
 #include <arrow/type.h>
 
 #include <memory>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -100,6 +102,8 @@ struct ColumnChoice {
   int labels = -1;
   int mask = -1;
   bool ids = false;
+  /// The columns of a chat, by index, where options.chats is true.
+  std::vector<int> chat;
 
   ColumnChoice() = default;
   ColumnChoice(const arrow::Schema& schema, const InputOptions& options,
@@ -107,6 +111,13 @@ struct ColumnChoice {
   /// Returns the indices of the chosen columns that exist, ascending.
   std::vector<int> indices() const;
 };
+
+/// Returns the columns of a schema that a chat may consist of. Throws InputError if there
+/// are none.
+std::vector<int> chat_columns(const arrow::Schema& schema, const fs::path& file);
+/// Appends the JSON of a value. A null in a struct is left out, since a file of columns
+/// has one wherever a row lacks the member. Returns false for a type that JSON lacks.
+bool append_json(const arrow::Array& array, int64_t row, std::string& out);
 
 /// The records of one record batch. The constructor validates the chosen columns in full.
 class ColumnRows {
@@ -126,12 +137,14 @@ class ColumnRows {
 
  private:
   void take(int64_t row, RawRecord& record) const;
+  void take_chat(int64_t row, RawRecord& record) const;
   void take_ids(int64_t row, RawRecord& record) const;
 
   int64_t rows_ = 0;
   int64_t place_ = 0;  ///< the row of the next record
   uint64_t limit_ = 0;
   bool ids_ = false;
+  std::vector<std::pair<std::string, std::shared_ptr<arrow::Array>>> chat_;
   std::shared_ptr<arrow::Array> field_;
   std::shared_ptr<arrow::Array> labels_;
   std::shared_ptr<arrow::Array> mask_;

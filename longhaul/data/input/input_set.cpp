@@ -280,6 +280,7 @@ std::string InputSet::fingerprint() const {
                    {"delimiter", static_cast<int>(options_.delimiter)},
                    {"max_record_bytes", options_.max_record_bytes},
                    {"files", Json::array()}};
+  if (options_.chats) identity["field"] = "a chat";
   for (const InputFile& file : files_) {
     Json entry = {fs::absolute(file.path).string(), file.stored_bytes, file.modified_ns,
                   format_name(file.format), static_cast<int>(file.compression)};

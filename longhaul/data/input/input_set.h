@@ -36,6 +36,9 @@ struct InputOptions {
   std::string field = "text";
   /// True when the user named the field, so that inputs without fields are refused.
   bool field_asked = false;
+  /// True where a record is a chat. Then parse_record gives the whole record as the text
+  /// of a JSON object, and `field` has no meaning.
+  bool chats = false;
   /// The format of all files. Without a format each file's name decides: *.jsonl *.ndjson
   /// *.json, *.csv *.tsv, *.parquet, *.arrow, or the endings of text (text_endings()).
   /// Other names are refused. Text, JSON lines and CSV in *.gz and *.zst files are always

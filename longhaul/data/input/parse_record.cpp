@@ -111,6 +111,14 @@ ParsedRecord parse_record(RawRecord& record, const InputOptions& options) {
     return broken(record.problem, std::move(record.detail));
   }
   using Form = RawRecord::Form;
+  if (options.chats) {
+    if (record.form != Form::JsonLine && record.form != Form::Object) {
+      return broken(RecordProblem::BadChat,
+                    "chats are read from JSON lines, Parquet and Arrow");
+    }
+    if (is_blank(record.bytes)) return broken(RecordProblem::Empty);
+    return take_text(record, "record");
+  }
   switch (record.form) {
     case Form::WholeFile:
       if (is_blank(record.bytes)) return broken(RecordProblem::Empty);
@@ -123,6 +131,8 @@ ParsedRecord parse_record(RawRecord& record, const InputOptions& options) {
     case Form::Text:
       if (record.bytes.empty()) return broken(RecordProblem::Empty);
       return take_text(record, "value");
+    case Form::Object:
+      break;  // only where chats are read
     case Form::Ids: {
       using Optional = std::optional<std::span<const int64_t>>;
       return parse_ids(record.ids,

@@ -15,7 +15,7 @@ namespace longhaul::data {
 
 std::string_view problem_name(RecordProblem problem) {
   // The names are in the order of RecordProblem.
-  static constexpr std::array<std::string_view, 16> kNames{"none",
+  static constexpr std::array<std::string_view, 17> kNames{"none",
                                                            "empty",
                                                            "invalid UTF-8",
                                                            "invalid JSON",
@@ -30,7 +30,8 @@ std::string_view problem_name(RecordProblem problem) {
                                                            "bad attention_mask",
                                                            "bad labels",
                                                            "chat",
-                                                           "not tokenized"};
+                                                           "not tokenized",
+                                                           "chat of no use"};
   const auto number = static_cast<size_t>(problem);
   return number < kNames.size() ? kNames[number] : "unknown";
 }
@@ -123,8 +124,8 @@ std::string name_another(std::vector<std::string> names, std::string_view wanted
 
 std::string chat_advice(std::string_view field) {
   return fmt::format(
-      "records are chats ('{}'). longhaul reads plain text: write each chat with its "
-      "template into a field 'text' (longhaul docs data#chats)",
+      "records are chats ('{}'); build a store of chats with --chat (longhaul docs "
+      "data#chats)",
       field);
 }
 

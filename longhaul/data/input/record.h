@@ -33,6 +33,7 @@ enum class RecordProblem : uint8_t {
   BadLabels,        ///< labels: neither -100 nor the id, or another length
   Chat,             ///< a list of messages, where text is read
   NotTokenized,     ///< text that the tokenizer cannot express
+  BadChat,          ///< a chat that cannot be read, rendered or learned from
 };
 std::string_view problem_name(RecordProblem problem);
 
@@ -56,6 +57,7 @@ struct RawRecord {
     JsonLine,   ///< bytes: a line without its end
     CsvRow,     ///< bytes: a row as it stands in the file, without its end
     Text,       ///< bytes: the document itself
+    Object,     ///< bytes: a row's chat as a JSON object
     Ids,        ///< ids: the document itself
   };
   Form form = Form::WholeFile;

@@ -88,8 +88,7 @@ TEST(FileForm, ABrokenLineOfAGoodFileIsABrokenRecord) {
 
 TEST(FileForm, ChatsAreToldWithWhatToDo) {
   const std::string advice =
-      ". longhaul reads plain text: write each chat with its template into a field "
-      "'text' (longhaul docs data#chats)";
+      "; build a store of chats with --chat (longhaul docs data#chats)";
   const std::string chat = R"({"id": 1, "messages": [{"role": "user", "content": "a"}]})";
   EXPECT_EQ(refused(chat),
             "[data] x.json:1: chat: records are chats ('messages')" + advice);

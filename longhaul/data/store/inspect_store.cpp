@@ -9,12 +9,14 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/chat/chat_encoder.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/input/wrong_files.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/self_test.h"
+#include "longhaul/data/store/show_documents.h"
 #include "longhaul/data/store/token_store.h"
 
 namespace longhaul::data {
@@ -191,9 +193,10 @@ std::string decoded_sample(const TokenStore& store,
 
 /// Describes the store's tokenizer. Without a given tokenizer it loads the store's own
 /// tokenizer, and throws InputError when this tokenizer no longer makes the ids of the
-/// self-test.
-void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* given,
-                        Table& table, OrderedJson& json) {
+/// self-test. Returns the documents that options.show asks for.
+std::string describe_tokenizer(const TokenStore& store, const InspectOptions& options,
+                               Table& table, OrderedJson& json) {
+  const tokenizer::Tokenizer* given = options.tokenizer;
   const StoreInfo& info = store.info();
   json["tokenizer"] = info.tokenizer_fingerprint;
   json["special_tokens"] = info.special_tokens;
@@ -205,7 +208,11 @@ void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* giv
   json["special_tokens_in_text"] = info.counts.special_in_text;
   if (info.tokenizer_files.empty()) {
     table.row("tokenizer", "none: made from ready ids");
-    return;
+    if (options.show > 0) {
+      fail_input("data", "{}: made from ready ids, which no tokenizer makes text of",
+                 store.path().string());
+    }
+    return {};
   }
   std::unique_ptr<tokenizer::Tokenizer> loaded;
   if (given == nullptr) {
@@ -218,6 +225,37 @@ void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* giv
   const std::string sample = decoded_sample(store, *given);
   json["sample"] = sample;
   table.row("first document", sample);
+  if (options.show == 0) return {};
+  ShownDocuments shown = show_documents(store, *given, options.show, options.colour);
+  json["shown"] = std::move(shown.json);
+  return "\n" + shown.text;
+}
+
+/// Says of a store of chats or pairs how it was made and what was seen on the way.
+void describe_chat(const StoreInfo& info, Table& table, OrderedJson& json) {
+  json["documents_are"] = info.kind;
+  if (!info.chat) return;
+  const StoreChat& chat = *info.chat;
+  if (info.kind == "pairs") {
+    table.row("pairs", "{}, each a chosen and a rejected document",
+              grouped(info.documents / 2));
+  }
+  table.row("chat template", "{}{}", chat.template_hash,
+            chat.day.empty() ? "" : ", which prints the day " + chat.day);
+  table.row("learned", chat.targets == "all"    ? "all tokens"
+                       : info.kind == "pairs"   ? "the answers"
+                       : chat.targets == "last" ? "the assistant's last turns"
+                                                : "the assistant's turns");
+  OrderedJson findings = OrderedJson::object();
+  for (const auto& [name, finding] : chat.findings) {
+    findings[name] = {{"count", finding.count}, {"first", finding.first}};
+    table.row("", "{} {}, first {}", grouped(finding.count), chat::finding_words_of(name),
+              finding.first);
+  }
+  json["chat"] = {{"template", chat.template_hash},
+                  {"targets", chat.targets},
+                  {"day", chat.day},
+                  {"findings", findings}};
 }
 
 void describe_complete(const TokenStore& store, const InspectOptions& options,
@@ -246,9 +284,10 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   table.row("selection", info.selection);
   describe_dropped(info, table, json);
   describe_origins(info, table, json);
-  describe_tokenizer(store, options.tokenizer, table, json);
-  result.text =
-      fmt::format("token store {}, complete\n{}", store.path().string(), table.text());
+  describe_chat(info, table, json);
+  const std::string shown = describe_tokenizer(store, options, table, json);
+  result.text = fmt::format("token store {}, complete\n{}{}", store.path().string(),
+                            table.text(), shown);
 }
 
 InputSet inputs_at(const fs::path& path, const InspectOptions& options) {

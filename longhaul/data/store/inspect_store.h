@@ -23,6 +23,10 @@ struct InspectOptions {
   /// The tokenizer that the caller has just built the store with; null: the tokenizer in
   /// the store is loaded and its self-test is run.
   const tokenizer::Tokenizer* tokenizer = nullptr;
+  /// Shows this many documents of a token store in full, with their targets.
+  int64_t show = 0;
+  /// Shows targets in colour; false: between [[ and ]].
+  bool colour = false;
   /// The field of a row that holds the ids.
   std::string field = kIdsField;
 };

@@ -94,6 +94,21 @@ struct StoreCounts {
   void add(const StoreCounts& other);
 };
 
+/// How often the build of a store of chats has seen something, and where first.
+struct StoreFinding {
+  int64_t count = 0;
+  std::string first;  ///< such as "chats.jsonl:17"
+};
+
+/// What store.json says of a store of chats or pairs.
+struct StoreChat {
+  std::string template_hash;  ///< of the templates and the special tokens
+  std::string targets;        ///< "assistant", "last" or "all"
+  std::string day;            ///< that templates print; empty: they print none
+  /// By the names of chat::finding_name; without those that were not seen.
+  std::map<std::string, StoreFinding> findings;
+};
+
 /// The content of store.json.
 struct StoreInfo {
   int token_bytes = 2;  ///< bytes of a stored token
@@ -111,7 +126,8 @@ struct StoreInfo {
   std::string special_tokens;  ///< the policy in words
   /// What a document is. In a store of "pairs" document 2i is the chosen and 2i + 1 the
   /// rejected side of pair i.
-  std::string kind = "text";  ///< "text", "chats" or "pairs"
+  std::string kind = "text";      ///< "text", "chats" or "pairs"
+  std::optional<StoreChat> chat;  ///< of chats and pairs
   /// Which documents the store has: "all documents", or one side of a holdout.
   std::string selection;
   std::vector<StoreOrigin> origins;

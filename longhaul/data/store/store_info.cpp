@@ -113,6 +113,29 @@ void read_tokenizer(const JsonFields& fields, StoreInfo& info) {
   }
 }
 
+StoreChat chat_from(const JsonFields& fields) {
+  StoreChat chat{fields.get<std::string>("template"),
+                 fields.get<std::string>("targets"),
+                 fields.get<std::string>("day"),
+                 {}};
+  for (const auto& [name, finding] : fields.field("findings").items()) {
+    const JsonFields of = fields.inside(finding);
+    chat.findings[name] = {of.count("count"), of.get<std::string>("first")};
+  }
+  return chat;
+}
+
+OrderedJson to_json(const StoreChat& chat) {
+  OrderedJson findings = OrderedJson::object();
+  for (const auto& [name, finding] : chat.findings) {
+    findings[name] = {{"count", finding.count}, {"first", finding.first}};
+  }
+  return {{"template", chat.template_hash},
+          {"targets", chat.targets},
+          {"day", chat.day},
+          {"findings", findings}};
+}
+
 StoreInfo parse(const Json& json, const fs::path& file) {
   const JsonFields fields = store_fields(json, file);
   if (fields.get<std::string>("format") != kFormatName) fields.fail("not a token store");
@@ -146,6 +169,7 @@ StoreInfo parse(const Json& json, const fs::path& file) {
     fields.fail(
         fmt::format("'kind' is '{}'; known are text, chats and pairs", info.kind));
   }
+  if (fields.has("chat")) info.chat = chat_from(fields.inside(fields.field("chat")));
   if (info.kind == "pairs" && info.documents % 2 != 0) {
     fields.fail(fmt::format("{} documents cannot be pairs", info.documents));
   }
@@ -284,6 +308,7 @@ std::string store_info_text(const StoreInfo& info) {
   json["vocab_size"] = info.vocab_size;
   json["special_tokens"] = info.special_tokens;
   if (info.kind != "text") json["kind"] = info.kind;
+  if (info.chat) json["chat"] = to_json(*info.chat);
   json["selection"] = info.selection;
   json["dropped"] = info.dropped;
   json["padding_removed"] = info.padding_removed;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "longhaul/base/json.h"
 #include "longhaul/data/store/store_fields.h"
@@ -85,6 +86,12 @@ void write_part_record(const fs::path& path, const PartRecord& record) {
   for (const FinishedRange& range : record.ranges) {
     json["ranges"].push_back(to_json(range));
   }
+  for (size_t i = 0; i < record.findings.size(); ++i) {
+    const auto& [count, place] = record.findings[i];
+    if (count == 0) continue;
+    json["findings"].push_back(
+        {i, count, place.file, place.line, place.offset, place.range_begin});
+  }
   if (record.first_text) json["first_text"] = *record.first_text;
   write_text_atomic(path, json_text(json) + "\n");
 }
@@ -108,6 +115,13 @@ PartRecord read_part_record(const fs::path& path) {
   record.padding = fields.count("padding");
   for (const Json& range : fields.field("ranges")) {
     record.ranges.push_back(range_from_json(range, path));
+  }
+  if (fields.has("findings")) {
+    using Row = std::tuple<size_t, int64_t, int, int64_t, int64_t, uint64_t>;
+    for (const auto& [i, count, file, line, offset, begin] :
+         fields.get<std::vector<Row>>("findings")) {
+      record.findings.at(i) = {count, {file, line, offset, begin}};
+    }
   }
   if (fields.has("first_text")) record.first_text = fields.get<std::string>("first_text");
   return record;

@@ -55,6 +55,7 @@ struct PartRecord {
   int64_t padding = 0;
   std::vector<FinishedRange> ranges;
   std::optional<std::string> first_text;
+  ChatFindings findings;
 
   /// Returns the number of records that were left out as broken.
   int64_t bad() const;
@@ -77,6 +78,9 @@ struct BuildPlan {
 BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
                     const DocumentEncoder& encoder, const tokenizer::Tokenizer* tokenizer,
                     uint64_t part_bytes, size_t parts);
+
+/// Returns the day in the plan of the build in a directory; empty if there is none.
+std::string day_of_plan(const fs::path& directory);
 
 /// Writes the plan, or compares it with the plan that another process or an earlier start
 /// has written. Returns a description of the differences; empty when the plans are equal.

@@ -158,6 +158,7 @@ void build_part(const BuildContext& context, int part, Workshop& shop, BuildMete
     for (const auto& [problem, count] : piece.left_out) record.left_out[problem] += count;
     record.duplicates += piece.duplicates;
     record.padding += piece.padding;
+    add_findings(record.findings, piece.findings);
     if (!record.first_text) record.first_text = std::move(piece.first_text);
     return piece.tokens;
   };

@@ -12,6 +12,7 @@ namespace longhaul::data {
 namespace {
 
 constexpr const char* kInputList = "inputs.jsonl";
+constexpr const char* kDay = "day";
 
 Json describe_file(const InputFile& file) {
   Json json = {{"path", file.path.string()}, {"bytes", file.stored_bytes}};
@@ -84,9 +85,22 @@ BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
   facts["special tokens"] = encoder.special_description();
   facts["holdout"] = fmt::format("{}", options.holdout);
   facts["drop duplicates"] = options.drop_duplicates ? "yes" : "no";
+  if (options.chat) {
+    facts["chat template"] = options.chat->format->hash();
+    facts["targets"] = targets_name(options.chat->targets);
+    facts[kDay] = options.chat->day ? chat::day_text(*options.chat->day) : "";
+  }
   facts["part bytes"] = std::to_string(part_bytes);
   facts["parts"] = std::to_string(parts);
   return plan;
+}
+
+std::string day_of_plan(const fs::path& directory) {
+  const fs::path file = directory / "plan.json";
+  if (!fs::exists(file)) return {};
+  const Json plan = read_json(file);
+  const auto facts = plan.find("facts");
+  return facts == plan.end() || !facts->is_object() ? "" : facts->value(kDay, "");
 }
 
 std::string agree_on_plan(const ResumableBuild& build, const BuildPlan& plan,

@@ -19,6 +19,8 @@ namespace {
 constexpr uint64_t kLeastPartBytes = uint64_t{64} << 20;
 constexpr uint64_t kMostParts = 4096;
 constexpr size_t kBadExamples = 5;
+/// The most bytes of a chat, whose values take up to a hundred times as much memory.
+constexpr uint64_t kMostChatBytes = uint64_t{16} << 20;
 
 uint64_t memory_of(const BuildOptions& options) {
   return options.memory_bytes > 0 ? options.memory_bytes
@@ -33,6 +35,27 @@ InputOptions shared_readers(const BuildOptions& options) {
   inputs.reader_memory =
       make_reader_memory(memory_of(options) / 2 + inputs.max_batch_bytes);
   return inputs;
+}
+
+/// Returns the options with the day that templates print, so that a start on another day
+/// goes on with the day of the first start.
+BuildOptions settled(BuildOptions options, const fs::path& out,
+                     const BuildDirectory& directory) {
+  options.inputs.chats = options.chat.has_value();
+  if (options.chat) {
+    options.inputs.max_record_bytes =
+        std::min(options.inputs.max_record_bytes, kMostChatBytes);
+  }
+  if (!options.chat || options.chat->day || !options.chat->format->prints_day()) {
+    return options;
+  }
+  std::string day = day_of_plan(directory.root);
+  if (day.empty() && is_token_store(out)) {
+    const StoreInfo info = read_store_info(out);
+    if (info.chat) day = info.chat->day;
+  }
+  options.chat->day = day.empty() ? chat::today() : chat::parse_day(day);
+  return options;
 }
 
 uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
@@ -64,19 +87,19 @@ class Builder {
  public:
   Builder(const tokenizer::Tokenizer* tokenizer, const BuildOptions& options)
       : tokenizer_(tokenizer),
-        options_(options),
         kind_(store_kind()),
         build_(options.out, kind_),
         out_(build_.out()),
         directory_(build_.work()),
-        inputs_(shared_readers(options)),
-        part_bytes_(part_bytes_of(options, inputs_)),
+        options_(settled(options, out_, directory_)),
+        inputs_(shared_readers(options_)),
+        part_bytes_(part_bytes_of(options_, inputs_)),
         parts_(inputs_.parts(part_bytes_)),
-        encoder_(tokenizer, inputs_.options(), options),
-        context_{options_,          inputs_,    parts_,
-                 encoder_,          directory_, system::threads_of(options.threads),
-                 memory_of(options)},
-        plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
+        encoder_(tokenizer, inputs_.options(), options_),
+        context_{options_,           inputs_,    parts_,
+                 encoder_,           directory_, system::threads_of(options_.threads),
+                 memory_of(options_)},
+        plan_(make_plan(options_, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
 
   /// Runs the build. A process other than 0 may start after the other processes have done
@@ -290,11 +313,11 @@ class Builder {
   }
 
   const tokenizer::Tokenizer* tokenizer_;
-  const BuildOptions& options_;
   BuildKind kind_;
   ResumableBuild build_;
   fs::path out_;
   BuildDirectory directory_;
+  BuildOptions options_;
   InputSet inputs_;
   uint64_t part_bytes_;
   std::vector<InputPart> parts_;
@@ -304,6 +327,18 @@ class Builder {
 };
 
 }  // namespace
+
+std::string_view targets_name(chat::Targets targets) {
+  switch (targets) {
+    case chat::Targets::Assistant:
+      return "assistant";
+    case chat::Targets::Last:
+      return "last";
+    case chat::Targets::All:
+      break;
+  }
+  return "all";
+}
 
 fs::path holdout_path(const fs::path& out) {
   // A path that ends with a slash has no file name.

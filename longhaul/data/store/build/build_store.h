@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "longhaul/chat/chat_format.h"
+#include "longhaul/chat/chat_turns.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/store/special_tokens.h"
 #include "longhaul/data/store/store.h"
@@ -23,6 +26,17 @@ struct BuildProgress {
   uint64_t total_bytes = 0;
   int64_t tokens = 0;  ///< tokens made since the start
 };
+
+/// How records that are chats become documents.
+struct ChatOptions {
+  std::shared_ptr<const chat::ChatFormat> format;
+  chat::Targets targets = chat::Targets::Assistant;
+  /// The day that templates print. Without it: that of the store or of the build at the
+  /// same place, else today.
+  std::optional<chat::Day> day;
+};
+/// Returns the name of the targets, such as "assistant".
+std::string_view targets_name(chat::Targets targets);
 
 struct BuildOptions {
   InputOptions inputs;
@@ -45,6 +59,8 @@ struct BuildOptions {
   /// Replaces each newline (U+000A) of a text by a space before the text is cut into
   /// tokens. Duplicates are texts that are equal before this replacement.
   bool newlines_to_spaces = false;
+  /// Set where the records are chats, which needs a tokenizer.
+  std::optional<ChatOptions> chat;
   bool force = false;    ///< replace token stores that stand at the places
   bool restart = false;  ///< throw away what another build left unfinished at this place
   int threads = 0;       ///< 0: all cores

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/data/store/token_words.h"
 
 namespace longhaul::data {
@@ -42,6 +43,7 @@ std::string beginning(const std::string& text) {
 SpecialTokens special_of(const tokenizer::Tokenizer* tokenizer,
                          const BuildOptions& options) {
   if (tokenizer == nullptr) return {{}, {}, "none: ready ids, taken as they are"};
+  if (options.chat) return {{}, {}, "none: the chat template writes them"};
   SpecialTokens special = resolve_special_tokens(*tokenizer, options.special);
   if (options.newlines_to_spaces) {
     special.description += "; each newline of a text is a space";
@@ -54,6 +56,13 @@ uint64_t threshold(double share) {
 }
 
 }  // namespace
+
+void add_findings(ChatFindings& to, const ChatFindings& more) {
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i].count == 0) to[i].first = more[i].first;
+    to[i].count += more[i].count;
+  }
+}
 
 std::string BuildOptions::option_of_texts() const {
   if (special_asked && special != SpecialPolicy::None) {
@@ -72,6 +81,12 @@ DocumentEncoder::DocumentEncoder(const tokenizer::Tokenizer* tokenizer,
       vocab_size_(tokenizer == nullptr ? options.vocab_size : tokenizer->vocab_size()),
       token_bytes_(token_bytes_for(vocab_size_)),
       holdout_below_(threshold(options.holdout)) {
+  if (options.chat) {
+    LH_CHECK(tokenizer != nullptr, "data", "chats without a tokenizer");
+    chats_ = std::make_unique<chat::ChatEncoder>(*tokenizer, *options.chat->format,
+                                                 options.chat->targets,
+                                                 options.chat->day.value_or(chat::Day()));
+  }
   if (tokenizer != nullptr) {
     bos_ = tokenizer->bos_id();
     eos_ = tokenizer->eos_id();
@@ -132,6 +147,46 @@ std::string DocumentEncoder::add_text(const std::string& text,
   return {};
 }
 
+std::optional<chat::ChatRecord> DocumentEncoder::parse_chat(ParsedRecord& parsed) {
+  try {
+    parsed.problem = RecordProblem::InvalidJson;
+    const OrderedJson json = parse_ordered_json(parsed.text, "the record");
+    parsed.problem = json.is_object() ? RecordProblem::None : RecordProblem::NotAnObject;
+    if (!json.is_object()) return std::nullopt;
+    return chat::chat_record_of(json);
+  } catch (const InputError& error) {
+    if (parsed.problem == RecordProblem::None) parsed.problem = RecordProblem::BadChat;
+    parsed.detail = error.message();
+    return std::nullopt;
+  }
+}
+
+void DocumentEncoder::add_chat(ParsedRecord& parsed, const RecordPlace& place,
+                               EncodedPiece& result) const {
+  const std::optional<chat::ChatRecord> record = parse_chat(parsed);
+  if (!record) return;
+  try {
+    const chat::EncodedRecord encoded = chats_->encode(*record);
+    const bool held_out = holdout_below_ > 0 && is_held_out(record->text());
+    ShardPiece& side = held_out ? result.sides.validation : result.sides.train;
+    for (const chat::EncodedChat& one : encoded.sides) {
+      const bool all = std::ranges::find(one.is_target, 0) == one.is_target.end();
+      side.add(one.tokens, all ? std::span<const uint8_t>() : one.is_target,
+               one.text_bytes);
+      result.tokens += static_cast<int64_t>(one.tokens.size());
+    }
+    for (size_t i = 0; i < chat::kFindings; ++i) {
+      ChatFinding& finding = result.findings[i];
+      if (finding.count == 0) finding.first = place;
+      finding.count += encoded.findings[i];
+    }
+    if (!result.first_text) result.first_text = beginning(encoded.text);
+  } catch (const InputError& error) {
+    parsed.problem = RecordProblem::BadChat;
+    parsed.detail = error.message();
+  }
+}
+
 void DocumentEncoder::refuse_ids_with_option_of_texts() const {
   if (option_of_texts_.empty()) return;
   fail_input("data",
@@ -167,7 +222,9 @@ EncodedPiece DocumentEncoder::encode(Piece& piece,
     }
     ParsedRecord parsed = parse(record);
     if (parsed.problem == RecordProblem::None) {
-      if (parsed.kind == ParsedRecord::Kind::Text) {
+      if (chats_ != nullptr) {
+        add_chat(parsed, record.place, result);
+      } else if (parsed.kind == ParsedRecord::Kind::Text) {
         if (newlines_to_spaces_) std::ranges::replace(parsed.text, '\n', ' ');
         parsed.detail = add_text(parsed.text, result);
         if (!parsed.detail.empty()) parsed.problem = RecordProblem::NotTokenized;
@@ -193,7 +250,11 @@ std::vector<ContentHash> DocumentEncoder::hash(Piece& piece) const {
   std::vector<ContentHash> hashes;
   hashes.reserve(piece.records.size());
   for (RawRecord& record : piece.records) {
-    const ParsedRecord parsed = parse(record);
+    ParsedRecord parsed = parse(record);
+    if (chats_ != nullptr && parsed.problem == RecordProblem::None) {
+      // encode() tells of the others.
+      if (const auto chat = parse_chat(parsed)) parsed.text = chat->text();
+    }
     ContentHash& hash = hashes.emplace_back();
     if (parsed.problem != RecordProblem::None) continue;
     XXH128_hash_t value{};

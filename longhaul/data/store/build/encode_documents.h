@@ -1,10 +1,13 @@
 #pragma once
 
+#include <array>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "longhaul/chat/chat_encoder.h"
 #include "longhaul/data/store/build/build_store.h"
 #include "longhaul/data/store/build/pieces.h"
 #include "longhaul/data/store/build/shard_writer.h"
@@ -20,6 +23,15 @@ struct BadRecord {
   std::string detail;
 };
 
+/// How often a part has what chat::Finding names, and where first.
+struct ChatFinding {
+  int64_t count = 0;
+  RecordPlace first;
+};
+using ChatFindings = std::array<ChatFinding, chat::kFindings>;
+/// Adds what stands behind the others in the order of the input.
+void add_findings(ChatFindings& to, const ChatFindings& more);
+
 /// The encoded documents of a piece, which a worker makes.
 struct EncodedPiece {
   explicit EncodedPiece(int token_bytes)
@@ -33,6 +45,7 @@ struct EncodedPiece {
   int64_t tokens = 0;
   /// The beginning of the first document that is text.
   std::optional<std::string> first_text;
+  ChatFindings findings;
 };
 
 /// A hash of 128 bits of a document's content; 0 for a record without a document.
@@ -67,6 +80,12 @@ class DocumentEncoder {
 
  private:
   ParsedRecord parse(RawRecord& record) const;
+  /// Reads the record in parsed.text. Returns nothing where it is broken, and sets
+  /// parsed.problem.
+  static std::optional<chat::ChatRecord> parse_chat(ParsedRecord& parsed);
+  /// Adds a chat, or both sides of a pair, or sets parsed.problem.
+  void add_chat(ParsedRecord& parsed, const RecordPlace& place,
+                EncodedPiece& result) const;
   /// Returns what the tokenizer cannot express; empty if the text was added.
   std::string add_text(const std::string& text, EncodedPiece& result) const;
   void refuse_ids_with_option_of_texts() const;
@@ -75,6 +94,7 @@ class DocumentEncoder {
 
   const tokenizer::Tokenizer* tokenizer_;
   const InputOptions& inputs_;
+  std::unique_ptr<const chat::ChatEncoder> chats_;  // null: records are no chats
   SpecialTokens special_;
   bool newlines_to_spaces_;
   std::string option_of_texts_;  ///< what ready ids cannot obey; empty: nothing

@@ -28,6 +28,13 @@ class Merger {
     train_.tokenizer_fingerprint = tokenizer == nullptr ? "" : tokenizer->fingerprint();
     train_.special_tokens = context.encoder.special_description();
     train_.build = plan.key();
+    if (context.options.chat) {
+      const ChatOptions& chat = *context.options.chat;
+      train_.chat = StoreChat{chat.format->hash(),
+                              std::string(targets_name(chat.targets)),
+                              chat.day ? chat::day_text(*chat.day) : "",
+                              {}};
+    }
     validation_ = train_;
     origins_.resize(context.inputs.files().size());
     hashes_.resize(origins_.size());
@@ -43,6 +50,7 @@ class Merger {
     bad_list_.close();
     check_files();
     check_counts();
+    settle_kind();
     for (size_t file = 0; file < origins_.size(); ++file) finish_origin(file);
     const double percent = context_.options.holdout * 100;
     if (percent > 0) {
@@ -78,7 +86,57 @@ class Merger {
       hashes_[index].push_back(range.hash);
     }
     if (record.bad() > 0) copy_bad_records(context_.directory.bad_records(part));
+    if (train_.chat) add_part_findings(record.findings);
     range_lines_.clear();
+  }
+
+  bool is_row(int file) const {
+    const InputFormat format =
+        context_.inputs.files().at(static_cast<size_t>(file)).format;
+    return format == InputFormat::Parquet || format == InputFormat::Arrow;
+  }
+
+  /// Returns the number of lines in front of the range that a record was read from.
+  int64_t lines_before(const RecordPlace& place) const {
+    const auto before = range_lines_.find({place.file, place.range_begin});
+    return is_row(place.file) || before == range_lines_.end() ? 0 : before->second;
+  }
+
+  void add_part_findings(const ChatFindings& findings) {
+    for (size_t i = 0; i < findings.size(); ++i) {
+      const auto& [count, place] = findings[i];
+      if (count == 0) continue;
+      const auto name = chat::finding_name(static_cast<chat::Finding>(i));
+      StoreFinding& finding = train_.chat->findings[std::string(name)];
+      if (finding.count == 0) {
+        const InputFile& file =
+            context_.inputs.files().at(static_cast<size_t>(place.file));
+        finding.first =
+            fmt::format("{}:{}{}", file.path.string(), is_row(place.file) ? " row " : "",
+                        place.line + lines_before(place));
+      }
+      finding.count += count;
+    }
+  }
+
+  /// Says whether the documents are chats or pairs, which no store mixes.
+  void settle_kind() {
+    if (!train_.chat) return;
+    auto& findings = train_.chat->findings;
+    const bool chats = findings.contains("chats");
+    const bool pairs = findings.contains("pairs");
+    if (chats && pairs) {
+      discard();
+      fail_input("data",
+                 "the inputs hold both chats (first {}) and pairs (first {}); build a "
+                 "store of each",
+                 findings["chats"].first, findings["pairs"].first);
+    }
+    findings.erase("chats");
+    findings.erase("pairs");
+    train_.kind = pairs ? "pairs" : "chats";
+    validation_.kind = train_.kind;
+    validation_.chat = train_.chat;
   }
 
   void copy_bad_records(const fs::path& path) {
@@ -88,15 +146,12 @@ class Merger {
       const BadRecord bad = parse_bad_record(line, path);
       const InputFile& input =
           context_.inputs.files().at(static_cast<size_t>(bad.place.file));
-      const bool is_row =
-          input.format == InputFormat::Parquet || input.format == InputFormat::Arrow;
-      const auto before = range_lines_.find({bad.place.file, bad.place.range_begin});
-      const int64_t lines = is_row || before == range_lines_.end() ? 0 : before->second;
       auto& [count, first] = bad_of_file_[bad.place.file];
       if (count++ == 0) first = bad;
-      bad_list_.write(std::string_view(
-          bad_record_json(input.path.string(), is_row, bad.place.line + lines,
-                          bad.place.offset, bad.problem, bad.detail)));
+      bad_list_.write(
+          std::string_view(bad_record_json(input.path.string(), is_row(bad.place.file),
+                                           bad.place.line + lines_before(bad.place),
+                                           bad.place.offset, bad.problem, bad.detail)));
     }
   }
 

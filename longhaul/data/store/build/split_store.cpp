@@ -35,6 +35,12 @@ class Splitter {
   Splitter(const fs::path& path, const SplitOptions& options)
       : store_(path), options_(options) {
     const StoreInfo& info = store_.info();
+    if (info.kind == "pairs") {
+      fail_input("data",
+                 "{}: a store of pairs, which a split would part; build it again with "
+                 "--holdout",
+                 path.string());
+    }
     if (!info.tokenizer_files.empty()) {
       tokenizer_ = tokenizer::Tokenizer::load(path / "tokenizer");
       const auto policy =
@@ -178,6 +184,8 @@ class Splitter {
     report.train = store_.info();
     report.train.shards.clear();
     report.train.counts = {};
+    // The findings are those of both sides together.
+    if (report.train.chat) report.train.chat->findings.clear();
     report.validation = report.train;
     for (const auto& [train, validation] : sides) {
       train.add_to(report.train);
