@@ -30,6 +30,10 @@ constexpr std::array<FindingText, kFindings> kTexts = {{
     {"prompts_cut", "prompts whose end the answer changes"},
 }};
 
+/// How many tokens a text that ends at an edge may have of its own there, where the whole
+/// text has one token across the edge.
+constexpr size_t kMostAtEdge = 8;
+
 size_t common_ids(const Ids& a, const Ids& b) {
   const auto [end, other] = std::ranges::mismatch(a, b);
   return static_cast<size_t>(end - a.begin());
@@ -127,38 +131,49 @@ class ChatEncoder::Work {
     return refined(ids, text, std::move(places));
   }
 
-  /// Finds the tokens between two control tokens, as far as the tokens of the text before
-  /// each edge of the data say.
+  /// Finds the tokens between two control tokens: at each edge of the data as many as the
+  /// text up to there has. Throws InputError where that text has other tokens.
   std::vector<TextToken> refined(const Ids& ids, const std::string& text,
                                  std::vector<TextToken> places) const {
     for (size_t first = 0; first < ids.size();) {
-      size_t last = first;
+      size_t last = first + 1;
       while (last < ids.size() && places[last].begin == places[first].begin &&
              places[last].end == places[first].end) {
         ++last;
       }
-      const size_t begin = places[first].begin;
-      const size_t end = places[first].end;
-      if (last - first > 1) {
-        const Ids stretch(ids.begin() + static_cast<std::ptrdiff_t>(first),
-                          ids.begin() + static_cast<std::ptrdiff_t>(last));
-        size_t from = begin;
-        size_t count = 0;
-        for (size_t edge = begin + 1; edge <= end; ++edge) {
-          const bool is_edge = edge == end || edges_.contains(edge);
-          if (!is_edge) continue;
-          const size_t same =
-              edge == end
-                  ? stretch.size()
-                  : common_ids(stretch, ids_of(text.substr(begin, edge - begin), false));
-          for (size_t i = count; i < same; ++i) places[first + i] = {from, edge, false};
-          if (same > count) from = edge;
-          count = std::max(count, same);
-        }
-      }
+      if (!places[first].is_control) refine(ids, text, first, last, places);
       first = last;
     }
     return places;
+  }
+
+  void refine(const Ids& ids, const std::string& text, size_t first, size_t last,
+              std::vector<TextToken>& places) const {
+    const size_t begin = places[first].begin;
+    const size_t end = places[first].end;
+    // A tokenizer may treat the beginning of a text in another way than what stands
+    // behind a control token.
+    const size_t before = first > 0 ? 1 : 0;
+    const size_t text_begin = before == 1 ? places[first - 1].begin : begin;
+    const Ids stretch(ids.begin() + static_cast<std::ptrdiff_t>(first - before),
+                      ids.begin() + static_cast<std::ptrdiff_t>(last));
+    size_t from = begin;
+    size_t count = first;
+    for (auto edge = edges_.upper_bound(begin); edge != edges_.end() && *edge < end;
+         ++edge) {
+      const Ids beginning = ids_of(text.substr(text_begin, *edge - text_begin), false);
+      const size_t same = common_ids(stretch, beginning);
+      if (beginning.size() > same + kMostAtEdge || same < before) {
+        fail_input("chat",
+                   "the tokenizer changes the text so much that its tokens cannot be "
+                   "found in it again");
+      }
+      const size_t settled = first - before + same;
+      for (; count < settled; ++count) places[count] = {from, *edge, false};
+      // A token that lies across the edge begins before it.
+      from = same < beginning.size() ? *edge - 1 : *edge;
+    }
+    for (; count < last; ++count) places[count] = {from, end, false};
   }
 
   /// Returns the targets of a text's tokens for spans of its bytes: a token is a target
@@ -215,21 +230,23 @@ class ChatEncoder::Work {
     if (result_.text.empty()) result_.text = std::move(text);
   }
 
+  template <typename Span>
+  void add_edges(const std::vector<Span>& spans) {
+    for (const Span& span : spans) {
+      edges_.insert(span.begin);
+      edges_.insert(span.end);
+    }
+  }
+
   void add_chat() {
     find(Finding::Chats);
     const Conversation conversation = conversation_of(record_.prompt);
     const Rendered whole = render(conversation, false);
     Ids ids = ids_of(whole.text, false);
     if (ids.empty()) throw InputError("chat", "the template prints nothing");
-    for (const DataSpan& span : whole.data) {
-      edges_.insert(span.begin);
-      edges_.insert(span.end);
-    }
-    for (const TextSpan& span : whole.generated) {
-      edges_.insert(span.begin);
-      edges_.insert(span.end);
-    }
-    const std::vector<TextToken> places = places_of(ids, whole.text);
+    add_edges(whole.data);
+    add_edges(whole.generated);
+    std::vector<TextToken> places = places_of(ids, whole.text);
     count_in_data(conversation, whole, places);
     std::vector<uint8_t> is_target(ids.size(), 1);
     if (encoder_.targets_ != Targets::All) {
@@ -238,6 +255,9 @@ class ChatEncoder::Work {
                      conversation, whole, places, encoder_.targets_, encoder_.day_);
       find(Finding::SilentTurns, turns.silent);
       find(Finding::UnendedTurns, turns.unended);
+      const size_t edges = edges_.size();
+      add_edges(turns.spans);
+      if (edges_.size() > edges) places = places_of(ids, whole.text);
       is_target = targets_in(turns.spans, places);
     }
     add_side(std::move(ids), std::move(is_target), whole.text);

@@ -80,8 +80,8 @@ class Conversation {
 };
 
 /// What a rendering may use at most. A template that needs more is refused.
-inline constexpr int64_t kMostSteps = 2'000'000;
-inline constexpr int64_t kMostBytes = int64_t{1} << 30;
+inline constexpr int64_t kMostSteps = 1'000'000;
+inline constexpr int64_t kMostBytes = int64_t{1} << 28;
 inline constexpr int64_t kMostDepth = 600;
 inline constexpr size_t kMostTemplateBytes = size_t{1} << 20;
 

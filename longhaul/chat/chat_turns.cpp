@@ -222,8 +222,10 @@ class TurnFinder {
     if (ends) {
       turn.end = end->end;
       // Behind a call of tools its own end may stand first, then that of the turn.
-      while (++end != tokens_.end() && end->is_control && end->begin == turn.end &&
-             end->end <= std::min(next, data.end + behind)) {
+      const size_t last = std::min(next, data.end + behind);
+      for (++end; end != tokens_.end(); ++end) {
+        const bool follows = end->is_control && end->begin == turn.end;
+        if (!follows || end->end > last) break;
         turn.end = end->end;
       }
     } else {

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import templates
 from conversations import Maker
+from tokenizers import AddedToken, decoders, models, normalizers
 
 CHATML = ("{%- if tools %}<|im_start|>tools\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
           "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{{ m['content'] }}{{ '<|im_end|>\n' }}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 MARKED = CHATML.replace("{{ m['content'] }}{{ '<|im_end|>\n' }}",
-                        "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}\n"
+                        "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}{{ '\n' }}"
                         "{% else %}{{ m['content'] + '<|im_end|>\n' }}{% endif %}")
 
 
@@ -105,6 +106,41 @@ def test_ids_and_targets_are_those_of_apply_chat_template(run, model, tmp_path, 
     assert len(records) > 5
     build(run, write(tmp_path / "chats.jsonl", records), folder, tmp_path / "store", "--date", templates.DAY)
     assert documents(tmp_path / "store") == expected
+
+
+def composing(tokenizer):
+    """Makes one character of a letter and an accent."""
+    tokenizer.normalizer = normalizers.NFC()
+
+
+def with_spaces(tokenizer):
+    """Puts a space in front of what follows a control token, as SentencePiece does."""
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = None
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁": 256, "a": 257, "▁a": 258}
+    tokenizer.model = models.BPE(vocabulary, [("▁", "a")], byte_fallback=True, unk_token="<0x00>")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+
+
+@pytest.mark.parametrize("change", [composing, with_spaces])
+def test_targets_are_found_in_texts_that_a_tokenizer_changes(run, tmp_path, change):
+    tokenizer = templates.byte_tokenizer([])
+    change(tokenizer)
+    tokenizer.add_special_tokens([AddedToken(word, special=True, normalized=False)
+                                  for word in templates.control_tokens([MARKED])])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({**templates.SPECIAL, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    (tmp_path / "chat_template.jinja").write_text(MARKED)
+    odd = [said("user", "a e\u0301 a"), said("assistant", "u\u0308 a e\u0301 \u212b"), said("user", "o\u0308"),
+           said("assistant", " a a")]
+    build(run, write(tmp_path / "chats.jsonl", [{"messages": odd}]), tmp_path, tmp_path / "store")
+    expected = loaded(tmp_path).apply_chat_template(odd, return_dict=True, return_assistant_tokens_mask=True)
+    marked = [(expected["input_ids"], [mask == 1 for mask in expected["assistant_masks"]])]
+    assert documents(tmp_path / "store") == marked
+    (tmp_path / "chat_template.jinja").write_text(CHATML)
+    build(run, tmp_path / "chats.jsonl", tmp_path, tmp_path / "unmarked")
+    assert documents(tmp_path / "unmarked") == marked
 
 
 @pytest.mark.parametrize("template", [CHATML, MARKED], ids=["plain", "marked"])
