@@ -117,7 +117,7 @@ std::vector<TimePart> parts_of(const RankWork& work, const PlannedRun& run,
   const auto micro_batches = static_cast<double>(run.layout.batch.accumulation);
   ForwardSeconds all;
   for (const ForwardSeconds& chunk : work.chunks) all.add(chunk);
-  add("matrix products", 3.0 * all.products * micro_batches);
+  add("matrix products", (2.0 * all.products + all.weight_gradients()) * micro_batches);
   add("attention", 3.0 * all.attention * micro_batches);
   add("norms, activations and copies",
       (ForwardSeconds::kWritten + ForwardSeconds::kReadBack) * all.moved * micro_batches);

@@ -1,4 +1,5 @@
 #include "longhaul/plan/step_estimate.h"
+#include "longhaul/families/adapter.h"
 
 #include <gtest/gtest.h>
 
@@ -39,7 +40,8 @@ StepEstimate estimate(std::vector<std::string> sets, int64_t ranks,
   sets.insert(sets.end(), {"data.seq_len=4096", "batch.micro_size=1"});
   const RunConfig config = accepted("", std::move(sets)).config;
   const ModelDescription model =
-      load_model_config(source_dir() / "tests/fixtures/configs" / (model_name + ".json"))
+      load_run_model(config,
+                     source_dir() / "tests/fixtures/configs" / (model_name + ".json"))
           .description;
   const layout::LayoutDescription layout =
       layout::describe_layout(config, model, ranks, layout::Placement::even(8));
@@ -78,6 +80,16 @@ TEST(StepEstimate, OfOneRankIsItsOperationsAtTheirRates) {
   const double flops = 6.0 * (kProducts + kAttention * kSeen);
   EXPECT_NEAR(step.mfu_causal, flops * step.tokens_per_s / 2e15, 1e-9);
   EXPECT_GT(step.mfu, step.mfu_causal);
+}
+
+TEST(StepEstimate, OfAnAdapterHasNoWeightGradientsOfTheBase) {
+  const StepEstimate step =
+      estimate({"batch.global_size=1", "adapter.kind=lora", "adapter.rank=16",
+                "adapter.alpha=16", "init.weights=w", "adapter.modules=q_proj"},
+               1);
+  const double adapter = 80.0 * 16.0 * 2.0 * 8192.0;
+  const double operations = 2.0 * (2.0 * kProducts + 3.0 * adapter) * kTokens;
+  EXPECT_NEAR(part(step, "matrix products").seconds / (operations / 1e15), 1.0, 1e-9);
 }
 
 TEST(StepEstimate, RecomputesOneForwardOfTheBlocks) {

@@ -33,6 +33,9 @@ ForwardSeconds forward_seconds(const UnitDescription& unit, const layout::Passes
     seconds.products += 2.0 * work.grouped * tokens / parts /
                         machine.grouped(rows_of_expert(unit, passes, layout));
   }
+  if (work.frozen > 0.0) {
+    seconds.frozen = seconds.products * work.frozen / work.all_products();
+  }
   seconds.attention = 2.0 * work.attention * tokens * seen_on_average(work, seq_len) /
                       parts / machine.attention;
   seconds.moved =

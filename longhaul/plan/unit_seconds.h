@@ -11,6 +11,7 @@ namespace longhaul::plan {
 /// forward.
 struct ForwardSeconds {
   double products = 0.0;
+  double frozen = 0.0;  ///< the part of products whose weights have no gradient
   double attention = 0.0;
   double moved = 0.0;           ///< kept tensors, through memory once
   double again_products = 0.0;  ///< what the backward computes once more
@@ -19,6 +20,7 @@ struct ForwardSeconds {
 
   void add(const ForwardSeconds& other) {
     products += other.products;
+    frozen += other.frozen;
     attention += other.attention;
     moved += other.moved;
     again_products += other.again_products;
@@ -32,7 +34,7 @@ struct ForwardSeconds {
   double backward() const {
     return products + 2.0 * attention + kReadBack * moved + again();
   }
-  double weight_gradients() const { return products; }
+  double weight_gradients() const { return products - frozen; }
 
   /// A forward writes a tensor and reads it. A backward reads the tensor, and writes and
   /// reads its gradient.

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include "longhaul/families/adapter.h"
 #include "longhaul/families/layers/unit_maker.h"
 #include "longhaul/layout/shard_plan.h"
 #include "longhaul/models/model.h"
@@ -46,9 +47,13 @@ struct KeptCase {
   ContextKind context = ContextKind::Ring;
   int64_t seq_len = 20;  ///< of a rank
   bool flat = false;     ///< weights lie side by side, so that products are joint
+  std::optional<AdapterKind> adapter = {};  ///< of all linear layers of the blocks
 
   std::string text() const {
-    return fmt::format("{}{} {} {}-bit, gradients {}, recompute {}, tp {}{}, cp {}{}",
+    return fmt::format("{}{}{} {} {}-bit, gradients {}, recompute {}, tp {}{}, cp {}{}",
+                       !adapter                       ? ""
+                       : adapter == AdapterKind::Dora ? "DoRA of "
+                                                      : "LoRA of ",
                        family, tied ? " tied" : "", form.fused ? "fused" : "composite",
                        8 * form.compute_bytes, at::toString(gradients),
                        static_cast<int>(form.recompute), tp, sequence ? " sequence" : "",
@@ -71,7 +76,7 @@ void bind_zeros(const KeptCase& c, const layout::ShardPlan& plan, int64_t index,
                 const models::Model& model) {
   for (const tensor::ParameterPtr& p : model.parameters()) {
     p->set_slice(layout::plan_parameter(plan, {p->slice(), p->split()}, index).slice);
-    p->set_frozen(false);
+    p->set_frozen(c.adapter && !families::is_of_adapter(p->name()));
     p->bind(at::zeros(p->slice().extent, c.type()),
             at::zeros(p->slice().extent, c.gradients));
   }
@@ -126,10 +131,29 @@ int64_t offsets_of_experts(const families::Network& network) {
   return bytes;
 }
 
+/// Returns the bytes of the lengths of rows, in fp32, that DoRA keeps. Descriptions leave
+/// them out, since they do not grow with the tokens.
+int64_t lengths_of_rows(const ModelDescription& model, const layout::ShardPlan& plan,
+                        int64_t index) {
+  int64_t bytes = 0;
+  for (const ParameterDescription& p : model.parameters()) {
+    if (!p.name.ends_with("lora_magnitude_vector")) continue;
+    bytes +=
+        4 *
+        layout::plan_parameter(plan, {p.whole(), p.split}, index).slice.num_elements();
+  }
+  return bytes;
+}
+
 void check_one(const KeptCase& c) {
   SCOPED_TRACE(c.text());
   CountedMemory::install();
-  const ModelConfig config = testing::tiny_model(c.family, c.tied);
+  ModelConfig config = testing::tiny_model(c.family, c.tied);
+  RunConfig run;
+  run.adapter.kind = c.adapter;
+  run.adapter.rank = 6;
+  run.adapter.alpha = 9;
+  add_adapter(run, config);
   const ModelDescription& model = config.description;
   const layout::ShardPlan plan = {c.tp, c.sequence && c.tp > 1};
   const int64_t tokens = kSequences * c.seq_len;
@@ -151,7 +175,8 @@ void check_one(const KeptCase& c) {
     const Held& mine = held[static_cast<size_t>(rank)];
     const int64_t numbers = offsets_of_experts(config.network);
     const bool blocks_run_again = c.form.recompute == Recompute::Full;
-    EXPECT_EQ(mine.forward, kept.total() + (blocks_run_again ? 0 : numbers))
+    const int64_t lengths = lengths_of_rows(model, plan, rank % c.tp);
+    EXPECT_EQ(mine.forward, kept.total() + (blocks_run_again ? 0 : numbers + lengths))
         << "rank " << rank;
     EXPECT_EQ(mine.put_off, put_off.total() + numbers) << "rank " << rank;
     EXPECT_EQ(mine.end, 0) << "rank " << rank;
@@ -198,6 +223,20 @@ void check_families(bool soak) {
 }
 
 TEST(KeptBytes, OfEveryFamilyAndFormAreThoseThatARunHolds) { check_families(false); }
+
+TEST(KeptBytes, OfAdaptersAreThoseThatARunHolds) {
+  for (const AdapterKind kind : {AdapterKind::Lora, AdapterKind::Dora}) {
+    for (const ForwardForm& form : every_form()) {
+      // Both kinds together meet every form.
+      if (form.fused == (kind == AdapterKind::Dora)) {
+        check_one({.form = form, .flat = true, .adapter = kind});
+      }
+    }
+    for (const bool sequence : {false, true}) {
+      check_one({.tp = 2, .sequence = sequence, .adapter = kind});
+    }
+  }
+}
 
 TEST(KeptBytes, DISABLED_OfEveryFamilyAndFormAreThoseThatARunHolds) {
   check_families(true);

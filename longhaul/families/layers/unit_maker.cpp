@@ -185,7 +185,10 @@ void UnitMaker::low_rank(const std::string& name, const LowRank& form, const Fea
       make({.kind = KeptKind::FeedForward, .width = form.rank, .rows = at(x).rows});
   keep(inner, KeptKind::FeedForward, kAlways);
   add_products(static_cast<double>(y.width), inner);
-  for (const Feature& one : {inner, inner, y}) put_off(at(one));
+  // The gradients of the two weights need x, the result of A, and both gradients. That of
+  // y, counted for W, is scaled, and so is no tensor that other layers share.
+  for (int i = 0; i < 2; ++i) put_off(at(inner));
+  gradients_.erase(y.number);
   if (form.dropout > 0.0) {
     KeptTensor dropped = at(x);
     dropped.kind = KeptKind::FeedForward;
