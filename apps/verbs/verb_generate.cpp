@@ -13,6 +13,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/families/network.h"
+#include "longhaul/infer/chat_prompt.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
@@ -24,7 +25,9 @@ namespace {
 struct GenerateOptions {
   ModelCall call;
   std::string prompt;
+  std::string system;
   std::string tokenizer;
+  bool chat = false;
   bool json = false;
   infer::SamplingOptions sampling;
 };
@@ -46,6 +49,25 @@ std::unique_ptr<tokenizer::Tokenizer> find_tokenizer(const GenerateOptions& opti
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+/// Returns what the model is to continue, the text as it was given or as the chat
+/// template writes it. Appends the ids that end the answer to `stop_ids`.
+infer::ChatPrompt asked_prompt(const GenerateOptions& options,
+                               const tokenizer::Tokenizer& tokenizer,
+                               const ModelConfig& config,
+                               std::vector<int64_t>& stop_ids) {
+  stop_ids = config.eos_token_ids;
+  if (const auto eos = tokenizer.eos_id()) stop_ids.push_back(*eos);
+  if (!options.chat) {
+    return {options.prompt,
+            infer::encode_prompt(tokenizer, options.prompt, config.vocab_size),
+            {}};
+  }
+  infer::ChatPrompt prompt =
+      infer::chat_prompt(tokenizer, options.prompt, options.system, config.vocab_size);
+  if (prompt.end_of_turn) stop_ids.push_back(*prompt.end_of_turn);
+  return prompt;
 }
 
 /// Refuses ranks that split data: a prompt is one sequence, which leaves them no work.
@@ -77,12 +99,10 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   }
   const auto tokenizer = find_tokenizer(options, model.config);
   if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);
-  const std::vector<int64_t> prompt =
-      infer::encode_prompt(*tokenizer, options.prompt, model.config.vocab_size);
-  options.sampling.stop_ids = model.config.eos_token_ids;
-  if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);
+  const infer::ChatPrompt prompt =
+      asked_prompt(options, *tokenizer, model.config, options.sampling.stop_ids);
   const auto positions =
-      static_cast<int64_t>(prompt.size()) + options.sampling.max_new_tokens;
+      static_cast<int64_t>(prompt.ids.size()) + options.sampling.max_new_tokens;
   const ParallelSection parallel = asked_parallel(options.call, model, *world);
   check_one_sequence(parallel, families::has_experts(model.config.network),
                      world->size());
@@ -91,9 +111,9 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
 
   const bool speaks = world->rank() == 0;
   const bool streams = speaks && !options.json;
-  if (streams) print(options.prompt);
+  if (streams && !options.chat) print(prompt.text);
   tokenizer::StreamDecoder stream(*tokenizer, /*skip_special_tokens=*/false,
-                                  {prompt.begin(), prompt.end()});
+                                  {prompt.ids.begin(), prompt.ids.end()});
   std::string text;
   const auto give = [&](const std::string& more) {
     text += more;
@@ -103,7 +123,7 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   const auto ids =
       infer::generate([&](const std::vector<int64_t>& seen,
                           int64_t step) { return sequence.next(seen, step); },
-                      prompt, options.sampling,
+                      prompt.ids, options.sampling,
                       [&](int64_t id) {
                         give(stream.add(static_cast<tokenizer::TokenId>(id)));
                         return true;
@@ -112,7 +132,7 @@ void generate(GenerateOptions options, const fs::path& path, const World& world)
   if (streams) fmt::print("\n");
   if (!speaks || !options.json) return;
   const Json json = {
-      {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
+      {"prompt", prompt.text}, {"prompt_ids", prompt.ids}, {"ids", ids}, {"text", text}};
   fmt::print("{}\n", json_text(json));
 }
 
@@ -123,6 +143,12 @@ void add_generate(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand(kGenerateVerb.name, kGenerateVerb.description);
   add_model_options(*verb, options->call);
   verb->add_option("--prompt", options->prompt, "text to continue")->required();
+  CLI::Option* chat =
+      verb->add_flag("--chat", options->chat,
+                     "the prompt is a user's message, which the model's chat template "
+                     "writes; prints the answer alone");
+  verb->add_option("--system", options->system, "with --chat, the system message")
+      ->needs(chat);
   verb->add_option("--tokenizer", options->tokenizer,
                    "tokenizer.json, tokenizer.model or a directory with one; default: "
                    "the model's own");
@@ -144,6 +170,7 @@ void add_generate(CLI::App& program, Outcome& outcome) {
   verb->footer(
       "Examples:\n"
       "  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9\n"
+      "  longhaul generate hf/ --chat --prompt \"Who are you?\"\n"
       "  mpirun -n 4 longhaul generate runs/cpt --prompt \"The sea\" --tp 4");
   verb->callback([options, &outcome] {
     const LocalCheckpoint model(options->call.model, outcome.objects);

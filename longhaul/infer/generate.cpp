@@ -50,9 +50,12 @@ std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& pr
 }
 
 std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
-                                   const std::string& text, int64_t vocab_size) {
+                                   const std::string& text, int64_t vocab_size,
+                                   bool add_special_tokens) {
   std::vector<int64_t> ids;
-  for (const tokenizer::TokenId id : tokenizer.special_prefix()) ids.push_back(id);
+  if (add_special_tokens) {
+    for (const tokenizer::TokenId id : tokenizer.special_prefix()) ids.push_back(id);
+  }
   for (const tokenizer::TokenId id : tokenizer.encode(text, false)) ids.push_back(id);
   if (ids.empty())
     throw InputError("generate", "the prompt has no tokens; give some text");

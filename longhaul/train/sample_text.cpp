@@ -7,11 +7,31 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/data/store/store.h"
+#include "longhaul/infer/chat_prompt.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/tokenizer/stream_decoder.h"
+#include "longhaul/train/start/staged_inputs.h"
 
 namespace longhaul::train {
+namespace {
+
+/// Returns whether a source of a run's training data holds chats or pairs. The prompts of
+/// such a run are messages of a user.
+bool trains_on_chats(const RunConfig& config, const objects::Access& objects) {
+  for (const TrainSource& source : config.data.train) {
+    if (source.synthetic > 0) continue;
+    for (const fs::path& path : local_paths(source.path, objects)) {
+      if (!data::is_token_store(path)) continue;
+      const auto pieces = objects.pieces_at(path);
+      if (data::read_store_info(path, pieces.get()).kind != "text") return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 void SampleText::LastLogits::head(const models::Model& model, const nn::Tensors& hidden,
                                   const nn::ForwardContext& context) {
@@ -56,12 +76,19 @@ void SampleText::encode() {
           "or the model's config; put one there, or remove the prompts");
     }
     Json prompts = Json::array();
-    for (const std::string& text : session_.config().log.prompts) {
-      prompts.push_back(
-          infer::encode_prompt(*tokenizer_, text, session_.model().vocab_size));
-    }
     std::vector<int64_t> stop_ids = session_.model().eos_token_ids;
     if (const auto eos = tokenizer_->eos_id()) stop_ids.push_back(*eos);
+    const int64_t vocab_size = session_.model().vocab_size;
+    const bool chats = trains_on_chats(session_.config(), session_.objects());
+    for (const std::string& text : session_.config().log.prompts) {
+      if (!chats) {
+        prompts.push_back(infer::encode_prompt(*tokenizer_, text, vocab_size));
+        continue;
+      }
+      const auto prompt = infer::chat_prompt(*tokenizer_, text, {}, vocab_size);
+      prompts.push_back(prompt.ids);
+      if (prompt.end_of_turn) stop_ids.push_back(*prompt.end_of_turn);
+    }
     return json_text(Json{{"prompts", prompts}, {"stop", stop_ids}});
   }));
   prompts_ = told.at("prompts").get<std::vector<std::vector<int64_t>>>();

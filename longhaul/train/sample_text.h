@@ -11,13 +11,15 @@
 namespace longhaul::train {
 
 /// Continues the prompts of [log] as the model stands, so that people can read what it
-/// has learned. Works in every layout: each token is a forward pass over whole
-/// sequences, as a validation has it. Nothing of the training changes.
+/// has learned. Where training data are chats or pairs, a prompt is a user's message, as
+/// the model's chat template writes it. Works in every layout: each token is a forward
+/// pass over whole sequences, as a validation has it. Nothing of the training changes.
 class SampleText {
  public:
   /// Encodes the prompts on rank 0. `session` and `run` must outlive this object. Throws
   /// ConfigError, the same on every rank, for prompts without a tokenizer or without room
-  /// in a sequence, and for a model that is not causal. Collective.
+  /// in a sequence, and for a model that is not causal, and InputError for chats without
+  /// a template. Collective.
   SampleText(const TrainingSession& session, RunLog& run);
 
   bool wanted() const { return !prompts_.empty(); }
