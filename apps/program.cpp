@@ -71,8 +71,8 @@ constexpr VerbWord kVerbWords[] = {
     {"merge merge_and_unload",
      "longhaul export RUN --merge --out DIR adds a run's adapter to its base"},
     {"sft chat",
-     "longhaul data build CHATS --chat makes a store of chats, which longhaul train "
-     "learns"},
+     "longhaul new MODEL chats.jsonl --chat writes a run file for chats: longhaul docs "
+     "tutorial-chat"},
     {"dpo ipo simpo orpo preference",
      "longhaul train RUN.toml trains on pairs where the file has [preference]: longhaul "
      "docs preferences"},

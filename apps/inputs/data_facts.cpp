@@ -59,7 +59,7 @@ DataFacts count_ids(const DataQuestion& question) {
     if (parsed.problem == data::RecordProblem::Empty) continue;
     if (parsed.problem == data::RecordProblem::FieldMissing) {
       refuse_text(question, fmt::format("{} has no field '{}' with ready ids (--field "
-                                        "names another)",
+                                        "names another; chats need --chat)",
                                         inputs.describe(record.place), question.field));
     }
     if (parsed.problem != data::RecordProblem::None) {
@@ -106,8 +106,11 @@ bool is_store(const fs::path& path) {
 DataFacts of_directory(const DataQuestion& question, const fs::path& path) {
   DataFacts facts;
   if (data::is_token_store(path)) {
-    facts.kind = "token store";
-    facts.tokens = data::read_store_info(path).tokens;
+    const data::StoreInfo info = data::read_store_info(path);
+    facts.records = info.kind;
+    facts.kind = info.kind == "text" ? "token store" : "token store of " + info.kind;
+    facts.tokens = info.tokens;
+    facts.longest = info.counts.lengths.longest * (info.kind == "pairs" ? 2 : 1);
   } else if (data::is_example_store(path)) {
     const data::ExampleStoreInfo info = data::ExampleStoreInfo::read(path);
     facts.kind = "BERT's examples";
@@ -135,7 +138,15 @@ std::string stores_in(const fs::path& path) {
 }
 
 void add(DataFacts& all, const DataFacts& more) {
-  if (all.kind.empty()) all.kind = more.kind;
+  if (all.kind.empty()) {
+    all.kind = more.kind;
+    all.records = more.records;
+  }
+  if (all.records != more.records) {
+    fail_input("data", "{} names a {} and a {}; name stores of one kind", all.path,
+               all.kind, more.kind);
+  }
+  all.longest = std::max(all.longest, more.longest);
   all.has_fields = all.has_fields || more.has_fields;
   all.tokens += more.tokens;
   all.exact = all.exact && more.exact;

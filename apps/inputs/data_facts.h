@@ -22,6 +22,10 @@ struct DataFacts {
   int64_t fixed_length = 0;  ///< tokens of every sequence; 0: none is fixed
   bool has_fields = false;   ///< a record's field holds the ids
   std::vector<std::string> held_out;  ///< the stores that were held out of the data
+  /// What a document is: "text", "chats" or "pairs", as StoreInfo::kind says it.
+  std::string records = "text";
+  int64_t longest = 0;  ///< tokens of the longest chat, and at most of the longest pair
+  std::string build;  ///< the command that makes the store at `path`; empty: it is there
 };
 
 /// An entry of data.train to look at, and what is needed to find the facts about it.

@@ -23,6 +23,16 @@ constexpr int64_t kFewestSteps = 100;
 /// Tokens of a step and of a micro batch.
 constexpr int64_t kStepTokens = 524'288;
 constexpr int64_t kStepTokensOnCpu = 16'384;
+/// Tokens of a step on chats: 128 conversations of about a thousand tokens, as Tulu 3 and
+/// Zephyr had.
+constexpr int64_t kStepTokensOfChats = 131'072;
+/// The rank of an adapter, and alpha as a multiple of it, as in QLoRA's code and PEFT's
+/// examples.
+constexpr int64_t kAdapterRank = 16;
+constexpr double kAlphaOfRank = 2.0;
+/// Passes over chats, as Alpaca had, and over pairs, as Tulu 3 and Zephyr had.
+constexpr double kPassesOverChats = 3.0;
+constexpr double kPassesOverPairs = 1.0;
 constexpr int64_t kMicroTokens = 16'384;
 constexpr int64_t kMicroTokensOnCpu = 4'096;
 /// A checkpoint holds a parameter as its value and two moments, each in fp32.
@@ -30,6 +40,10 @@ constexpr int64_t kCheckpointBytes = 12;
 /// The part of the memory that the estimate may fill: the estimate leaves out what the
 /// program and its libraries take.
 constexpr double kFill = 0.8;
+
+int64_t ceil_power(int64_t number) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(number)));
+}
 
 int64_t floor_power(int64_t number) {
   return static_cast<int64_t>(
@@ -49,8 +63,9 @@ class Chooser {
     config_.run.dir = facts_.run_dir;
     config_.run.device = facts_.machine.device;
     if (facts_.machine.is_cpu()) config_.run.threads = facts_.machine.threads;
+    choose_tuning();
     choose_precision();
-    choose_length();
+    facts_.is_on_chats() ? choose_rows() : choose_length();
     fit_memory();
     choose_batch();
     choose_rate();
@@ -105,6 +120,22 @@ class Chooser {
     return name;
   }
 
+  /// Chooses what of the model is trained, and by which loss.
+  void choose_tuning() {
+    if (facts_.lora) {
+      config_.adapter.kind = AdapterKind::Lora;
+      config_.adapter.rank = kAdapterRank;
+      config_.adapter.alpha = kAlphaOfRank * static_cast<double>(kAdapterRank);
+      because("adapter.rank", "more where much is new to the model");
+      because("adapter.alpha", "twice the rank, as is usual");
+    }
+    if (facts_.is_on_pairs()) {
+      config_.preference.loss = PreferenceLoss::Sigmoid;
+      because("preference.loss", "DPO; `longhaul docs preferences` has the others");
+      because("preference.beta", "less lets the model go farther from its beginning");
+    }
+  }
+
   void choose_precision() {
     const MachineFacts& machine = facts_.machine;
     const bool bf16 = machine.bf16_rate >= machine.fp32_rate;
@@ -147,6 +178,31 @@ class Chooser {
     because("data.seq_len", why);
   }
 
+  /// Chooses rows of whole chats, into which the longest chat fits, if the model has so
+  /// many positions.
+  void choose_rows() {
+    const int64_t most = std::min(facts_.model.network.max_positions, kLongest);
+    int64_t longest = 1;
+    for (const DataFacts& data : facts_.train) longest = std::max(longest, data.longest);
+    const int64_t enough = std::min(most, std::max(kShortest, ceil_power(longest)));
+    int64_t length = most;
+    const int64_t wanted = kFewestSequences * facts_.machine.ranks;
+    while (length / 2 >= enough && sequences_of(facts_.train, length) < wanted) {
+      length /= 2;
+    }
+    shortest_ = std::max(enough, kShortestForMemory);
+    config_.data.seq_len = length;
+    because("data.seq_len",
+            longest <= length
+                ? fmt::format("the longest seen has {} tokens", grouped(longest))
+                : fmt::format("the longest seen has {} tokens: what is longer than a row "
+                              "is left out and counted; too_long = \"cut\" cuts it",
+                              grouped(longest)));
+    config_.data.pack = PackKind::Whole;
+    config_.data.document_mask = true;  // pack = "whole" implies it
+    because("data.pack", "a row holds whole conversations, of which none sees another");
+  }
+
   /// Returns about how many bytes a rank takes with the settings chosen so far.
   int64_t bytes_now() const {
     RunConfig asked = config_;
@@ -181,7 +237,7 @@ class Chooser {
     config_.batch.micro_size = 1;
     const NewRun unsaved = run_;
     while (!fits_with_savings()) {
-      const bool shortens = !fixed_ && config_.data.seq_len / 2 >= kShortestForMemory;
+      const bool shortens = !fixed_ && config_.data.seq_len / 2 >= shortest_;
       if (!shortens) {
         run_ = unsaved;
         run_.warning = fmt::format(
@@ -205,8 +261,11 @@ class Chooser {
   void choose_batch() {
     const MachineFacts& machine = facts_.machine;
     const int64_t length = config_.data.seq_len;
-    const int64_t sequences = sequences_of(facts_.train, length);
-    const int64_t tokens = machine.is_cpu() ? kStepTokensOnCpu : kStepTokens;
+    const auto sequences = static_cast<int64_t>(
+        passes() * static_cast<double>(sequences_of(facts_.train, length)));
+    const int64_t tokens = machine.is_cpu()       ? kStepTokensOnCpu
+                           : facts_.is_on_chats() ? kStepTokensOfChats
+                                                  : kStepTokens;
     const int64_t size = std::min(tokens / length, sequences / kFewestSteps);
     const int64_t of_rank = floor_power(size / machine.ranks);
     config_.batch.global_size = of_rank * machine.ranks;
@@ -222,15 +281,25 @@ class Chooser {
         "batch.global_size",
         fmt::format("{} tokens a step: {}", grouped(config_.batch.global_size * length),
                     sequences / kFewestSteps < tokens / length
-                        ? "more would leave too few steps in a pass over the data"
+                        ? facts_.is_on_chats()
+                              ? "more would leave too few steps in these epochs"
+                              : "more would leave too few steps in a pass over the data"
                     : machine.is_cpu() ? "as many as a CPU does in reasonable time"
-                                       : "about what large models are trained with"));
+                    : facts_.is_on_chats()
+                        ? "about 128 conversations, as published recipes have"
+                        : "about what large models are trained with"));
     because("batch.micro_size",
             machine.memory_bytes == 0
                 ? "raise it while the memory allows it"
                 : fmt::format("about {} of the {} of memory that {}",
                               human_bytes(bytes_now()), human_bytes(machine.memory_bytes),
                               machine.is_cpu() ? "are free now" : "each device has"));
+  }
+
+  /// Returns how often the run reads the training data.
+  double passes() const {
+    if (!facts_.is_on_chats()) return 1.0;
+    return facts_.is_on_pairs() ? kPassesOverPairs : kPassesOverChats;
   }
 
   /// Chooses the learning rate. Continued training wants about a tenth of the rate with
@@ -242,6 +311,8 @@ class Chooser {
       double continued;
     };
     // The rates for fresh weights are those in the tables of GPT-3 and Llama, rounded.
+    // The rates of continued training serve chats as well. Alpaca had 2e-5 for 7B, and
+    // LIMA had 1e-5 for 65B.
     constexpr Size kSizes[] = {{5e7, 1e-3, 1e-4},
                                {5e8, 6e-4, 5e-5},
                                {2e9, 3e-4, 2e-5},
@@ -252,8 +323,11 @@ class Chooser {
     const Size* size = kSizes;
     while (parameters > size->parameters) ++size;
     config_.optimizer.lr = facts_.has_weights ? size->continued : size->fresh;
+    if (const double rate = rate_of_tuning(parameters); rate > 0.0) {
+      config_.optimizer.lr = rate;
+    }
     config_.schedule.kind = ScheduleKind::Cosine;
-    config_.schedule.warmup_fraction = 0.02;
+    config_.schedule.warmup_fraction = facts_.is_on_pairs() ? 0.1 : 0.02;
     config_.schedule.min_lr = config_.optimizer.lr / 10.0;
     because("schedule.kind", "the rate falls along a cosine to the end of the run");
     because("schedule.warmup_fraction",
@@ -261,22 +335,49 @@ class Chooser {
     because("schedule.min_lr", "a tenth of lr, as is usual");
     because(
         "optimizer.lr",
-        facts_.has_weights
+        facts_.is_on_pairs() ? "for pairs, far below the rates for chats"
+        : facts_.lora        ? "adapters take about ten times the rate of all weights"
+        : facts_.has_weights
             ? "to go on from trained weights: high rates forget, low ones learn little"
             : fmt::format("for random weights of {:.3g} parameters", parameters));
+    if (!facts_.is_on_chats()) return;
+    config_.optimizer.weight_decay = 0.0;
+    because("optimizer.weight_decay", "published recipes of fine-tuning have none");
+  }
+
+  /// Returns the rate for pairs or an adapter; 0 for all weights on chats or text. Zephyr
+  /// had 5e-7 for pairs, and 5e-6 with an adapter (zephyr-7b-dpo-full and -qlora of the
+  /// alignment-handbook). QLoRA had 2e-4 up to 13B, and 1e-4 above.
+  double rate_of_tuning(double parameters) const {
+    if (facts_.is_on_pairs() && facts_.lora) return 5e-6;
+    if (facts_.is_on_pairs()) return parameters < 2e9 ? 1e-6 : 5e-7;
+    if (facts_.lora) return parameters < 2e10 ? 2e-4 : 1e-4;
+    return 0.0;
   }
 
   void choose_times() {
     config_.checkpoint.every = 0;
     config_.checkpoint.every_minutes = 10.0;
-    const int64_t steps = std::max<int64_t>(
-        1, sequences_of(facts_.train, config_.data.seq_len) / config_.batch.global_size);
-    config_.run.steps = steps;
-    const bool exact = std::ranges::all_of(
-        facts_.train, [](const DataFacts& data) { return data.exact; });
-    because("run.steps", std::string(exact ? "" : "about ") +
-                             "one pass over data.train; more steps read it again in "
-                             "another order");
+    const double sequences =
+        passes() * static_cast<double>(sequences_of(facts_.train, config_.data.seq_len));
+    const int64_t steps =
+        std::max<int64_t>(1, static_cast<int64_t>(sequences) / config_.batch.global_size);
+    if (facts_.is_on_chats()) {
+      config_.run.epochs = passes();
+      because("run.epochs",
+              fmt::format(
+                  "about {} steps; {}", grouped(steps),
+                  facts_.is_on_pairs()
+                      ? "more passes over pairs drive the model far from its beginning"
+                      : "fewer passes where the loss on held-out chats rises"));
+    } else {
+      config_.run.steps = steps;
+      const bool exact = std::ranges::all_of(
+          facts_.train, [](const DataFacts& data) { return data.exact; });
+      because("run.steps", std::string(exact ? "" : "about ") +
+                               "one pass over data.train; more steps read it again in "
+                               "another order");
+    }
     const int64_t tenth = std::max<int64_t>(steps / 10, 1);
     const int64_t every = std::min<int64_t>(tenth, 200);
     config_.validation.every = every;
@@ -287,17 +388,20 @@ class Chooser {
     // known for each checkpoint that is kept.
     config_.checkpoint.milestone_every = tenth / every * every;
     const int64_t stay = steps / config_.checkpoint.milestone_every;
-    because(
-        "checkpoint.milestone_every",
-        fmt::format(
-            "steps: these checkpoints stay, to go back to; {} of about {}", stay,
-            human_bytes(kCheckpointBytes * facts_.model.description.num_parameters())));
+    because("checkpoint.milestone_every",
+            fmt::format(
+                "steps: these checkpoints stay, to go back to; {} of {}", stay,
+                facts_.lora
+                    ? "the adapter alone"
+                    : "about " + human_bytes(kCheckpointBytes *
+                                             facts_.model.description.num_parameters())));
   }
 
   const NewRunFacts& facts_;
   NewRun run_;
   RunConfig& config_;
   bool fixed_ = false;
+  int64_t shortest_ = kShortestForMemory;  // sequences may be no shorter
 };
 
 }  // namespace
@@ -305,11 +409,24 @@ class Chooser {
 int64_t sequences_of(const std::vector<DataFacts>& train, int64_t seq_len) {
   int64_t sequences = 0;
   for (const DataFacts& data : train) {
+    if (data.records != "text") {
+      // A row that is not full is a sequence, too.
+      sequences += (data.tokens + seq_len - 1) / seq_len;
+      continue;
+    }
     // The last token of a store is a target only.
     sequences += data.fixed_length > 0 ? data.tokens / data.fixed_length
                                        : std::max<int64_t>(0, data.tokens - 1) / seq_len;
   }
   return sequences;
+}
+
+bool NewRunFacts::is_on_chats() const {
+  return !train.empty() && train.front().records != "text";
+}
+
+bool NewRunFacts::is_on_pairs() const {
+  return !train.empty() && train.front().records == "pairs";
 }
 
 NewRun choose_new_run(const NewRunFacts& facts) { return Chooser(facts).choose(); }

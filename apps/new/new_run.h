@@ -33,6 +33,10 @@ struct NewRunFacts {
   std::vector<DataFacts> train;
   std::string field;  ///< the field of a record that holds ready ids
   fs::path run_dir;
+  bool lora = false;  ///< an adapter is trained instead of the model's weights
+  /// Returns whether the run trains on chats, or on pairs.
+  bool is_on_chats() const;
+  bool is_on_pairs() const;
   /// About how many bytes of memory a rank takes at most in a run with these settings.
   std::function<int64_t(const RunConfig&)> bytes_of;
 };
@@ -45,6 +49,7 @@ struct NewRun {
 };
 
 /// Returns how many sequences of `seq_len` tokens one pass over the training data has.
+/// Rows of whole chats are a little more, since they are not full.
 int64_t sequences_of(const std::vector<DataFacts>& train, int64_t seq_len);
 
 /// Chooses sequence length, batch, precision, memory savings, learning rate, and how

@@ -206,5 +206,111 @@ TEST(NewRun, TheBatchDividesOverTheDevices) {
   EXPECT_EQ(derive_batch(config, 6).dp, 6);
 }
 
+NewRunFacts facts_of_chats(int64_t tokens, int64_t longest) {
+  NewRunFacts out = facts();
+  out.train = {store("data/chats", tokens)};
+  out.train[0].records = "chats";
+  out.train[0].longest = longest;
+  return out;
+}
+
+TEST(NewRun, ChatsStayWholeInRowsThatHoldTheLongest) {
+  NewRunFacts of = facts_of_chats(10'000'000, 900);
+  of.train[0].held_out = {"data/chats-val"};
+  const NewRun run = choose_new_run(of);
+  EXPECT_EQ(config_hash(written(of)),
+            config_hash(parse_run_config(to_toml(run.config), "chosen").config));
+  EXPECT_EQ(run.config.data.pack, PackKind::Whole);
+  EXPECT_EQ(run.config.data.seq_len, 4096) << "the model's positions";
+  EXPECT_EQ(run.config.run.epochs, 3.0);
+  EXPECT_FALSE(run.config.run.steps);
+  EXPECT_EQ(run.config.optimizer.weight_decay, 0.0);
+  EXPECT_EQ(run.config.optimizer.lr, 1e-4);
+  const std::string text = new_run_toml(run, of);
+  EXPECT_HAS(text, "# Fine-tuning on chats of models/small, ");
+  EXPECT_HAS(text, "# about 1,831 steps; fewer passes where the loss");
+  EXPECT_EQ(text.find("not built yet"), text.npos);
+
+  EXPECT_EQ(written(facts_of_chats(100'000, 900)).data.seq_len, 1024) << "98 rows";
+  EXPECT_EQ(written(facts_of_chats(1'000, 100)).data.seq_len, 128);
+  EXPECT_EQ(written(facts_of_chats(50, 50)).batch.global_size, 1);
+  EXPECT_HAS(new_run_toml(choose_new_run(facts_of_chats(100'000, 9'000)),
+                          facts_of_chats(100'000, 9'000)),
+             "the longest seen has 9,000 tokens: what is longer than a row is left out");
+}
+
+TEST(NewRun, AnAcceleratorTakesAboutAHundredChatsAStep) {
+  NewRunFacts of = facts_of_chats(1'000'000'000, 900);
+  of.machine.device = "cuda";
+  of.machine.ranks = 8;
+  EXPECT_EQ(written(of).batch.global_size, 32) << "131,072 tokens in rows of 4,096";
+}
+
+TEST(NewRun, RowsOfChatsAreShortenedForMemoryNoMoreThanTheLongestAllows) {
+  NewRunFacts of = facts_of_chats(10'000'000, 900);
+  const int64_t memory = of.machine.memory_bytes;
+  of.bytes_of = [memory](const RunConfig& c) {
+    return c.data.seq_len <= 1024 ? memory / 4 : memory;
+  };
+  EXPECT_EQ(written(of).data.seq_len, 1024);
+  of.train[0].longest = 1100;
+  EXPECT_EQ(written(of).data.seq_len, 4096);
+  EXPECT_HAS(choose_new_run(of).warning, "of memory are free here");
+}
+
+TEST(NewRun, TheCommandThatBuildsTheChatsStandsInTheFile) {
+  NewRunFacts of = facts_of_chats(100'000, 900);
+  of.train[0].exact = false;
+  of.train[0].kind = "chats, of which the store is not built yet";
+  of.train[0].build = "longhaul data build 'a\nb' --chat";
+  of.train[0].held_out = {"data/chats-val"};
+  const std::string text = new_run_toml(choose_new_run(of), of);
+  EXPECT_HAS(text,
+             "so that their tokens are estimated. Build them:\n"
+             "#   longhaul data build 'a?b' --chat\n");
+  EXPECT_HAS(text, "# chats, of which the store is not built yet: about 100,000 tokens");
+  EXPECT_EQ(written(of).data.validation.at(0).path.entries.at(0), "data/chats-val");
+}
+
+/// Expects that the file says what was chosen.
+void expect_written(const NewRunFacts& of) {
+  EXPECT_EQ(
+      config_hash(written(of)),
+      config_hash(parse_run_config(to_toml(choose_new_run(of).config), "x").config));
+}
+
+TEST(NewRun, AnAdapterHasASectionAndARateOfItsOwn) {
+  NewRunFacts of = facts_of_chats(10'000'000, 900);
+  of.train[0].held_out = {"data/chats-val"};
+  of.lora = true;
+  expect_written(of);
+  const RunConfig config = written(of);
+  EXPECT_EQ(config.adapter.kind, AdapterKind::Lora);
+  EXPECT_EQ(config.adapter.rank, 16);
+  EXPECT_EQ(config.adapter.alpha, 32.0);
+  EXPECT_EQ(config.optimizer.lr, 2e-4);
+  EXPECT_HAS(new_run_toml(choose_new_run(of), of),
+             "Fine-tuning on chats with an adapter");
+  of.lora = false;
+  EXPECT_FALSE(written(of).adapter.kind);
+}
+
+TEST(NewRun, PairsAreReadOnceForALossOfPreferencesAtALowRate) {
+  NewRunFacts of = facts_of_chats(10'000'000, 900);
+  of.train[0].records = "pairs";
+  of.train[0].held_out = {"data/chats-val"};
+  expect_written(of);
+  const RunConfig config = written(of);
+  EXPECT_EQ(config.preference.loss, PreferenceLoss::Sigmoid);
+  EXPECT_EQ(config.run.epochs, 1.0);
+  EXPECT_EQ(config.optimizer.lr, 1e-6);
+  EXPECT_EQ(config.schedule.warmup_fraction, 0.1);
+  EXPECT_FALSE(config.adapter.kind);
+  of.lora = true;
+  expect_written(of);
+  EXPECT_EQ(written(of).optimizer.lr, 5e-6);
+  EXPECT_EQ(written(of).adapter.kind, AdapterKind::Lora);
+}
+
 }  // namespace
 }  // namespace longhaul::apps

@@ -28,6 +28,7 @@ class Writer {
     run_section();
     model_section();
     data_section();
+    tuning_sections();
     batch_and_memory();
     optimizer_section();
     times();
@@ -55,8 +56,7 @@ class Writer {
 
   void head() {
     const MachineFacts& machine = facts_.machine;
-    line(fmt::format("# {} of {}, written by `longhaul new`.",
-                     facts_.has_weights ? "Continued pretraining" : "Pretraining",
+    line(fmt::format("# {} of {}, written by `longhaul new`.", work(),
                      plain(facts_.model_path.string())));
     line(fmt::format(
         "# For a machine with {}{}.",
@@ -69,6 +69,20 @@ class Writer {
     if (!run_.warning.empty()) line("# WARNING: " + run_.warning + ".");
     line("# Paths count from the directory in which `longhaul train` is typed.");
     line("# `longhaul config` prints every setting; what is not named has its default.");
+    for (const DataFacts& data : facts_.train) {
+      if (data.build.empty()) continue;
+      line(
+          "# Its data are not built yet, so that their tokens are estimated. Build "
+          "them:");
+      line("#   " + plain(data.build));
+    }
+  }
+
+  std::string work() const {
+    const std::string with = facts_.lora ? " with an adapter" : "";
+    if (facts_.is_on_pairs()) return "Preference training" + with;
+    if (facts_.is_on_chats()) return "Fine-tuning on chats" + with;
+    return (facts_.has_weights ? "Continued pretraining" : "Pretraining") + with;
   }
 
   /// Returns the text without control characters, so that a path that a person typed
@@ -84,7 +98,11 @@ class Writer {
     const RunSection& run = run_.config.run;
     section("run");
     key("dir", quoted(run.dir), "log, metrics, checkpoints");
-    key("steps", std::to_string(run.steps.value_or(1)));
+    if (run.epochs) {
+      key("epochs", fraction(*run.epochs));
+    } else {
+      key("steps", std::to_string(run.steps.value_or(1)));
+    }
     if (facts_.machine.is_cpu()) {
       key("device", quoted(run.device), "no accelerator was found here");
       if (facts_.machine.ranks == 1) {
@@ -119,6 +137,7 @@ class Writer {
     const DataSection& data = run_.config.data;
     section("data");
     key("seq_len", std::to_string(data.seq_len));
+    if (data.pack == PackKind::Whole) key("pack", "\"whole\"");
     line("train = [");
     for (size_t i = 0; i < data.train.size(); ++i) {
       const TrainSource& source = data.train[i];
@@ -136,6 +155,11 @@ class Writer {
           "# Weights are the sources' shares of the tokens: a pass reads each about "
           "once.");
     }
+    if (data.validation.empty() && facts_.is_on_chats()) {
+      line(
+          "# Nothing is held out: `longhaul data build --holdout 10%` needs more chats.");
+      return;
+    }
     if (data.validation.empty()) {
       line(
           "# Nothing is held out: `longhaul data build --holdout 1%` or `longhaul data "
@@ -151,6 +175,21 @@ class Writer {
                        quoted(source.path.entries.front())));
     }
     line("]");
+  }
+
+  void tuning_sections() {
+    if (const AdapterSection& adapter = run_.config.adapter; adapter.kind) {
+      section("adapter");
+      key("kind", quoted(std::string("lora")),
+          "low-rank parts of all linear layers of the blocks; or \"dora\"");
+      key("rank", std::to_string(adapter.rank.value_or(0)));
+      key("alpha", fraction(adapter.alpha.value_or(0.0)));
+    }
+    if (const PreferenceSection& preference = run_.config.preference; preference.loss) {
+      section("preference");
+      key("loss", quoted(std::string("sigmoid")));
+      key("beta", fraction(preference.beta));
+    }
   }
 
   void batch_and_memory() {
@@ -175,6 +214,7 @@ class Writer {
     const RunConfig& c = run_.config;
     section("optimizer");
     key("lr", fraction(c.optimizer.lr));
+    if (facts_.is_on_chats()) key("weight_decay", fraction(c.optimizer.weight_decay));
     section("schedule");
     key("kind", "\"cosine\"");
     key("warmup_fraction", fraction(c.schedule.warmup_fraction.value_or(0.0)));

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/inputs/chat_facts.h"
 #include "apps/inputs/run_inputs.h"
 #include "apps/inputs/training_data.h"
 #include "apps/new/new_run.h"
@@ -24,10 +25,12 @@
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/device/device.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/layout/rank_costs.h"
 #include "longhaul/measure/compute.h"
+#include "longhaul/session/pairs.h"
 #include "longhaul/session/threads.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/system/memory.h"
@@ -43,6 +46,9 @@ struct NewCall {
   std::vector<std::string> data;
   std::string field = data::kIdsField;
   std::string out;
+  bool chat = false;
+  bool lora = false;
+  bool preference = false;
   int64_t ranks = 0;  ///< 0: those of this machine
 };
 
@@ -132,10 +138,23 @@ fs::path free_run_dir(const fs::path& model, const std::string& data) {
   return free;
 }
 
+/// Returns the run without the data that have to be built first, which are the last
+/// source.
+RunConfig without_unbuilt(RunConfig config, const std::vector<DataFacts>& facts) {
+  const DataFacts& last = facts.back();
+  if (last.build.empty()) return config;
+  config.data.train.pop_back();
+  std::erase_if(config.data.validation, [&](const ValidationSource& entry) {
+    return std::ranges::count(last.held_out, entry.path.entries.front().string()) > 0;
+  });
+  return config;
+}
+
 /// Opens the data as training does. Data that training has to pack first is checked when
 /// it is packed.
-void check_data(const RunConfig& config, const ModelConfig& model,
+void check_data(const RunConfig& config, ModelConfig model,
                 const std::vector<DataFacts>& facts) {
+  session::train_on_pairs(config, model);
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   const fs::path beside = model.source_path.parent_path();
   if (tokenizer::find_tokenizer_file(beside)) {
@@ -144,7 +163,10 @@ void check_data(const RunConfig& config, const ModelConfig& model,
   const auto open = [&](const DataPaths& paths, const std::string& field) {
     std::vector<std::unique_ptr<data::TokenSource>> parts;
     for (const fs::path& path : data::expand_paths(paths.entries)) {
-      parts.push_back(data::open_source(path, config.data.seq_len, false, true, field));
+      const int64_t length = config.data.seq_len;
+      parts.push_back(config.data.pack == PackKind::Whole
+                          ? data::open_whole_rows(path, {length, false, {}}, true, field)
+                          : data::open_source(path, length, false, true, field));
       if (!tokenizer) continue;
       data::check_tokenizer(*parts.back(), tokenizer->fingerprint());
       data::check_self_test(path, *tokenizer, "the model's tokenizer");
@@ -154,7 +176,7 @@ void check_data(const RunConfig& config, const ModelConfig& model,
     data::fit_losses(*source, model.description.losses_with_targets(), model.model_type);
     return source;
   };
-  for (size_t i = 0; i < facts.size(); ++i) {
+  for (size_t i = 0; i < config.data.train.size(); ++i) {
     const TrainSource& entry = config.data.train[i];
     if (!facts[i].packed) (void)open(entry.path, entry.field);
   }
@@ -173,6 +195,65 @@ void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) 
              config.data.seq_len);
 }
 
+/// Returns the facts about each source of the data. The files of chats become one store.
+std::vector<DataFacts> facts_of_data(const NewCall& call, const ModelConfig& model,
+                                     const std::vector<std::string>& training) {
+  // The reader forks a process, which is made while this process is small.
+  std::optional<data::ShardReader> shards;
+  for (const std::string& path : training) {
+    if (!shards && data::names_bert_shards(path)) shards.emplace();
+  }
+  std::vector<DataFacts> facts;
+  std::vector<std::string> files;
+  for (const std::string& path : training) {
+    if (call.chat && !data::is_token_store(data::expand_paths({path}).front())) {
+      files.push_back(path);
+      continue;
+    }
+    facts.push_back(data_facts(
+        {path, call.field, call.model, model.vocab_size, shards ? &*shards : nullptr}));
+  }
+  if (!files.empty()) {
+    const fs::path dir = fs::is_directory(call.model)
+                             ? fs::path(call.model)
+                             : fs::path(call.model).parent_path();
+    facts.push_back(chat_facts({files, dir.empty() ? "." : dir}));
+  }
+  return facts;
+}
+
+/// Throws InputError for data of several kinds, and for chats where text was asked for or
+/// text where chats were.
+void check_kinds(const NewCall& call, const std::vector<DataFacts>& facts) {
+  const DataFacts& first = facts.front();
+  for (const DataFacts& data : facts) {
+    if (data.records != first.records) {
+      fail_input("new", "{} holds {} and {} {}; a run trains on one of them", first.path,
+                 first.records, data.path, data.records);
+    }
+  }
+  if (call.chat && first.records == "text") {
+    fail_input("new",
+               "{} is a {}, which holds text and no chats; leave --chat out, or name the "
+               "chats",
+               first.path, first.kind);
+  }
+  if (call.preference && first.records != "pairs") {
+    fail_input(
+        "new",
+        "--preference: {} holds {}, and no pairs of a chosen and a rejected answer; "
+        "leave --preference out",
+        first.path, first.records);
+  }
+  if (!call.preference && first.records == "pairs") {
+    fail_input(
+        "new",
+        "{} holds pairs of a chosen and a rejected answer; give --preference, or name "
+        "chats",
+        first.path);
+  }
+}
+
 NewRunFacts gather_facts(const NewCall& call) {
   refuse_run(call.model);
   NewRunFacts facts;
@@ -182,23 +263,19 @@ NewRunFacts gather_facts(const NewCall& call) {
   facts.has_weights = fs::is_directory(call.model) && has_weights(call.model);
   facts.field = call.field;
   const std::vector<std::string> training = training_data(call.data);
-  // The reader forks a process, which is made while this process is small.
-  std::optional<data::ShardReader> shards;
-  for (const std::string& path : training) {
-    if (!shards && data::names_bert_shards(path)) shards.emplace();
-  }
-  for (const std::string& path : training) {
-    facts.train.push_back(
-        data_facts({path, call.field, call.model, facts.model.vocab_size,
-                    shards ? &*shards : nullptr}));
-  }
+  facts.train = facts_of_data(call, facts.model, training);
+  check_kinds(call, facts.train);
   facts.run_dir = free_run_dir(call.model, training.front());
   facts.machine = machine_facts(call.ranks);
-  facts.bytes_of = [&model = facts.model.description,
+  facts.lora = call.lora;
+  facts.bytes_of = [model = facts.model,
                     machine = facts.machine](const RunConfig& config) {
+    ModelConfig of_run = model;
+    add_adapter(config, of_run);
     const layout::LayoutDescription layout =
-        layout::describe_layout(config, model, machine.ranks);
-    const layout::RankCosts costs = layout::LayoutCosts(config, model, layout).of(0);
+        layout::describe_layout(config, of_run.description, machine.ranks);
+    const layout::RankCosts costs =
+        layout::LayoutCosts(config, of_run.description, layout).of(0);
     // A save in the background copies the state to host memory first. So training can go
     // on while the copy is written.
     return layout::most_bytes(costs) +
@@ -208,10 +285,14 @@ NewRunFacts gather_facts(const NewCall& call) {
 }
 
 /// Returns what to type with the new file, on this machine.
-std::string next_commands(const MachineFacts& machine, const std::string& file) {
-  const std::string start =
-      machine.ranks > 1 ? fmt::format("launch -n {}", machine.ranks) : "train";
-  return fmt::format("longhaul config {}; longhaul {} {}", file, start, file);
+std::string next_commands(const NewRunFacts& facts, const std::string& file) {
+  const int64_t ranks = facts.machine.ranks;
+  const std::string start = ranks > 1 ? fmt::format("launch -n {}", ranks) : "train";
+  std::string build;
+  for (const DataFacts& data : facts.train) {
+    if (!data.build.empty()) build += data.build + "; ";
+  }
+  return fmt::format("{}longhaul config {}; longhaul {} {}", build, file, start, file);
 }
 
 void run_new(const NewCall& call) {
@@ -222,20 +303,21 @@ void run_new(const NewCall& call) {
   const std::string text = new_run_toml(run, facts);
   const std::string name = call.out.empty() ? "the new run file" : call.out;
   const LoadedConfig loaded = parse_run_config(text, name);
-  check_before_start(loaded.config, static_cast<int>(facts.machine.ranks));
+  const RunConfig built = without_unbuilt(loaded.config, facts.train);
+  check_before_start(built, static_cast<int>(facts.machine.ranks));
   check_enough(loaded.config, facts.train);
-  check_data(loaded.config, facts.model, facts.train);
+  check_data(built, facts.model, facts.train);
   for (const std::string& warning : loaded.warnings) say_warning(warning);
   if (!run.warning.empty()) say_warning(run.warning);
   if (call.out.empty()) {
     fmt::print("{}", text);
     fmt::print(stderr, "next: keep this as run.toml; {}\n",
-               next_commands(facts.machine, "run.toml"));
+               next_commands(facts, "run.toml"));
     return;
   }
   write_new(call.out, text, "new");
   fmt::print("wrote {}\nnext: {}\n", call.out,
-             next_commands(facts.machine, system::shell_word(call.out)));
+             next_commands(facts, system::shell_word(call.out)));
 }
 
 }  // namespace
@@ -252,6 +334,14 @@ void add_new(CLI::App& program, Outcome&) {
                    "save_to_disk, files of ready token ids, patterns in quotes; a store "
                    "DATA-val beside DATA is for validation")
       ->required();
+  verb->add_flag("--chat", call->chat,
+                 "the data are chats, or a store of them; the command that makes a store "
+                 "of files is printed");
+  verb->add_flag("--lora", call->lora,
+                 "train an adapter beside the weights of the model");
+  verb->add_flag(
+      "--preference", call->preference,
+      "the data are pairs of a chosen and a rejected answer, or a store of them");
   verb->add_option("--field", call->field,
                    "the field of a record that holds its token ids")
       ->capture_default_str();
@@ -266,7 +356,8 @@ void add_new(CLI::App& program, Outcome&) {
   verb->footer(
       "Comments in the file give the reason for each number, for this model, this data "
       "and this machine.\n"
-      "Example: longhaul new models/Llama-3-8B data/wiki --ranks 8 --out run.toml");
+      "Example: longhaul new models/Llama-3-8B data/wiki --ranks 8 --out run.toml\n"
+      "Chats: longhaul new models/Qwen3-8B chats.jsonl --chat --lora --out run.toml");
   verb->callback([call] { run_new(*call); });
 }
 
