@@ -134,6 +134,8 @@ void check_preference(const RunConfig& c, std::vector<std::string>& warnings) {
          "preference.loss is neither \"robust\" nor \"simpo\"");
   unused(!simpo && p.simpo_gamma != defaults.simpo_gamma, "preference.simpo_gamma",
          "preference.loss is not \"simpo\"");
+  unused(p.loss && c.adapter.dropout > 0.0, "adapter.dropout",
+         "[preference] trains without dropout");
   if (!p.loss) return;
   if (c.data.pack != PackKind::Whole) {
     fail_key(c, "preference.loss",

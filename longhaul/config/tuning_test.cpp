@@ -98,6 +98,9 @@ TEST(Preference, WarnsOfSettingsWithoutEffect) {
   EXPECT_HAS(warning(on_pairs({"preference.label_smoothing=0.1"})),
              "neither \"robust\" nor \"simpo\"");
   EXPECT_HAS(warning(on_pairs({"preference.simpo_gamma=0.1"})), "is not \"simpo\"");
+  EXPECT_HAS(warning(on_pairs({"adapter.kind=lora", "adapter.rank=4", "adapter.alpha=8",
+                               "init.weights=models/llama", "adapter.dropout=0.1"})),
+             "adapter.dropout has no effect: [preference] trains without dropout");
 }
 
 }  // namespace

@@ -9,13 +9,13 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/session/inference.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/control_files.h"
+#include "longhaul/train/save/adapter_base.h"
 #include "longhaul/train/save/state_read.h"
 #include "longhaul/train/validation.h"
 
@@ -172,8 +172,11 @@ void with_first_weights(TrainingSession& session, system::Logger& log,
   session.replicas().finish_weights();
   std::vector<at::Tensor> masters;
   for (const optim::BucketState& state : session.optimizer().states()) {
-    masters.push_back(state.master.to(at::kCPU, state.master.scalar_type(),
-                                      /*non_blocking=*/false, /*copy=*/true));
+    // What is frozen has no masters, and the files that are read again have its values.
+    masters.push_back(state.master.defined()
+                          ? state.master.to(at::kCPU, state.master.scalar_type(),
+                                            /*non_blocking=*/false, /*copy=*/true)
+                          : at::Tensor());
   }
   const auto share = [&] {
     session.replicas().share_weights();
@@ -182,11 +185,7 @@ void with_first_weights(TrainingSession& session, system::Logger& log,
   if (config.init.weights.empty()) {
     initialise_weights(session.state(), static_cast<uint64_t>(config.run.seed));
   } else {
-    const auto source = checkpoint::as_parameters(
-        checkpoint::WeightsSource::open(session.objects().readable(config.init.weights),
-                                        session.world(),
-                                        checkpoint::WeightsSource::Files::Held),
-        session.model().description);
+    const auto source = open_first_weights(session);
     comm::on_all_ranks(session.world(), [&] {
       load_weights(session.state(), *source, *session.machine().node);
     });
@@ -194,7 +193,9 @@ void with_first_weights(TrainingSession& session, system::Logger& log,
   share();
   work();
   auto& states = session.optimizer().states();
-  for (size_t i = 0; i < states.size(); ++i) states[i].master.copy_(masters[i]);
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (masters[i].defined()) states[i].master.copy_(masters[i]);
+  }
   session.optimizer().publish_masters();
   share();
 }

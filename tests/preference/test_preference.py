@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import struct
 import sys
 
 import pytest
@@ -218,6 +219,40 @@ def test_a_run_that_goes_on_in_another_layout_keeps_its_reference(run, root, tmp
     for step, record in one.items():
         for name in ("loss", "grad_norm", *FIGURES):
             assert apart(record[name], other[step][name]) < 1e-5, (step, name)
+
+
+LORA = ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=8", "optimizer.lr=1e-2"]
+
+
+def test_an_adapter_learns_from_pairs_with_its_base_as_reference(run, root, tmp_path):
+    sets = [*LORA, "batch.global_size=4", "run.steps=6", "checkpoint.every=3"]
+    train(run, root, tmp_path / "one", *sets)
+    train(run, root, tmp_path / "tp2", *sets, "parallel.tp=2", ranks=2)
+    one, other = steps_of(tmp_path / "one"), steps_of(tmp_path / "tp2")
+    assert one[1]["loss"] == other[1]["loss"] == math.log(2.0)
+    assert one[6]["rewards/margins"] > 0.1
+    for step, record in one.items():
+        for name in ("loss", "grad_norm", *FIGURES):
+            assert apart(record[name], other[step][name]) < 1e-5, (step, name)
+    # The reference that is made anew is that of the base, whatever the adapter has learnt.
+    train(run, root, tmp_path / "parts", *sets, "run.stop_after=3")
+    kept = reference_file(tmp_path / "parts")
+    before = kept.read_bytes()
+    kept.unlink()
+    train(run, root, tmp_path / "parts", *sets)
+    assert kept.read_bytes() == before
+    assert curve(tmp_path / "parts") == curve(tmp_path / "one")
+    assert tensors(final(tmp_path / "parts")) == tensors(final(tmp_path / "one"))
+    train(run, root, tmp_path / "whole", "batch.global_size=4", "run.steps=1")
+    assert list(sums_of(kept)) == pytest.approx(
+        list(sums_of(reference_file(tmp_path / "whole"))), rel=1e-6)
+
+
+def sums_of(file):
+    """The sums in a file of a reference, behind its first line and its key, before its hash."""
+    content = file.read_bytes()
+    begin = content.index(b"\n") + 1 + 32
+    return [value for (value,) in struct.iter_unpack("<d", content[begin:-32])]
 
 
 def test_runs_with_one_cache_share_a_reference_only_if_weights_and_rows_agree(run, root, tmp_path):
