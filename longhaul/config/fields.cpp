@@ -370,9 +370,10 @@ Fields fields_of(LogSection& s) {
       make_field("results", s.results, Free,
                  std::string("longhaul | nxd | nxd-zero1 | bert: the form of ") +
                      run::kResultsFile + ", ours or that of a script of another system"),
-      make_field("prompts", s.prompts, Free,
-                 "texts that the model continues, greedily, for people to read; in a run on "
-                 "chats or pairs they are messages that it answers"),
+      make_field(
+          "prompts", s.prompts, Free,
+          "texts that the model continues, greedily, for people to read; in a run on "
+          "chats or pairs they are messages that it answers"),
       make_field("prompts_every", s.prompts_every, Free,
                  "steps between continuations of prompts, which also come at step 0 and "
                  "at the end; 0: only there")

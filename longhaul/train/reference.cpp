@@ -172,7 +172,7 @@ void with_first_weights(TrainingSession& session, system::Logger& log,
   session.replicas().finish_weights();
   std::vector<at::Tensor> masters;
   for (const optim::BucketState& state : session.optimizer().states()) {
-    // What is frozen has no masters, and the files that are read again have its values.
+    // A frozen base has no masters; the files that are read again have its values.
     masters.push_back(state.master.defined()
                           ? state.master.to(at::kCPU, state.master.scalar_type(),
                                             /*non_blocking=*/false, /*copy=*/true)
