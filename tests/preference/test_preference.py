@@ -225,17 +225,17 @@ LORA = ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=8", "optimizer.l
 
 
 def test_an_adapter_learns_from_pairs_with_its_base_as_reference(run, root, tmp_path):
-    sets = [*LORA, "batch.global_size=4", "run.steps=6", "checkpoint.every=3"]
+    sets = [*LORA, "batch.global_size=4", "run.steps=8", "checkpoint.every=4"]
     train(run, root, tmp_path / "one", *sets)
     train(run, root, tmp_path / "tp2", *sets, "parallel.tp=2", ranks=2)
     one, other = steps_of(tmp_path / "one"), steps_of(tmp_path / "tp2")
     assert one[1]["loss"] == other[1]["loss"] == math.log(2.0)
-    assert one[6]["rewards/margins"] > 0.1
+    assert one[8]["rewards/margins"] > 0.1
     for step, record in one.items():
         for name in ("loss", "grad_norm", *FIGURES):
             assert apart(record[name], other[step][name]) < 1e-5, (step, name)
     # The reference that is made anew is that of the base, whatever the adapter has learnt.
-    train(run, root, tmp_path / "parts", *sets, "run.stop_after=3")
+    train(run, root, tmp_path / "parts", *sets, "run.stop_after=4")
     kept = reference_file(tmp_path / "parts")
     before = kept.read_bytes()
     kept.unlink()
