@@ -82,44 +82,29 @@ class PeftSource final : public WeightsSource {
   std::map<std::string, const format::SafetensorsEntry*> entries_;
 };
 
-OrderedJson read_config(const fs::path& dir) {
-  const fs::path file = dir / kPeftConfig;
-  if (!is_seen(file)) {
-    fail_input(
-        "adapter",
-        "{}; expected the directory of an adapter in PEFT's format, with {} and {}",
-        missing_path(file), kPeftConfig, kPeftWeights);
-  }
-  OrderedJson json = parse_ordered_json(read_text(file, kMaxConfigBytes), file.string());
-  if (!json.is_object()) {
-    fail_input("adapter", "{}: the file is not a JSON object", file.string());
-  }
-  return json;
-}
-
-[[noreturn]] void refuse(const fs::path& dir, const std::string& field,
+[[noreturn]] void refuse(const fs::path& file, const std::string& field,
                          const OrderedJson& value, const std::string& why) {
-  fail_input("adapter", "{}: {} = {} {}", (dir / kPeftConfig).string(), field,
+  fail_input("adapter", "{}: {} = {} {}", file.string(), field,
              json_text(value).substr(0, 80), why);
 }
 
-void check_fields(const fs::path& dir, const OrderedJson& json) {
+void check_fields(const fs::path& file, const OrderedJson& json) {
   const auto kind = json.find("peft_type");
   if (kind == json.end() || *kind != "LORA") {
-    refuse(dir, "peft_type", kind == json.end() ? OrderedJson() : *kind,
+    refuse(file, "peft_type", kind == json.end() ? OrderedJson() : *kind,
            "is not available; only \"LORA\" is, with or without use_dora");
   }
   for (const auto& [key, value] : json.items()) {
     if (has_word(kHonoured, key) || families::is_off(value)) continue;
-    refuse(dir, key, value, "changes the result and is not available");
+    refuse(file, key, value, "changes the result and is not available");
   }
   if (const auto bias = json.find("bias"); bias != json.end() && *bias != "none") {
-    refuse(dir, "bias", *bias, "is not available; only \"none\" is");
+    refuse(file, "bias", *bias, "is not available; only \"none\" is");
   }
   const auto init = json.find("init_lora_weights");
   if (init == json.end() || init->is_boolean() || init->is_null()) return;
   if (init->is_string() && has_word(kPlainInits, init->get<std::string>())) return;
-  refuse(dir, "init_lora_weights", *init,
+  refuse(file, "init_lora_weights", *init,
          "means a base with other weights than the model's, which is not available; save "
          "the adapter for the unchanged base first "
          "(path_initial_model_for_weight_conversion "
@@ -127,18 +112,18 @@ void check_fields(const fs::path& dir, const OrderedJson& json) {
 }
 
 /// Returns a number of the file, or `absent`.
-double number_of(const fs::path& dir, const OrderedJson& json, const char* field,
+double number_of(const fs::path& file, const OrderedJson& json, const char* field,
                  double absent) {
   const auto found = json.find(field);
   if (found == json.end()) return absent;
-  if (!found->is_number()) refuse(dir, field, *found, "is no number");
+  if (!found->is_number()) refuse(file, field, *found, "is no number");
   return found->get<double>();
 }
 
-bool flag_of(const fs::path& dir, const OrderedJson& json, const char* field) {
+bool flag_of(const fs::path& file, const OrderedJson& json, const char* field) {
   const auto found = json.find(field);
   if (found == json.end() || found->is_null()) return false;
-  if (!found->is_boolean()) refuse(dir, field, *found, "is neither true nor false");
+  if (!found->is_boolean()) refuse(file, field, *found, "is neither true nor false");
   return found->get<bool>();
 }
 
@@ -200,20 +185,37 @@ std::string to_peft_config(const AdapterSection& section, const ModelConfig& mod
   return json_text(json, 2) + "\n";
 }
 
-AdapterSection read_peft_config(const fs::path& dir) {
-  const OrderedJson json = read_config(dir);
-  check_fields(dir, json);
-  AdapterSection section;
-  section.kind = flag_of(dir, json, "use_dora") ? AdapterKind::Dora : AdapterKind::Lora;
-  const double rank = number_of(dir, json, "r", 8.0);
-  if (rank < 1.0 || rank != std::floor(rank) || rank > 65536.0) {
-    refuse(dir, "r", json["r"], "is no rank");
+AdapterSection parse_peft_config(std::string_view text, const fs::path& file) {
+  const OrderedJson json = parse_ordered_json(text, file.string());
+  if (!json.is_object()) {
+    fail_input("adapter", "{}: the file is not a JSON object", file.string());
   }
-  section.rank = static_cast<int64_t>(rank);
-  section.alpha = number_of(dir, json, "lora_alpha", 8.0);
-  section.rslora = flag_of(dir, json, "use_rslora");
-  section.dropout = number_of(dir, json, "lora_dropout", 0.0);
+  check_fields(file, json);
+  AdapterSection section;
+  section.kind = flag_of(file, json, "use_dora") ? AdapterKind::Dora : AdapterKind::Lora;
+  const auto number = [&](const char* field, double absent, auto is_right) {
+    const double value = number_of(file, json, field, absent);
+    if (!is_right(value)) refuse(file, field, *json.find(field), "is out of its range");
+    return value;
+  };
+  section.rank = static_cast<int64_t>(number(
+      "r", 8.0, [](double r) { return r >= 1.0 && r <= 65536.0 && r == std::floor(r); }));
+  section.alpha = number("lora_alpha", 8.0, [](double a) { return a > 0.0 && a < 1e15; });
+  section.rslora = flag_of(file, json, "use_rslora");
+  section.dropout =
+      number("lora_dropout", 0.0, [](double p) { return p >= 0.0 && p < 1.0; });
   return section;
+}
+
+AdapterSection read_peft_config(const fs::path& dir) {
+  const fs::path file = dir / kPeftConfig;
+  if (!is_seen(file)) {
+    fail_input(
+        "adapter",
+        "{}; expected the directory of an adapter in PEFT's format, with {} and {}",
+        missing_path(file), kPeftConfig, kPeftWeights);
+  }
+  return parse_peft_config(read_text(file, kMaxConfigBytes), file);
 }
 
 SharedSource open_peft(const fs::path& dir) {

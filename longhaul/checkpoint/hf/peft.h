@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/config/run_config.h"
@@ -22,9 +23,11 @@ inline constexpr const char* kPeftPrefix = "base_model.model.";
 std::string to_peft_config(const AdapterSection& section, const ModelConfig& model,
                            const std::string& base);
 
-/// Reads adapter_config.json in a directory, without `modules` and `save`, which the
-/// names of the tensors tell. Throws InputError that names the file and the field, for a
-/// field that would change the result and is not available.
+/// Parses the text of adapter_config.json, without `modules` and `save`, which the names
+/// of the tensors tell. Throws InputError that names the file and the field, for a field
+/// that would change the result and is not available.
+AdapterSection parse_peft_config(std::string_view text, const fs::path& file);
+/// Reads adapter_config.json in a directory, and throws as parse_peft_config does.
 AdapterSection read_peft_config(const fs::path& dir);
 
 /// Opens the tensors of an adapter's directory under the names of parameters. Throws

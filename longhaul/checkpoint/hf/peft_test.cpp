@@ -95,7 +95,7 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
       Json::parse(to_peft_config(settings(AdapterKind::Lora).adapter,
                                  adapted(settings(AdapterKind::Lora)), "models/a"));
   // The fields of LoraConfig in PEFT 0.21 that are not honoured, each switched on.
-  const std::map<std::string, Json> fields = {
+  const std::vector<std::pair<std::string, Json>> fields = {
       {"fan_in_fan_out", true},
       {"bias", "lora_only"},
       {"init_lora_weights", "pissa_niter_16"},
@@ -121,6 +121,8 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
       {"peft_type", "LOKR"},
       {"r", 0},
       {"lora_alpha", "8"},
+      {"lora_alpha", -8.0},
+      {"lora_dropout", 1.0},
       {"use_dora", "yes"},
   };
   for (const auto& [field, value] : fields) {
