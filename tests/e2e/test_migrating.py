@@ -96,11 +96,11 @@ def test_a_command_line_becomes_a_run_file_that_config_takes(run, tmp_path):
 
 def test_a_file_is_written_and_none_is_replaced(run, tmp_path):
     (tmp_path / "a.yml").write_text("base_model: /m\nmicro_batch_size: 1\nsequence_len: 128\n"
-                                    "learning_rate: 1e-5\nwarmup_steps: 3\nadapter: lora\n")
+                                    "learning_rate: 1e-5\nwarmup_steps: 3\nload_in_8bit: true\n")
     arguments = ("a.yml", "--ranks", "4", "--out", "run.toml")
     result = flags(run, *arguments, cwd=tmp_path)
     assert result.stdout == ""
-    assert "CAUTION adapter = lora: this run trains all weights" in result.stderr
+    assert "CAUTION load_in_8bit = true: the base is not quantized here" in result.stderr
     assert "run.toml: 5 settings carried over" in result.stderr
     text = (tmp_path / "run.toml").read_text()
     assert "global_size = 4 " in text and "FILL IN" in text
