@@ -1,7 +1,8 @@
 # The engine of chat templates: files of llama.cpp that tools/deps.sh fetches, with
 # tools/jinja.patch, as a static library.
 include_guard(GLOBAL)
-set(fetched ${PROJECT_SOURCE_DIR}/.cache/jinja)
+# The real path: a link would be copied as a link, and what it leads to be patched.
+get_filename_component(fetched ${PROJECT_SOURCE_DIR}/.cache/jinja REALPATH)
 set(patched ${PROJECT_BINARY_DIR}/jinja-engine)
 set(patch ${PROJECT_SOURCE_DIR}/tools/jinja.patch)
 if(NOT EXISTS ${fetched}/stamp)
