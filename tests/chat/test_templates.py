@@ -143,3 +143,27 @@ def test_without_generation_marks_the_turns_are_those_of_trl(tokenizer, seeds):
             assert explained(sign, run, prompts), (name, sign, run, conversation)
     assert len({case[0] for case in cases}) >= 25
 
+
+def test_where_the_assistant_begins_nothing_is_learned_that_trl_does_not_learn(tokenizer):
+    encoder, folder = tokenizer
+    cases = []
+    for name, (original, marked) in templates.training_variants().items():
+        for seed in range(900, 904):
+            conversation = {**Maker(seed).conversation(greeting=True), "add_generation_prompt": False}
+            theirs = templates.as_transformers(marked, conversation, mask=True)
+            plain = templates.as_transformers(original, conversation)
+            if not isinstance(theirs, Exception) and not isinstance(plain, Exception) and theirs[0] == plain[0]:
+                if not (name == "diffusion_gemma" and conversation["tools"]):
+                    cases.append((name, original, conversation, *theirs))
+    found = answers([{"template": original, "special_tokens": templates.SPECIAL,
+                      "record": {key: conversation[key] for key in ("messages", "tools")}}
+                     for _, original, conversation, _, _ in cases], folder)
+    learned_by = set()
+    for (name, _, conversation, text, spans), ours in zip(cases, found):
+        if "error" in ours:
+            continue
+        learned_by.add(name)
+        theirs = [any(begin <= i < end for begin, end in spans) for i in range(len(text))]
+        for sign, run in differences(text, learned(encoder, text, ours["sides"][0]), theirs):
+            assert sign == "-", (name, run, conversation)
+    assert len(learned_by) > 10
