@@ -139,6 +139,20 @@ class TurnFinder {
                             add_generation_prompt, format_.special_tokens(), day_);
   }
 
+  /// Returns what stands before a message of the assistant.
+  Rendered in_front_of(int message, bool add_generation_prompt) const {
+    try {
+      return before(message, add_generation_prompt);
+    } catch (const InputError& error) {
+      fail_input(
+          "chat",
+          "message {} is the assistant's, and its beginning cannot be found, since "
+          "the template refuses what stands before it; give a template with "
+          "{{% generation %}}, or begin chats with the user ({})",
+          message + 1, error.what());
+    }
+  }
+
   /// A place of the text, and whether all of the generation prompt stands before it.
   struct Begin {
     size_t place = 0;
@@ -180,7 +194,7 @@ class TurnFinder {
     for (const DataSpan& span : whole_.data) {
       if (span.begin < first) from = span.end;
     }
-    const Rendered asked = before(message, true);
+    const Rendered asked = in_front_of(message, true);
     const std::string_view prompt =
         std::string_view(asked.text).substr(end_of_data(asked));
     const std::string_view text = std::string_view(whole_.text).substr(from);
@@ -195,7 +209,7 @@ class TurnFinder {
     bool known = true;
     const bool early = same < prompt.size();
     if (early || is_opening(message)) {
-      const Rendered not_asked = before(message, false);
+      const Rendered not_asked = in_front_of(message, false);
       const size_t common = common_bytes(asked.text, not_asked.text);
       const size_t shared = common - std::min(common, end_of_data(asked));
       if (early) {

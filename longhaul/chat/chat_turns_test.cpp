@@ -87,5 +87,14 @@ TEST(ChatTurns, AreRefusedWhereADefaultOfTheTemplateWouldBeLearned) {
   EXPECT_NE(refused(last, system).find("message 2 is not known"), std::string::npos);
 }
 
+TEST(ChatTurns, SayWhatToDoWhereTheTemplateRefusesWhatStandsInFront) {
+  const std::string message = refused("{{ messages[0].role }}" + looped(kMessage), kTalk);
+  EXPECT_NE(message.find("message 1 is the assistant's, and its beginning cannot be "
+                         "found"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("begin chats with the user"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace longhaul::chat
