@@ -175,6 +175,11 @@ OrderedJson slice_of(const OrderedJson& whole, size_t begin, size_t end) {
   return out;
 }
 
+bool begins_with(const OrderedJson& list, const OrderedJson& beginning) {
+  return list.size() >= beginning.size() &&
+         std::equal(beginning.begin(), beginning.end(), list.begin());
+}
+
 void read_pair(const OrderedJson& record, ChatRecord& out) {
   out.kind = ChatRecord::Kind::Pair;
   const OrderedJson& chosen = *member(record, "chosen");
@@ -186,8 +191,21 @@ void read_pair(const OrderedJson& record, ChatRecord& out) {
   if (out.chosen == out.rejected) {
     throw InputError("chat", "'chosen' and 'rejected' are equal");
   }
-  if (prompt != nullptr) return;
+  if (prompt != nullptr) {
+    if (!out.plain && begins_with(out.chosen, out.prompt) &&
+        begins_with(out.rejected, out.prompt)) {
+      throw InputError("chat",
+                       "'chosen' and 'rejected' begin with the messages of 'prompt', "
+                       "which would be read twice; leave 'prompt' out");
+    }
+    return;
+  }
   const size_t same = common_beginning(out.chosen, out.rejected);
+  if (same == 0 && member(record, "prompt") != nullptr) {
+    throw InputError("chat",
+                     "'prompt' is a text, and the messages of 'chosen' and 'rejected' do "
+                     "not begin with it; write 'prompt' as a list of messages");
+  }
   if (same == 0) {
     throw InputError("chat",
                      "there is no 'prompt', and 'chosen' and 'rejected' begin with "

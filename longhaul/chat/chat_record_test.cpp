@@ -68,6 +68,15 @@ TEST(ChatRecord, SaysWhatIsWrong) {
   refused(R"({"conversations": [{"from": "martian", "value": "a"}]})", "martian");
   refused(R"({"chosen": "a", "rejected": "a"})", "are equal");
   refused(R"({"chosen": "a", "rejected": "b"})", "begin with different");
+  refused(R"({"prompt": [{"role": "user", "content": "q"}],
+              "chosen": [{"role": "user", "content": "q"},
+                         {"role": "assistant", "content": "a"}],
+              "rejected": [{"role": "user", "content": "q"},
+                           {"role": "assistant", "content": "b"}]})",
+          "leave 'prompt' out");
+  refused(R"({"prompt": "q", "chosen": [{"role": "assistant", "content": "a"}],
+              "rejected": [{"role": "assistant", "content": "b"}]})",
+          "write 'prompt' as a list of messages");
   refused(R"({"prompt": "p", "completion": [{"role": "assistant", "content": "a"}]})",
           "must all be texts");
   refused(R"({"instruction": "a", "output": "b", "history": [["c", "d"]]})", "history");
