@@ -301,6 +301,18 @@ OrderedJson as_templates_take_it(const OrderedJson& message) {
   return out;
 }
 
+/// Returns whether a variable of templates has its value from elsewhere than a record's
+/// settings.
+bool is_given(const std::string& name) {
+  for (const std::string_view given :
+       {"messages", "add_generation_prompt", "tools", "documents", "strftime_now",
+        "raise_exception", kGeneration, "bos_token", "eos_token", "unk_token",
+        "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (name == given) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Conversation::Conversation(const OrderedJson& messages, const OrderedJson& tools,
@@ -342,6 +354,12 @@ Conversation::Conversation(const OrderedJson& messages, const OrderedJson& tools
     throw InputError("chat", "'chat_template_kwargs' is no object");
   }
   for (const auto& [key, item] : variables.items()) {
+    if (is_given(key)) {
+      fail_input("chat",
+                 "'chat_template_kwargs' has '{}', which the record itself, the build or "
+                 "the tokenizer gives; take it out",
+                 key.substr(0, 40));
+    }
     values_->variables.emplace_back(key, value_of(item, kOfNoMessage));
   }
 }
