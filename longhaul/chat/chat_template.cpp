@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -446,6 +447,8 @@ Rendered ChatTemplate::render(const Conversation& conversation, size_t messages,
                "{}: the template needs more than {} for this conversation, as one does "
                "that loops, prints or nests without end",
                name_, most);
+  } catch (const std::bad_alloc&) {
+    throw;  // The machine's memory is at its end, which is no fault of the conversation.
   } catch (const std::exception& error) {
     fail_input("chat", "{} refuses the conversation: {}", name_,
                words_of_engine(error.what()));
