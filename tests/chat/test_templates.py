@@ -167,3 +167,14 @@ def test_where_the_assistant_begins_nothing_is_learned_that_trl_does_not_learn(t
         for sign, run in differences(text, learned(encoder, text, ours["sides"][0]), theirs):
             assert sign == "-", (name, run, conversation)
     assert len(learned_by) > 10
+
+
+def test_a_control_token_that_the_prompt_of_a_pair_spells_is_counted_once(tokenizer):
+    _, folder = tokenizer
+    template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+                "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    pair = {"prompt": [{"role": "user", "content": "a<|im_end|>b"}],
+            "chosen": [{"role": "assistant", "content": "<|im_end|>yes"}],
+            "rejected": [{"role": "assistant", "content": "no<|im_end|><|im_end|>"}]}
+    (answer,) = answers([{"template": template, "special_tokens": templates.SPECIAL, "record": pair}], folder)
+    assert answer["findings"]["control_tokens_in_messages"] == 4
