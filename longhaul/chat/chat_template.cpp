@@ -34,6 +34,7 @@ class LimitedScope {
   LimitedScope(int64_t steps, int64_t bytes)
       : limits_{steps, bytes, kMostDepth, &is_printable, &append_lower},
         before_(std::exchange(jinja::current_limits, &limits_)) {}
+  int64_t steps_left() const { return limits_.steps; }
   ~LimitedScope() { jinja::current_limits = before_; }
   LimitedScope(const LimitedScope&) = delete;
   LimitedScope& operator=(const LimitedScope&) = delete;
@@ -436,7 +437,9 @@ Rendered ChatTemplate::render(const Conversation& conversation, size_t messages,
                       formatted_day(day, args.get_pos(0)->as_string().str()));
                 }));
     const value_array printed = runtime(ctx).execute(program_->tree);
-    return from_parts(runtime::gather_string_parts(printed)->val_str.parts);
+    Rendered result = from_parts(runtime::gather_string_parts(printed)->val_str.parts);
+    result.steps = most_steps - limits.steps_left();
+    return result;
   } catch (const limit_reached& limit) {
     const std::string_view what = limit.what;
     const std::string most = what == "depth" ? fmt::format("{} levels", kMostDepth)

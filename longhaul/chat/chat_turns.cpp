@@ -135,8 +135,11 @@ class TurnFinder {
   }
 
   Rendered before(int message, bool add_generation_prompt) const {
-    return template_.render(conversation_, static_cast<size_t>(message),
-                            add_generation_prompt, format_.special_tokens(), day_);
+    Rendered result =
+        template_.render(conversation_, static_cast<size_t>(message),
+                         add_generation_prompt, format_.special_tokens(), day_);
+    steps_ += result.steps;
+    return result;
   }
 
   /// Returns what stands before a message of the assistant.
@@ -253,6 +256,15 @@ class TurnFinder {
   }
 
   void add_turn(int message) {
+    // A rendering of what stands before each turn takes the square of the turns.
+    if (steps_ > kMostStepsOfTurns) {
+      fail_input(
+          "chat",
+          "the chat is too long: to find the assistant's turns up to message {} the "
+          "template took more than {} steps; cut the chat into shorter ones, or "
+          "give a template with {{% generation %}}",
+          message, grouped(kMostStepsOfTurns));
+    }
     const auto [data, behind] = own_text_of(message);
     const bool has_data = data.end > 0;
     const Begin begin = begin_of(message, has_data ? data.begin : next_message(message));
@@ -303,6 +315,7 @@ class TurnFinder {
   const Rendered& whole_;
   const std::vector<TextToken>& tokens_;
   const Day& day_;
+  mutable int64_t steps_ = 0;  ///< of all renderings
   Turns turns_;
 };
 
