@@ -78,9 +78,11 @@ virtual_environment() {
 # configured, pinned by hash; only these files and the licence are kept. cmake/LonghaulJinja.cmake
 # applies tools/jinja.patch.
 template_engine() {
-  local version=0.3.36 dir=.cache/jinja scratch source
+  local version=0.3.36 dir=.cache/jinja scratch source stamp
   local hash=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-  [ "$(cat $dir/stamp 2>/dev/null)" = "$hash" ] && return
+  # The stamp tells of the package and of what this function takes out of it.
+  stamp="$hash $(declare -f template_engine | sha256sum | cut -d' ' -f1)"
+  [ "$(cat $dir/stamp 2>/dev/null)" = "$stamp" ] && return
   say "fetching the template engine"
   scratch=$(mktemp -d -p .cache jinja.XXXXXX)
   # shellcheck disable=SC2064  # the directory's name of now
@@ -116,7 +118,7 @@ EOF
   cp "$source"/LICENSE "$source"/common/unicode.{h,cpp} $dir
   cp "$source"/common/jinja/{lexer,parser,runtime,string,value}.{h,cpp} \
     "$source"/common/jinja/utils.h $dir/jinja
-  echo "$hash" > $dir/stamp
+  echo "$stamp" > $dir/stamp
   rm -rf "$scratch"
 }
 

@@ -178,13 +178,16 @@ class ChatEncoder::Work {
 
   /// Returns the targets of a text's tokens for spans of its bytes: a token is a target
   /// if a byte of it is.
-  std::vector<uint8_t> targets_in(const std::vector<TextSpan>& spans,
+  std::vector<uint8_t> targets_in(std::vector<TextSpan> spans,
                                   const std::vector<TextToken>& places) {
+    std::ranges::sort(spans, {}, &TextSpan::begin);
     std::vector<uint8_t> is_target(places.size(), 0);
+    size_t first = 0;
     for (const TextSpan& span : spans) {
-      for (size_t i = 0; i < places.size(); ++i) {
+      while (first < places.size() && places[first].end <= span.begin) ++first;
+      for (size_t i = first; i < places.size() && places[i].begin < span.end; ++i) {
         const TextToken& place = places[i];
-        if (place.begin >= span.end || place.end <= span.begin) continue;
+        if (place.end <= span.begin) continue;
         is_target[i] = 1;
         if (place.begin < span.begin || place.end > span.end) find(Finding::AcrossEdge);
       }
@@ -192,22 +195,25 @@ class ChatEncoder::Work {
     return is_target;
   }
 
+  /// Counts what is odd in the messages from `first` on.
   void count_in_data(const Conversation& conversation, const Rendered& whole,
-                     const std::vector<TextToken>& places) {
+                     const std::vector<TextToken>& places, size_t first = 0) {
+    std::set<std::pair<int, Field>> printed;
+    for (const DataSpan& span : whole.data) printed.emplace(span.message, span.field);
+    // Spans and tokens stand in the order of the text.
+    auto span = whole.data.begin();
     for (const TextToken& place : places) {
       if (!place.is_control) continue;
-      const bool inside = std::ranges::any_of(whole.data, [&](const DataSpan& span) {
-        return span.begin <= place.begin && span.end >= place.end;
-      });
-      if (inside) find(Finding::ControlInMessage);
+      while (span != whole.data.end() && span->end < place.end) ++span;
+      if (span == whole.data.end()) break;
+      const bool counted =
+          span->message < 0 ? first == 0 : static_cast<size_t>(span->message) >= first;
+      if (span->begin <= place.begin && counted) find(Finding::ControlInMessage);
     }
-    for (size_t i = 0; i < conversation.size(); ++i) {
+    for (size_t i = first; i < conversation.size(); ++i) {
       for (const Field field : {Field::Content, Field::Reasoning, Field::ToolCalls}) {
         if (!conversation.has_field(i, field)) continue;
-        const bool printed = std::ranges::any_of(whole.data, [&](const DataSpan& span) {
-          return span.message == static_cast<int>(i) && span.field == field;
-        });
-        if (!printed) find(Finding::NotPrinted);
+        if (!printed.contains({static_cast<int>(i), field})) find(Finding::NotPrinted);
       }
     }
   }
@@ -286,7 +292,10 @@ class ChatEncoder::Work {
     Rendered whole = render(conversation, answer == nullptr);
     Ids ids = ids_of(whole.text, false);
     if (answer != nullptr) {
-      count_in_data(conversation, whole, places_of(ids, whole.text));
+      // The prompt stands on both sides of a pair, and is counted on the first.
+      const bool again = answer == &record_.rejected;
+      count_in_data(conversation, whole, places_of(ids, whole.text),
+                    again ? record_.prompt.size() : 0);
     }
     return {std::move(whole.text), std::move(ids)};
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -52,10 +53,12 @@ ChatFormat::ChatFormat(const fs::path& dir) : special_tokens_(special_tokens_in(
   if (fs::exists(file)) add(kDefault, file.string(), read_text(file, kMostTemplateBytes));
   const fs::path more = dir / "additional_chat_templates";
   if (fs::is_directory(more)) {
+    std::set<fs::path> files;  // in one order on all machines, since the hash has it
     for (const auto& entry : fs::directory_iterator(more)) {
-      if (entry.path().extension() != ".jinja") continue;
-      add(entry.path().stem().string(), entry.path().string(),
-          read_text(entry.path(), kMostTemplateBytes));
+      if (entry.path().extension() == ".jinja") files.insert(entry.path());
+    }
+    for (const fs::path& one : files) {
+      add(one.stem().string(), one.string(), read_text(one, kMostTemplateBytes));
     }
   }
   if (templates_.empty()) {

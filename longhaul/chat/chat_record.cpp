@@ -28,6 +28,21 @@ std::string text_in(const OrderedJson& object, const char* name) {
   return found->get<std::string>();
 }
 
+/// Throws InputError for a turn of the assistant that the data exclude from what is
+/// learned.
+void refuse_excluded(const OrderedJson& message, std::string_view role, size_t number) {
+  if (role != "assistant" && role != "model") return;  // never learned
+  for (const char* name : {"weight", "train", "training"}) {
+    const OrderedJson* found = member(message, name);
+    if (found == nullptr || *found == 1 || *found == true) continue;
+    fail_input(
+        "chat",
+        "message {} has {} {}, which is not read: the turn would be learned; leave "
+        "the record out, or end the chat before the message",
+        number, name, json_text(*found).substr(0, 40));
+  }
+}
+
 /// Checks a list of messages: each has a role, and its content is a text, null, absent or
 /// a list of texts.
 OrderedJson checked_messages(const OrderedJson& list, const char* name) {
@@ -40,6 +55,7 @@ OrderedJson checked_messages(const OrderedJson& list, const char* name) {
     if (role == nullptr || !role->is_string()) {
       fail_input("chat", "message {} of '{}' has no role", i + 1, name);
     }
+    refuse_excluded(message, role->get_ref<const std::string&>(), i + 1);
     const OrderedJson* content = member(message, "content");
     if (content == nullptr || content->is_string()) continue;
     if (!content->is_array()) {
@@ -97,7 +113,9 @@ OrderedJson from_share_gpt(const OrderedJson& record, const OrderedJson& entries
     if (value == nullptr || !value->is_string()) {
       fail_input("chat", "entry {} has no text 'value'", i + 1);
     }
-    messages.push_back(message_of(role_of_speaker(from, i + 1), *value));
+    const char* role = role_of_speaker(from, i + 1);
+    refuse_excluded(entries[i], role, i + 1);
+    messages.push_back(message_of(role, *value));
   }
   return messages;
 }
@@ -175,6 +193,11 @@ OrderedJson slice_of(const OrderedJson& whole, size_t begin, size_t end) {
   return out;
 }
 
+bool begins_with(const OrderedJson& list, const OrderedJson& beginning) {
+  return list.size() >= beginning.size() &&
+         std::equal(beginning.begin(), beginning.end(), list.begin());
+}
+
 void read_pair(const OrderedJson& record, ChatRecord& out) {
   out.kind = ChatRecord::Kind::Pair;
   const OrderedJson& chosen = *member(record, "chosen");
@@ -186,8 +209,21 @@ void read_pair(const OrderedJson& record, ChatRecord& out) {
   if (out.chosen == out.rejected) {
     throw InputError("chat", "'chosen' and 'rejected' are equal");
   }
-  if (prompt != nullptr) return;
+  if (prompt != nullptr) {
+    if (!out.plain && begins_with(out.chosen, out.prompt) &&
+        begins_with(out.rejected, out.prompt)) {
+      throw InputError("chat",
+                       "'chosen' and 'rejected' begin with the messages of 'prompt', "
+                       "which would be read twice; leave 'prompt' out");
+    }
+    return;
+  }
   const size_t same = common_beginning(out.chosen, out.rejected);
+  if (same == 0 && member(record, "prompt") != nullptr) {
+    throw InputError("chat",
+                     "'prompt' is a text, and the messages of 'chosen' and 'rejected' do "
+                     "not begin with it; write 'prompt' as a list of messages");
+  }
   if (same == 0) {
     throw InputError("chat",
                      "there is no 'prompt', and 'chosen' and 'rejected' begin with "

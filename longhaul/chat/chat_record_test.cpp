@@ -65,9 +65,30 @@ TEST(ChatRecord, SaysWhatIsWrong) {
   refused(R"({"messages": [{"content": "a"}]})", "no role");
   refused(R"({"messages": [{"role": "user", "content": 3}]})", "neither text nor a list");
   refused(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})", "image");
+  for (const char* field :
+       {R"("weight": 0)", R"("train": false)", R"("training": false)"}) {
+    const std::string rest = std::string(field) + "}]}";
+    refused((R"({"messages": [{"role": "assistant", "content": "a", )" + rest).c_str(),
+            "is not read");
+    refused((R"({"conversations": [{"from": "gpt", "value": "a", )" + rest).c_str(),
+            "is not read");
+  }
+  EXPECT_NO_THROW(parse_chat_record(
+      R"({"messages": [{"role": "user", "content": "q", "train": false},
+          {"role": "assistant", "content": "a", "weight": 1,
+          "train": true}]})"));
   refused(R"({"conversations": [{"from": "martian", "value": "a"}]})", "martian");
   refused(R"({"chosen": "a", "rejected": "a"})", "are equal");
   refused(R"({"chosen": "a", "rejected": "b"})", "begin with different");
+  refused(R"({"prompt": [{"role": "user", "content": "q"}],
+              "chosen": [{"role": "user", "content": "q"},
+                         {"role": "assistant", "content": "a"}],
+              "rejected": [{"role": "user", "content": "q"},
+                           {"role": "assistant", "content": "b"}]})",
+          "leave 'prompt' out");
+  refused(R"({"prompt": "q", "chosen": [{"role": "assistant", "content": "a"}],
+              "rejected": [{"role": "assistant", "content": "b"}]})",
+          "write 'prompt' as a list of messages");
   refused(R"({"prompt": "p", "completion": [{"role": "assistant", "content": "a"}]})",
           "must all be texts");
   refused(R"({"instruction": "a", "output": "b", "history": [["c", "d"]]})", "history");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -33,6 +34,7 @@ class LimitedScope {
   LimitedScope(int64_t steps, int64_t bytes)
       : limits_{steps, bytes, kMostDepth, &is_printable, &append_lower},
         before_(std::exchange(jinja::current_limits, &limits_)) {}
+  int64_t steps_left() const { return limits_.steps; }
   ~LimitedScope() { jinja::current_limits = before_; }
   LimitedScope(const LimitedScope&) = delete;
   LimitedScope& operator=(const LimitedScope&) = delete;
@@ -301,6 +303,18 @@ OrderedJson as_templates_take_it(const OrderedJson& message) {
   return out;
 }
 
+/// Returns whether a variable of templates has its value from elsewhere than a record's
+/// settings.
+bool is_given(const std::string& name) {
+  for (const std::string_view given :
+       {"messages", "add_generation_prompt", "tools", "documents", "strftime_now",
+        "raise_exception", kGeneration, "bos_token", "eos_token", "unk_token",
+        "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (name == given) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Conversation::Conversation(const OrderedJson& messages, const OrderedJson& tools,
@@ -342,6 +356,12 @@ Conversation::Conversation(const OrderedJson& messages, const OrderedJson& tools
     throw InputError("chat", "'chat_template_kwargs' is no object");
   }
   for (const auto& [key, item] : variables.items()) {
+    if (is_given(key)) {
+      fail_input("chat",
+                 "'chat_template_kwargs' has '{}', which the record itself, the build or "
+                 "the tokenizer gives; take it out",
+                 key.substr(0, 40));
+    }
     values_->variables.emplace_back(key, value_of(item, kOfNoMessage));
   }
 }
@@ -417,7 +437,9 @@ Rendered ChatTemplate::render(const Conversation& conversation, size_t messages,
                       formatted_day(day, args.get_pos(0)->as_string().str()));
                 }));
     const value_array printed = runtime(ctx).execute(program_->tree);
-    return from_parts(runtime::gather_string_parts(printed)->val_str.parts);
+    Rendered result = from_parts(runtime::gather_string_parts(printed)->val_str.parts);
+    result.steps = most_steps - limits.steps_left();
+    return result;
   } catch (const limit_reached& limit) {
     const std::string_view what = limit.what;
     const std::string most = what == "depth" ? fmt::format("{} levels", kMostDepth)
@@ -428,6 +450,8 @@ Rendered ChatTemplate::render(const Conversation& conversation, size_t messages,
                "{}: the template needs more than {} for this conversation, as one does "
                "that loops, prints or nests without end",
                name_, most);
+  } catch (const std::bad_alloc&) {
+    throw;  // The machine's memory is at its end, which is no fault of the conversation.
   } catch (const std::exception& error) {
     fail_input("chat", "{} refuses the conversation: {}", name_,
                words_of_engine(error.what()));

@@ -47,6 +47,7 @@ struct Rendered {
   std::string text;
   std::vector<DataSpan> data;       ///< in the order of the text
   std::vector<TextSpan> generated;  ///< what stands in {% generation %}
+  int64_t steps = 0;                ///< what the template did; it bounds the time
 };
 
 /// A conversation in the form in which templates take it. Immutable; any thread may use
@@ -81,6 +82,8 @@ class Conversation {
 
 /// What a rendering may use at most. A template that needs more is refused.
 inline constexpr int64_t kMostSteps = 1'000'000;
+/// What the renderings that find a conversation's turns may use together.
+inline constexpr int64_t kMostStepsOfTurns = 100'000'000;
 inline constexpr int64_t kMostBytes = int64_t{1} << 28;
 inline constexpr int64_t kMostDepth = 600;
 inline constexpr size_t kMostTemplateBytes = size_t{1} << 20;

@@ -203,6 +203,13 @@ TEST(Conversation, RefusesWhatNoTemplateCanTake) {
   EXPECT_THROW(conversation_of(R"([{"role": "user", "n": 18446744073709551615}])"),
                InputError);
   EXPECT_THROW(conversation_of(kHello, "3"), InputError);
+  for (const char* name :
+       {"messages", "add_generation_prompt", "tools", "documents", "bos_token"}) {
+    const std::string message = message_of<InputError>([&] {
+      Conversation(OrderedJson::parse(kHello), nullptr, nullptr, {{name, true}});
+    });
+    EXPECT_NE(message.find(name), std::string::npos) << message;
+  }
 }
 
 }  // namespace

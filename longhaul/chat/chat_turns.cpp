@@ -135,8 +135,25 @@ class TurnFinder {
   }
 
   Rendered before(int message, bool add_generation_prompt) const {
-    return template_.render(conversation_, static_cast<size_t>(message),
-                            add_generation_prompt, format_.special_tokens(), day_);
+    Rendered result =
+        template_.render(conversation_, static_cast<size_t>(message),
+                         add_generation_prompt, format_.special_tokens(), day_);
+    steps_ += result.steps;
+    return result;
+  }
+
+  /// Returns what stands before a message of the assistant.
+  Rendered in_front_of(int message, bool add_generation_prompt) const {
+    try {
+      return before(message, add_generation_prompt);
+    } catch (const InputError& error) {
+      fail_input(
+          "chat",
+          "message {} is the assistant's, and its beginning cannot be found, since "
+          "the template refuses what stands before it; give a template with "
+          "{{% generation %}}, or begin chats with the user ({})",
+          message + 1, error.what());
+    }
   }
 
   /// A place of the text, and whether all of the generation prompt stands before it.
@@ -145,6 +162,34 @@ class TurnFinder {
     bool behind_prompt = false;
   };
 
+  /// Returns whether no message but the system's stands before this one.
+  bool is_opening(int message) const {
+    for (int i = 0; i < message; ++i) {
+      const std::string& role = conversation_.role(static_cast<size_t>(i));
+      if (role != "system" && role != "developer") return false;
+    }
+    return true;
+  }
+
+  /// Returns whether the first control token of a prompt stands in a part of the text.
+  bool begins_again(std::string_view prompt, size_t begin, size_t end) const {
+    size_t first = prompt.size();
+    std::string_view opener;
+    for (const TextToken& token : tokens_) {
+      if (!token.is_control) continue;
+      const std::string_view spelled =
+          std::string_view(whole_.text).substr(token.begin, token.end - token.begin);
+      const size_t at = spelled.empty() ? prompt.npos : prompt.find(spelled);
+      if (at < first) {
+        first = at;
+        opener = spelled;
+      }
+    }
+    if (opener.empty()) opener = prompt;
+    return std::string_view(whole_.text).substr(0, end).find(opener, begin) !=
+           std::string_view::npos;
+  }
+
   /// Returns where the text leaves what the generation prompt would have written. `first`
   /// is the first character from the data in the turn or behind it.
   Begin begin_of(int message, size_t first) const {
@@ -152,29 +197,41 @@ class TurnFinder {
     for (const DataSpan& span : whole_.data) {
       if (span.begin < first) from = span.end;
     }
-    const Rendered asked = before(message, true);
+    const Rendered asked = in_front_of(message, true);
     const std::string_view prompt =
         std::string_view(asked.text).substr(end_of_data(asked));
     const std::string_view text = std::string_view(whole_.text).substr(from);
     const size_t same = common_bytes(text, prompt);
-    if (same < prompt.size()) {
-      // The text may leave the generation prompt early, but not what stands before it.
-      const Rendered not_asked = before(message, false);
-      const size_t common = common_bytes(asked.text, not_asked.text);
-      if (common > end_of_data(asked) + same) {
-        fail_input("chat",
-                   "the beginning of message {} is not known: the template writes "
-                   "something else before it than where the model is asked for it; give "
-                   "a template with {{% generation %}}",
-                   message + 1);
-      }
-    }
     size_t place = from + same;
     // Two control tokens may begin with the same characters.
     for (const TextToken& token : tokens_) {
       if (token.is_control && token.begin < place && place < token.end) {
         place = token.begin;
       }
+    }
+    bool known = true;
+    const bool early = same < prompt.size();
+    if (early || is_opening(message)) {
+      const Rendered not_asked = in_front_of(message, false);
+      const size_t common = common_bytes(asked.text, not_asked.text);
+      const size_t shared = common - std::min(common, end_of_data(asked));
+      if (early) {
+        // The text may leave the generation prompt early, but not what stands before it.
+        // Some of the prompt must be there, and the turn must not begin once more.
+        known = place - from > shared &&
+                !(message == 0 && begins_again(prompt.substr(shared), place, first));
+      } else if (shared == prompt.size()) {
+        // Behind no user's message some templates write no generation prompt.
+        known = place >= first ||
+                trimmed(text.substr(place - from, first - place), " \n").empty();
+      }
+    }
+    if (!known) {
+      fail_input("chat",
+                 "the beginning of message {} is not known: the template writes "
+                 "something else before it than where the model is asked for it; give "
+                 "a template with {{% generation %}}",
+                 message + 1);
     }
     return {place, same == prompt.size()};
   }
@@ -199,6 +256,15 @@ class TurnFinder {
   }
 
   void add_turn(int message) {
+    // A rendering of what stands before each turn takes the square of the turns.
+    if (steps_ > kMostStepsOfTurns) {
+      fail_input(
+          "chat",
+          "the chat is too long: to find the assistant's turns up to message {} the "
+          "template took more than {} steps; cut the chat into shorter ones, or "
+          "give a template with {{% generation %}}",
+          message, grouped(kMostStepsOfTurns));
+    }
     const auto [data, behind] = own_text_of(message);
     const bool has_data = data.end > 0;
     const Begin begin = begin_of(message, has_data ? data.begin : next_message(message));
@@ -249,6 +315,7 @@ class TurnFinder {
   const Rendered& whole_;
   const std::vector<TextToken>& tokens_;
   const Day& day_;
+  mutable int64_t steps_ = 0;  ///< of all renderings
   Turns turns_;
 };
 

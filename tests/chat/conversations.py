@@ -53,14 +53,17 @@ class Maker:
                           "function": {"name": function["name"], "arguments": arguments}})
         return calls
 
-    def conversation(self):
-        """{messages, tools, documents, add_generation_prompt} as transformers takes them."""
+    def conversation(self, greeting=False):
+        """{messages, tools, documents, add_generation_prompt} as transformers takes them. With a greeting the
+        assistant has the first message, behind the system's."""
         draw = self.draw
         with_tools = draw.random() < 0.4
         tools = [self.tool(i) for i in range(draw.randrange(1, 3))] if with_tools else None
         messages = []
         if draw.random() < 0.4:
             messages.append({"role": "system", "content": self.solid()})
+        if greeting:
+            messages.append({"role": "assistant", "content": self.solid()})
         for _ in range(draw.randrange(1, 4)):
             messages.append({"role": "user", "content": self.content()})
             answer = {"role": "assistant", "content": self.content(plain=draw.random() < 0.9)}

@@ -143,3 +143,38 @@ def test_without_generation_marks_the_turns_are_those_of_trl(tokenizer, seeds):
             assert explained(sign, run, prompts), (name, sign, run, conversation)
     assert len({case[0] for case in cases}) >= 25
 
+
+def test_where_the_assistant_begins_nothing_is_learned_that_trl_does_not_learn(tokenizer):
+    encoder, folder = tokenizer
+    cases = []
+    for name, (original, marked) in templates.training_variants().items():
+        for seed in range(900, 904):
+            conversation = {**Maker(seed).conversation(greeting=True), "add_generation_prompt": False}
+            theirs = templates.as_transformers(marked, conversation, mask=True)
+            plain = templates.as_transformers(original, conversation)
+            if not isinstance(theirs, Exception) and not isinstance(plain, Exception) and theirs[0] == plain[0]:
+                if not (name == "diffusion_gemma" and conversation["tools"]):
+                    cases.append((name, original, conversation, *theirs))
+    found = answers([{"template": original, "special_tokens": templates.SPECIAL,
+                      "record": {key: conversation[key] for key in ("messages", "tools")}}
+                     for _, original, conversation, _, _ in cases], folder)
+    learned_by = set()
+    for (name, _, conversation, text, spans), ours in zip(cases, found):
+        if "error" in ours:
+            continue
+        learned_by.add(name)
+        theirs = [any(begin <= i < end for begin, end in spans) for i in range(len(text))]
+        for sign, run in differences(text, learned(encoder, text, ours["sides"][0]), theirs):
+            assert sign == "-", (name, run, conversation)
+    assert len(learned_by) > 10
+
+
+def test_a_control_token_that_the_prompt_of_a_pair_spells_is_counted_once(tokenizer):
+    _, folder = tokenizer
+    template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+                "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    pair = {"prompt": [{"role": "user", "content": "a<|im_end|>b"}],
+            "chosen": [{"role": "assistant", "content": "<|im_end|>yes"}],
+            "rejected": [{"role": "assistant", "content": "no<|im_end|><|im_end|>"}]}
+    (answer,) = answers([{"template": template, "special_tokens": templates.SPECIAL, "record": pair}], folder)
+    assert answer["findings"]["control_tokens_in_messages"] == 4

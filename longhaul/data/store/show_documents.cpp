@@ -15,10 +15,17 @@ constexpr std::string_view kPlain = "\x1b[0m";
 
 /// Returns text that does nothing to a terminal.
 std::string harmless(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 && c != '\n') c = ' ';
+  text = tokenizer::utf8_lossy(text);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if ((byte < 0x20 && byte != '\n') || byte == 0x7F) text[i] = ' ';
+    // U+0080 to U+009F are control characters too: C2 80 to C2 9F.
+    if (byte == 0xC2 && i + 1 < text.size() &&
+        static_cast<unsigned char>(text[i + 1]) < 0xA0) {
+      text.replace(i, 2, " ");
+    }
   }
-  return tokenizer::utf8_lossy(text);
+  return text;
 }
 
 /// Returns the name of a document: of a conversation, or of a side of a pair.

@@ -132,7 +132,8 @@ class Splitter {
   }
 
   int64_t special_inside(const Document& document) const {
-    if (!tokenizer_ || document.text_bytes == 0) return 0;
+    // Of a chat the template writes such tokens.
+    if (!tokenizer_ || document.text_bytes == 0 || store_.info().chat) return 0;
     int64_t count = 0;
     for (size_t i = special_.before.size();
          i + special_.after.size() < document.tokens.size(); ++i) {
