@@ -311,6 +311,35 @@ def test_adapters_that_do_not_fit_are_refused(trained, tmp_path, change, words):
     assert result.returncode == 78 and all(w in result.stderr.lower() for w in map(str.lower, words))
 
 
+def evaluate(place, adapter, **options):
+    return place.run("longhaul", "eval", place.path / "model", "--adapter", adapter, "--data", place.path / "rows",
+                     "--seq-len", LENGTH, "--json", **options)
+
+
+@pytest.mark.parametrize("fields,kept,words", [
+    ({}, "nothing", ["no tensors"]),
+    ({}, "layers.0", ["means 7 modules", "model.layers.1.mlp.down_proj"]),
+    ({"target_modules": "all-linear"}, "layers.0", ["means 7 modules"]),
+    ({"layers_to_transform": [0]}, "", ["no low-rank part for 7 modules", "model.layers.1"]),
+    ({"layers_to_transform": 0}, "layers.0", []),
+    ({"exclude_modules": ["layers.1.mlp.down_proj"]}, "", ["for 1 modules"]),
+    ({"target_modules": r".*\.layers\.0\..*_proj"}, "layers.0", []),
+    ({"target_modules": r".*\.(layers\.0|layers\.1)\..*_proj"}, "layers.0", ["means 7 modules"]),
+    ({"target_modules": "(?<!a)b"}, "", ["pattern that cannot be read"]),
+    ({"modules_to_save": ["lm_head"]}, "", ["means 1 modules", "lm_head"]),
+])
+def test_eval_wants_the_tensors_of_all_modules_that_an_adapter_means(trained, tmp_path, fields, kept, words):
+    place = trained("lora")
+    adapted("lora").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config | fields))
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    save_file({n: t for n, t in tensors.items() if kept in n}, tmp_path / "adapter_model.safetensors")
+    result = evaluate(place, tmp_path, check=False)
+    assert result.returncode == (78 if words else 0), result.stderr
+    assert all(w in result.stderr for w in words), result.stderr
+
+
 def layout(ranks, **keys):
     return ranks, [f"parallel.{key}={value}" for key, value in keys.items()]
 
