@@ -288,6 +288,7 @@ def test_models_that_files_hold_otherwise_are_refused(run, tmp_path, name, sets,
     ("nan", ["lora_A", "nan"]),
     ("shape", ["wrong"]),
     ("lacking", ["missing"]),
+    ("twice", ["does not begin with base_model.model."]),
 ])
 def test_adapters_that_do_not_fit_are_refused(trained, tmp_path, change, words):
     place = trained("lora")
@@ -303,6 +304,8 @@ def test_adapters_that_do_not_fit_are_refused(trained, tmp_path, change, words):
         tensors[name][0, 0] = float("nan")
     elif change == "shape":
         tensors[name] = tensors[name][:, :-1].contiguous()
+    elif change == "twice":
+        tensors[name.removeprefix("base_model.model.")] = 2 * tensors[name]
     else:
         del tensors[name]
     (adapter / "adapter_config.json").write_text(json.dumps(config))

@@ -45,8 +45,11 @@ class PeftSource final : public WeightsSource {
         file_(format::SafetensorsFile::open(dir / kPeftWeights)) {
     const std::string prefix = kPeftPrefix;
     for (const format::SafetensorsEntry& entry : file_.header().entries) {
-      const bool prefixed = entry.name.starts_with(prefix);
-      entries_.emplace(prefixed ? entry.name.substr(prefix.size()) : entry.name, &entry);
+      if (!entry.name.starts_with(prefix)) {
+        fail_input("adapter", "{}: {} does not begin with {}, as PEFT names all tensors",
+                   (dir / kPeftWeights).string(), entry.name, prefix);
+      }
+      entries_.emplace(entry.name.substr(prefix.size()), &entry);
     }
   }
   const ModelSource& source() const override { return source_; }
