@@ -101,8 +101,10 @@ void check_fields(const fs::path& file, const OrderedJson& json) {
     refuse(file, "peft_type", kind == json.end() ? OrderedJson() : *kind,
            "is not available; only \"LORA\" is, with or without use_dora");
   }
+  const bool is_eva = json.value("init_lora_weights", OrderedJson()) == "eva";
   for (const auto& [key, value] : json.items()) {
     if (has_word(kHonoured, key) || families::is_off(value)) continue;
+    if (is_eva && key == "eva_config") continue;  // of the first values alone
     refuse(file, key, value, "changes the result and is not available");
   }
   if (const auto bias = json.find("bias"); bias != json.end() && *bias != "none") {

@@ -137,6 +137,10 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
   off["lora_bias"] = off["eva_config"] = nullptr;
   testing::write_file(adapter_ / kPeftConfig, off.dump());
   EXPECT_EQ(read_peft_config(adapter_).rank, 2);
+  off["init_lora_weights"] = "eva";
+  off["eva_config"] = {{"rho", 2.0}};
+  testing::write_file(adapter_ / kPeftConfig, off.dump());
+  EXPECT_EQ(read_peft_config(adapter_).rank, 2);
 }
 
 TEST_F(Peft, MergedWeightsAreTheSumAndHaveTheTrainedLengths) {
