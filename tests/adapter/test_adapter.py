@@ -222,6 +222,16 @@ def test_a_new_adapter_changes_nothing_until_it_is_trained(run, tmp_path):
             assert off({name: value}, {name: base[module + ".weight"].norm(dim=1)}) < 1e-6
 
 
+def test_a_new_adapter_in_bf16_begins_at_the_base(run, tmp_path):
+    place = Place(run, tmp_path, "dora", begin=False)
+    losses = {}
+    for kind in ("lora", "dora"):
+        place.train("run.stop_after=1", "precision.compute=bf16", f'adapter.kind="{kind}"',
+                    f'run.dir="{tmp_path}/{kind}"')
+        losses[kind] = place.curve(kind)[0][0]
+    assert losses["dora"] == pytest.approx(losses["lora"], rel=1e-6)
+
+
 def test_checkpoints_hold_the_adapter_alone_and_a_resume_is_bitwise(run, tmp_path):
     place = Place(run, tmp_path, "whole", begin=False)
     sets = ["adapter.dropout=0.1", "run.stop_after=6", "adapter.save=[\"model.norm\"]"]
