@@ -355,6 +355,9 @@ AdapterSection parse_peft_config(std::string_view text, const fs::path& file) {
       "r", 8.0, [](double r) { return r >= 1.0 && r <= 65536.0 && r == std::floor(r); }));
   section.alpha = number("lora_alpha", 8.0, [](double a) { return a > 0.0 && a < 1e15; });
   section.rslora = flag_of(file, json, "use_rslora");
+  if (!config::has_scale(section)) {
+    refuse(file, "lora_alpha", *json.find("lora_alpha"), "is out of its range");
+  }
   section.dropout =
       number("lora_dropout", 0.0, [](double p) { return p >= 0.0 && p < 1.0; });
   return section;

@@ -122,7 +122,10 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
       {"r", 0},
       {"lora_alpha", "8"},
       {"lora_alpha", -8.0},
+      {"lora_alpha", 1e300},
+      {"lora_alpha", 1e-300},
       {"lora_dropout", 1.0},
+      {"lora_dropout", -3.0},
       {"use_dora", "yes"},
   };
   for (const auto& [field, value] : fields) {
