@@ -67,6 +67,8 @@ void check_inputs(CheckedRun& run) {
   check_groups(config, model.description, warnings);
   if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
   check_first_weights(config, model);
+  const std::string left_out = families::layers_left_out(config.adapter, model.network);
+  if (!left_out.empty()) warnings.push_back(left_out);
   for (const std::string& field : model.ignored_fields) {
     warnings.push_back(
         fmt::format("{}: {} is not used", model.source_path.string(), field));

@@ -23,7 +23,7 @@
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
-#include "longhaul/families/model_config.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/families/network.h"
 #include "longhaul/format/dtype.h"
 #include "longhaul/layout/rank_costs.h"
@@ -133,8 +133,7 @@ void print_machine(const HardwareProfile& profile) {
 std::vector<ExchangeProfile> measure_exchanges(const RunConfig& config, at::Device device,
                                                comm::Communicator& world,
                                                comm::Communicator& node) {
-  const ModelDescription model =
-      load_model_config(config.model.config, config.model.override_).description;
+  const ModelDescription model = load_run_model(config).description;
   const layout::LayoutDescription layout = layout::describe_layout(
       config, model, world.size(), session::placement_of(world, node));
   const layout::LayoutCosts costs(config, model, layout);
@@ -182,8 +181,7 @@ std::vector<ExchangeProfile> measure_exchanges(const RunConfig& config, at::Devi
 
 /// Measures the products of the run's experts. Returns nothing for a run without experts.
 std::vector<MeasuredRate> measure_experts(const RunConfig& config, at::Device device) {
-  if (!families::has_experts(
-          load_model_config(config.model.config, config.model.override_).network)) {
+  if (!families::has_experts(load_run_model(config).network)) {
     return {};
   }
   const bool fp32 = config.precision.compute == ComputeType::Fp32;
@@ -212,8 +210,7 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
 }
 
 measure::StepWork work_of(const RunConfig& config, int64_t world) {
-  const ModelDescription model =
-      load_model_config(config.model.config, config.model.override_).description;
+  const ModelDescription model = load_run_model(config).description;
   const FlopsPerToken flops = model.flops_per_token(config.data.seq_len);
   const double tokens =
       static_cast<double>(config.batch.global_size * config.data.seq_len) /
@@ -221,10 +218,14 @@ measure::StepWork work_of(const RunConfig& config, int64_t world) {
   const DerivedBatch batch = derive_batch(config, world);
   const int64_t ways = config.parallel.tp * config.parallel.pp *
                        (config.parallel.zero > 0 ? batch.dp * config.parallel.cp : 1);
+  int64_t trained = 0;
+  for (const ParameterDescription& p : model.parameters()) {
+    if (p.trained) trained += p.num_elements();
+  }
   // Attention's kernels compute only the scores that the causal mask leaves.
   return {tokens * flops.products, tokens * (flops.causal - flops.products),
-          plan::bytes_of_update(config.precision) *
-              static_cast<double>(model.num_parameters()) / static_cast<double>(ways)};
+          plan::bytes_of_update(config.precision) * static_cast<double>(trained) /
+              static_cast<double>(ways)};
 }
 
 struct MeasuredSteps {

@@ -29,6 +29,9 @@ void check_data(const RunConfig& config, std::vector<std::string>& warnings);
 
 /// Checks the rules of [adapter].
 void check_adapter(const RunConfig& config, std::vector<std::string>& warnings);
+/// Returns whether the scale of an adapter with rank and alpha is a positive number in
+/// fp32.
+bool has_scale(const AdapterSection& section);
 /// Checks the rules of [preference].
 void check_preference(const RunConfig& config, std::vector<std::string>& warnings);
 

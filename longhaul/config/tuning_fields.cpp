@@ -1,6 +1,7 @@
 // The fields of [adapter] and [preference], and the rules between them and other
 // settings.
 #include <cmath>
+#include <limits>
 
 #include "longhaul/config/codec.h"
 #include "longhaul/config/fields.h"
@@ -75,6 +76,12 @@ config::Fields fields_of(PreferenceSection& s) {
 
 namespace config {
 
+bool has_scale(const AdapterSection& section) {
+  using Limits = std::numeric_limits<float>;
+  const double scale = section.scale();
+  return scale >= Limits::min() && scale <= Limits::max();
+}
+
 void check_adapter(const RunConfig& c, std::vector<std::string>& warnings) {
   const AdapterSection& a = c.adapter;
   const WarnUnused unused{c, warnings};
@@ -99,6 +106,13 @@ void check_adapter(const RunConfig& c, std::vector<std::string>& warnings) {
         c, "adapter.kind",
         "{} is not given; an adapter needs it: its part is multiplied by alpha / rank",
         a.rank ? "adapter.alpha" : "adapter.rank");
+  }
+  if (!has_scale(a)) {
+    fail_key(
+        c, "adapter.alpha",
+        "adapter.alpha = {} with adapter.rank = {} gives the scale {}, which is not a "
+        "positive number in fp32",
+        *a.alpha, *a.rank, a.scale());
   }
   if (a.modules.entries.empty()) {
     fail_key(c, "adapter.modules", "adapter.modules is an empty list; name a module");

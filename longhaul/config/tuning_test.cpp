@@ -18,6 +18,8 @@ TEST(AdapterRules, AnAdapterNeedsItsNumbersAndABase) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"adapter.rank=", "adapter.rank is not given"},
       {"adapter.alpha=", "adapter.alpha is not given"},
+      {"adapter.alpha=1e300", "is not a positive number in fp32"},
+      {"adapter.alpha=1e-300", "is not a positive number in fp32"},
       {"adapter.modules=[]", "adapter.modules is an empty list"},
       {"init.weights=", "set init.weights"},
       {"optimizer.kind=lamb", "the first norm of lora_B is 0"},

@@ -82,12 +82,21 @@ std::set<std::string> meant(const RunConfig& config, const std::string& key,
 /// Returns the layers that adapter.modules means.
 std::set<std::string> adapted_layers(const RunConfig& config, const ModelConfig& model) {
   constexpr const char* kKey = "adapter.modules";
-  std::set<std::string> modules, wanted;
+  std::set<std::string> modules, of_experts, wanted;
   for (const NamedLinear& one : linear_layers(model.network)) {
-    if (!one.of_expert) modules.insert(one.layer->name);
+    (one.of_expert ? of_experts : modules).insert(one.layer->name);
   }
   for (const std::string& entry : config.adapter.modules.entries) {
     if (entry != kAllLinear) {
+      const auto expert = std::ranges::find_if(
+          of_experts, [&](const auto& module) { return is_meant(entry, module); });
+      if (expert != of_experts.end()) {
+        config::fail_key(
+            config, kKey,
+            "{}: \"{}\" also means {}, and experts take no adapter yet; name "
+            "the other layers by more of their names, or by patterns",
+            kKey, entry, *expert);
+      }
       wanted.merge(meant(config, kKey, entry, modules));
     } else if (std::holds_alternative<BertHead>(model.network.head)) {
       config::fail_key(config, kKey,
@@ -191,6 +200,22 @@ bool is_of_adapter(std::string_view parameter) {
 
 std::string module_of(std::string_view parameter) {
   return std::string(parameter.substr(0, parameter.rfind('.')));
+}
+
+std::string layers_left_out(const AdapterSection& section, const Network& network) {
+  if (!section.kind || !std::ranges::count(section.modules.entries, kAllLinear))
+    return {};
+  std::set<std::string> adapted;
+  int64_t of_experts = 0;
+  for (const NamedLinear& one : linear_layers(network)) {
+    if (one.of_expert) ++of_experts;
+    if (one.layer->adapter) adapted.insert(last_part(one.layer->name));
+  }
+  if (of_experts == 0) return {};
+  return fmt::format(
+      "adapter.modules = \"all-linear\" adapts {}, and leaves out {} layers of experts, "
+      "which take no adapter yet",
+      fmt::join(adapted, ", "), of_experts);
 }
 
 std::vector<std::string> modules_trained_whole(const ModelDescription& model) {

@@ -36,6 +36,10 @@ struct NamedLinear {
 /// Returns the linear layers of the blocks, but for the routers of experts.
 std::vector<NamedLinear> linear_layers(const Network& network);
 
+/// Returns a warning if "all-linear" leaves layers of experts out of the network, else an
+/// empty text.
+std::string layers_left_out(const AdapterSection& section, const Network& network);
+
 /// Returns whether the parameter belongs to a low-rank part.
 bool is_of_adapter(std::string_view parameter);
 /// Returns the name of a parameter's module: the name without its last part, which is

@@ -124,5 +124,29 @@ TEST(Adapter, RefusesNamesThatMeanNothing) {
   EXPECT_HAS(refusal(settings({"q_proj"}, {"q_proj"})), "both mean");
 }
 
+TEST(Adapter, SaysThatLayersOfExpertsAreLeftOut) {
+  // Layer 0 is plain, and layer 1 has 4 experts of 3 matrices.
+  const ModelConfig base = parse_model_config(R"({
+    "decoder_sparse_step": 1, "head_dim": 16, "hidden_size": 64,
+    "intermediate_size": 128, "max_position_embeddings": 256, "mlp_only_layers": [0],
+    "model_type": "qwen3_moe", "moe_intermediate_size": 32, "norm_topk_prob": true,
+    "num_attention_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
+    "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0, "vocab_size": 100
+  })",
+                                              "config.json");
+  const auto adapt = [&](const RunConfig& config) {
+    ModelConfig model = base;
+    add_adapter(config, model);
+    return families::layers_left_out(config.adapter, model.network);
+  };
+  for (const char* entry : {"gate_proj", "*.gate_proj"}) {
+    EXPECT_HAS(message_of<ConfigError>([&] { (void)adapt(settings({entry})); }),
+               "experts take no adapter yet");
+  }
+  EXPECT_EQ(adapt(settings({"q_proj", "model.layers.0.mlp.gate_proj"})), "");
+  EXPECT_HAS(adapt(settings({kAllLinear})), "leaves out 12 layers of experts");
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -31,6 +31,7 @@ ops::LinearInput LowRank::dropped(const ops::LinearInput& x,
 }
 
 /// Returns the lengths of the rows of the weight with its low-rank part, [N] in fp32.
+/// They are rounded as the magnitude is, so that a new adapter scales each row by 1.
 at::Tensor LowRank::lengths(const tensor::ParameterPtr& weight,
                             const ForwardContext& context) const {
   at::Tensor squares =
@@ -38,7 +39,7 @@ at::Tensor LowRank::lengths(const tensor::ParameterPtr& weight,
   // The ranks that split the columns of a weight have parts of its rows.
   const bool by_columns = weight->split() && weight->split()->dim == 1;
   if (by_columns && context.region != nullptr) context.region->sum_features(squares);
-  return squares.sqrt();
+  return squares.sqrt().to(magnitude_->weight().scalar_type()).to(at::kFloat);
 }
 
 at::Tensor LowRank::forward(const at::Tensor& y, const ops::LinearInput& x,

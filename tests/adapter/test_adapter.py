@@ -222,6 +222,16 @@ def test_a_new_adapter_changes_nothing_until_it_is_trained(run, tmp_path):
             assert off({name: value}, {name: base[module + ".weight"].norm(dim=1)}) < 1e-6
 
 
+def test_a_new_adapter_in_bf16_begins_at_the_base(run, tmp_path):
+    place = Place(run, tmp_path, "dora", begin=False)
+    losses = {}
+    for kind in ("lora", "dora"):
+        place.train("run.stop_after=1", "precision.compute=bf16", f'adapter.kind="{kind}"',
+                    f'run.dir="{tmp_path}/{kind}"')
+        losses[kind] = place.curve(kind)[0][0]
+    assert losses["dora"] == pytest.approx(losses["lora"], rel=1e-6)
+
+
 def test_checkpoints_hold_the_adapter_alone_and_a_resume_is_bitwise(run, tmp_path):
     place = Place(run, tmp_path, "whole", begin=False)
     sets = ["adapter.dropout=0.1", "run.stop_after=6", "adapter.save=[\"model.norm\"]"]
@@ -288,6 +298,7 @@ def test_models_that_files_hold_otherwise_are_refused(run, tmp_path, name, sets,
     ("nan", ["lora_A", "nan"]),
     ("shape", ["wrong"]),
     ("lacking", ["missing"]),
+    ("twice", ["does not begin with base_model.model."]),
 ])
 def test_adapters_that_do_not_fit_are_refused(trained, tmp_path, change, words):
     place = trained("lora")
@@ -303,12 +314,43 @@ def test_adapters_that_do_not_fit_are_refused(trained, tmp_path, change, words):
         tensors[name][0, 0] = float("nan")
     elif change == "shape":
         tensors[name] = tensors[name][:, :-1].contiguous()
+    elif change == "twice":
+        tensors[name.removeprefix("base_model.model.")] = 2 * tensors[name]
     else:
         del tensors[name]
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     save_file(tensors, adapter / "adapter_model.safetensors", {"format": "pt"})
     result = place.train(f'init.adapter="{adapter}"', f'run.dir="{tmp_path}/run"', check=False)
     assert result.returncode == 78 and all(w in result.stderr.lower() for w in map(str.lower, words))
+
+
+def evaluate(place, adapter, **options):
+    return place.run("longhaul", "eval", place.path / "model", "--adapter", adapter, "--data", place.path / "rows",
+                     "--seq-len", LENGTH, "--json", **options)
+
+
+@pytest.mark.parametrize("fields,kept,words", [
+    ({}, "nothing", ["no tensors"]),
+    ({}, "layers.0", ["means 7 modules", "model.layers.1.mlp.down_proj"]),
+    ({"target_modules": "all-linear"}, "layers.0", ["means 7 modules"]),
+    ({"layers_to_transform": [0]}, "", ["no low-rank part for 7 modules", "model.layers.1"]),
+    ({"layers_to_transform": 0}, "layers.0", []),
+    ({"exclude_modules": ["layers.1.mlp.down_proj"]}, "", ["for 1 modules"]),
+    ({"target_modules": r".*\.layers\.0\..*_proj"}, "layers.0", []),
+    ({"target_modules": r".*\.(layers\.0|layers\.1)\..*_proj"}, "layers.0", ["means 7 modules"]),
+    ({"target_modules": "(?<!a)b"}, "", ["pattern that cannot be read"]),
+    ({"modules_to_save": ["lm_head"]}, "", ["means 1 modules", "lm_head"]),
+])
+def test_eval_wants_the_tensors_of_all_modules_that_an_adapter_means(trained, tmp_path, fields, kept, words):
+    place = trained("lora")
+    adapted("lora").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config | fields))
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    save_file({n: t for n, t in tensors.items() if kept in n}, tmp_path / "adapter_model.safetensors")
+    result = evaluate(place, tmp_path, check=False)
+    assert result.returncode == (78 if words else 0), result.stderr
+    assert all(w in result.stderr for w in words), result.stderr
 
 
 def layout(ranks, **keys):

@@ -70,7 +70,7 @@ AdaptedModel with_adapter_of(const fs::path& dir, const SharedSource& base,
   SharedSource files;
   comm::on_all_ranks(world, [&] {
     files = open_peft(dir);
-    config.adapter = section_of_peft(dir, *files);
+    config.adapter = section_of_peft(dir, *files, load_model_config(base->config_path()));
     model = load_run_model(config, base->config_path());
     check_peft(*files, dir, config, model.description);
   });

@@ -76,13 +76,16 @@ class AdaptedSource final : public AdaptedBase {
     for (const format::TensorSlice& tensor : base()->tensors()) {
       all.emplace(tensor.name, tensor);
     }
-    for (const auto& [name, p] : added_) {
-      all[name] = format::TensorSlice::whole(name, p.shape, format::DType::F32);
-    }
+    std::map<std::string, format::DType> dtypes;  // a name of the base keeps the base's
+    for (const auto& [name, tensor] : all) dtypes.emplace(name, tensor.dtype);
     if (values_.files) {
       for (const format::TensorSlice& tensor : values_.files->tensors()) {
-        if (added_.contains(tensor.name)) all[tensor.name].dtype = tensor.dtype;
+        dtypes.emplace(tensor.name, tensor.dtype);
       }
+    }
+    for (const auto& [name, p] : added_) {
+      const auto dtype = dtypes.emplace(name, format::DType::F32).first->second;
+      all[name] = format::TensorSlice::whole(name, p.shape, dtype);
     }
     std::vector<format::TensorSlice> list;
     for (const auto& [name, tensor] : all) list.push_back(tensor);

@@ -1,9 +1,13 @@
 #include "longhaul/checkpoint/hf/peft.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <variant>
 
@@ -41,8 +45,11 @@ class PeftSource final : public WeightsSource {
         file_(format::SafetensorsFile::open(dir / kPeftWeights)) {
     const std::string prefix = kPeftPrefix;
     for (const format::SafetensorsEntry& entry : file_.header().entries) {
-      const bool prefixed = entry.name.starts_with(prefix);
-      entries_.emplace(prefixed ? entry.name.substr(prefix.size()) : entry.name, &entry);
+      if (!entry.name.starts_with(prefix)) {
+        fail_input("adapter", "{}: {} does not begin with {}, as PEFT names all tensors",
+                   (dir / kPeftWeights).string(), entry.name, prefix);
+      }
+      entries_.emplace(entry.name.substr(prefix.size()), &entry);
     }
   }
   const ModelSource& source() const override { return source_; }
@@ -94,8 +101,10 @@ void check_fields(const fs::path& file, const OrderedJson& json) {
     refuse(file, "peft_type", kind == json.end() ? OrderedJson() : *kind,
            "is not available; only \"LORA\" is, with or without use_dora");
   }
+  const bool is_eva = json.value("init_lora_weights", OrderedJson()) == "eva";
   for (const auto& [key, value] : json.items()) {
     if (has_word(kHonoured, key) || families::is_off(value)) continue;
+    if (is_eva && key == "eva_config") continue;  // of the first values alone
     refuse(file, key, value, "changes the result and is not available");
   }
   if (const auto bias = json.find("bias"); bias != json.end() && *bias != "none") {
@@ -146,6 +155,150 @@ std::set<std::string> target_modules(const ModelConfig& model) {
                      std::ranges::none_of(
                          parts, [&](const auto& part) { return others.contains(part); });
   return exact ? parts : whole;
+}
+
+/// Returns the first of the names for a message.
+std::string join_some(std::vector<std::string> names) {
+  constexpr size_t kMost = 8;
+  const bool cut = names.size() > kMost;
+  names.resize(std::min(names.size(), kMost));
+  return fmt::format("{}{}", fmt::join(names, ", "), cut ? " ..." : "");
+}
+
+/// Returns the names of a list of the file. A text is a list of one name.
+std::vector<std::string> names_of(const fs::path& file, const OrderedJson& json,
+                                  const char* field) {
+  const auto found = json.find(field);
+  if (found == json.end() || found->is_null()) return {};
+  if (found->is_string()) return {found->get<std::string>()};
+  std::vector<std::string> names;
+  for (const OrderedJson& name : *found) {
+    if (!found->is_array() || !name.is_string()) {
+      refuse(file, field, *found, "is neither a text nor a list of names");
+    }
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+/// Compiles a pattern of the file. The forms of Python that are not those of ECMAScript
+/// are refused.
+std::regex pattern_of(const fs::path& file, const OrderedJson& json, const char* field,
+                      const std::string& text) {
+  constexpr size_t kMostOfPattern = 4096;
+  try {
+    if (text.size() <= kMostOfPattern) return std::regex(text);
+  } catch (const std::regex_error&) {
+  }
+  refuse(file, field, *json.find(field),
+         "has a pattern that cannot be read here; give a list of names");
+}
+
+/// Returns those of `modules` that a field of PEFT means: a text is a pattern of whole
+/// names, and a list has whole names and last parts.
+std::set<std::string> meant_by(const fs::path& file, const OrderedJson& json,
+                               const char* field, const std::set<std::string>& modules) {
+  std::set<std::string> found;
+  const auto value = json.find(field);
+  if (value != json.end() && value->is_string()) {
+    const std::regex pattern = pattern_of(file, json, field, value->get<std::string>());
+    for (const std::string& module : modules) {
+      if (std::regex_match(module, pattern)) found.insert(module);
+    }
+    return found;
+  }
+  const std::vector<std::string> names = names_of(file, json, field);
+  for (const std::string& module : modules) {
+    if (std::ranges::any_of(names, [&](const auto& name) {
+          return module == name || module.ends_with("." + name);
+        })) {
+      found.insert(module);
+    }
+  }
+  return found;
+}
+
+/// Takes away the modules of the layers that layers_to_transform leaves out. As in PEFT
+/// the first number behind a part that layers_pattern means is that of the layer.
+void keep_layers(const fs::path& file, const OrderedJson& json,
+                 std::set<std::string>& modules) {
+  const auto layers = json.find("layers_to_transform");
+  if (layers == json.end() || layers->is_null()) return;
+  if (layers->is_array() && layers->empty()) return;
+  std::vector<std::string> parts = names_of(file, json, "layers_pattern");
+  if (parts.empty()) parts = {"[^.]*"};
+  std::vector<std::regex> patterns;
+  for (const std::string& part : parts) {
+    patterns.push_back(pattern_of(file, json, "layers_pattern",
+                                  "(?:.*?\\.)?(?:" + part + ")\\.([0-9]{1,9})\\..*"));
+  }
+  std::erase_if(modules, [&](const std::string& module) {
+    for (const std::regex& pattern : patterns) {
+      std::smatch match;
+      if (!std::regex_match(module, match, pattern)) continue;
+      const OrderedJson layer = std::stoll(match[match.size() - 1].str());
+      // A number is its own only element.
+      return std::find(layers->begin(), layers->end(), layer) == layers->end();
+    }
+    return true;
+  });
+}
+
+/// Throws InputError unless the adapter has tensors for exactly the modules of `base`
+/// that the file means, and for all modules that it says are trained whole.
+void check_modules(const fs::path& file, const ModelConfig& base,
+                   const std::set<std::string>& adapted,
+                   const std::set<std::string>& whole) {
+  const OrderedJson json =
+      parse_ordered_json(read_text(file, kMaxConfigBytes), file.string());
+  if (adapted.empty() && whole.empty()) {
+    fail_input("adapter", "{}: the adapter has no tensors, and would change nothing",
+               file.string());
+  }
+  std::set<std::string> layers, modules, lacking;
+  for (const families::NamedLinear& one : families::linear_layers(base.network)) {
+    if (!one.of_expert) layers.insert(one.layer->name);
+  }
+  modules = layers;
+  const std::vector<std::string> saves = names_of(file, json, "modules_to_save");
+  for (const ParameterDescription& p : base.description.parameters()) {
+    const std::string module = families::module_of(p.name);
+    if (p.expert) continue;
+    if (p.shape.size() == 2) modules.insert(module);
+    const std::string parts = "." + module + ".";
+    const bool is_whole = std::ranges::any_of(saves, [&](const std::string& name) {
+      return parts.find("." + name + ".") != std::string::npos;
+    });
+    if (!is_whole) continue;
+    modules.erase(module);
+    layers.erase(module);
+    if (!whole.contains(module)) lacking.insert(module);
+  }
+  const auto targets = json.find("target_modules");
+  const bool all = targets != json.end() && targets->is_string() &&
+                   targets->get<std::string>() == kAllLinear;
+  std::set<std::string> wanted =
+      all ? layers : meant_by(file, json, "target_modules", modules);
+  for (const std::string& module : meant_by(file, json, "exclude_modules", modules)) {
+    wanted.erase(module);
+  }
+  if (targets != json.end() && targets->is_array()) keep_layers(file, json, wanted);
+  std::ranges::set_difference(wanted, adapted, std::inserter(lacking, lacking.end()));
+  if (!lacking.empty()) {
+    fail_input("adapter",
+               "{} means {} modules that the adapter has no tensors for: {}; bring the "
+               "whole adapter",
+               file.string(), lacking.size(),
+               join_some({lacking.begin(), lacking.end()}));
+  }
+  std::vector<std::string> more;
+  std::ranges::set_difference(adapted, wanted, std::back_inserter(more));
+  if (!more.empty()) {
+    fail_input("adapter",
+               "{} means no low-rank part for {} modules that the adapter has tensors "
+               "for: {}; name them in target_modules, or take their tensors out",
+               file.string(), more.size(), join_some(more));
+  }
 }
 
 template <typename T>
@@ -202,6 +355,9 @@ AdapterSection parse_peft_config(std::string_view text, const fs::path& file) {
       "r", 8.0, [](double r) { return r >= 1.0 && r <= 65536.0 && r == std::floor(r); }));
   section.alpha = number("lora_alpha", 8.0, [](double a) { return a > 0.0 && a < 1e15; });
   section.rslora = flag_of(file, json, "use_rslora");
+  if (!config::has_scale(section)) {
+    refuse(file, "lora_alpha", *json.find("lora_alpha"), "is out of its range");
+  }
   section.dropout =
       number("lora_dropout", 0.0, [](double p) { return p >= 0.0 && p < 1.0; });
   return section;
@@ -244,7 +400,8 @@ void check_peft(const WeightsSource& adapter, const fs::path& dir,
   check_tensors(dir.string(), adapter.tensors(), model.saved_tensors(), {});
 }
 
-AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter) {
+AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter,
+                               const ModelConfig& base) {
   AdapterSection section = read_peft_config(dir);
   std::set<std::string> adapted, whole;
   for (const format::TensorSlice& tensor : adapter.tensors()) {
@@ -255,6 +412,7 @@ AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter
       whole.insert(families::module_of(tensor.name));
     }
   }
+  check_modules(dir / kPeftConfig, base, adapted, whole);
   section.modules.entries = {adapted.begin(), adapted.end()};
   section.save.entries = {whole.begin(), whole.end()};
   return section;

@@ -41,6 +41,9 @@ void check_peft(const WeightsSource& adapter, const fs::path& dir,
                 const RunConfig& config, const ModelDescription& model);
 
 /// Returns the settings of an adapter's directory with the modules that its tensors name.
-AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter);
+/// Throws InputError, which names modules, unless these are the modules of `base` that
+/// adapter_config.json means.
+AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter,
+                               const ModelConfig& base);
 
 }  // namespace longhaul::checkpoint

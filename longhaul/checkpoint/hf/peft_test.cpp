@@ -122,7 +122,10 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
       {"r", 0},
       {"lora_alpha", "8"},
       {"lora_alpha", -8.0},
+      {"lora_alpha", 1e300},
+      {"lora_alpha", 1e-300},
       {"lora_dropout", 1.0},
+      {"lora_dropout", -3.0},
       {"use_dora", "yes"},
   };
   for (const auto& [field, value] : fields) {
@@ -137,6 +140,48 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
   off["lora_bias"] = off["eva_config"] = nullptr;
   testing::write_file(adapter_ / kPeftConfig, off.dump());
   EXPECT_EQ(read_peft_config(adapter_).rank, 2);
+  off["init_lora_weights"] = "eva";
+  off["eva_config"] = {{"rho", 2.0}};
+  testing::write_file(adapter_ / kPeftConfig, off.dump());
+  EXPECT_EQ(read_peft_config(adapter_).rank, 2);
+}
+
+TEST_F(Peft, TensorsAreThoseOfTheModulesThatTheSettingsMean) {
+  fs::create_directories(adapter_);
+  const ModelConfig model = adapted(settings(AdapterKind::Lora));
+  const SharedSource tensors = source(model);
+  const Json good =
+      Json::parse(to_peft_config(settings(AdapterKind::Lora).adapter, model, "models/a"));
+  const auto read = [&](const Json& changes) {
+    Json json = good;
+    json.update(changes);
+    testing::write_file(adapter_ / kPeftConfig, json.dump());
+    return section_of_peft(adapter_, *tensors, load_model_config(base_));
+  };
+  const size_t layers = read(Json::object()).modules.entries.size();
+  EXPECT_GE(layers, 2U);
+  for (const Json& same : std::vector<Json>{
+           {{"target_modules", ".*\\.(q|down)_proj"}},
+           {{"target_modules", {"q_proj", "k_proj", "down_proj"}},
+            {"exclude_modules", ".*k_proj"}},
+           {{"layers_to_transform", {0, 1, 2, 3}}, {"layers_pattern", "layers"}}}) {
+    EXPECT_EQ(read(same).modules.entries.size(), layers) << same;
+  }
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {{{"target_modules", {"q_proj", "down_proj", "v_proj"}}},
+       "has no tensors for: model.layers.0.self_attn.v_proj"},
+      {{{"target_modules", "all-linear"}}, "has no tensors for: "},
+      {{{"target_modules", ".*proj"}}, "has no tensors for: "},
+      {{{"target_modules", {"q_proj"}}}, "no low-rank part for "},
+      {{{"exclude_modules", {"down_proj"}}}, "no low-rank part for "},
+      {{{"layers_to_transform", 77}}, "no low-rank part for "},
+      {{{"target_modules", "(?<!a)b"}}, "pattern that cannot be read"},
+      {{{"target_modules", 3}}, "neither a text nor a list of names"},
+  };
+  for (const auto& [changes, words] : cases) {
+    EXPECT_HAS(message_of<InputError>([&, &changes = changes] { (void)read(changes); }),
+               words);
+  }
 }
 
 TEST_F(Peft, MergedWeightsAreTheSumAndHaveTheTrainedLengths) {

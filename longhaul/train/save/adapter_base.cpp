@@ -8,6 +8,7 @@
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/hf/peft.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/families/adapter.h"
 #include "longhaul/session/state_reader.h"
 #include "longhaul/tensor/init.h"
 
@@ -76,6 +77,9 @@ void load_base(TrainingSession& session, RunLog& run) {
   }
   run.log().info("base of the adapter: {}; {}; {} parameters beside it are trained",
                  base->describe(), report.describe(), grouped(trained));
+  const std::string left_out =
+      families::layers_left_out(session.config().adapter, session.model().network);
+  if (!left_out.empty()) run.log().warning(left_out);
 }
 
 void check_base(const TrainingSession& session, const History& history,
