@@ -265,6 +265,12 @@ ParsedRecord parse_csv_row(const RawRecord& record) {
 std::unique_ptr<RangeReader> open_csv(const InputFile& file, const InputRange& range,
                                       const InputOptions& options) {
   LH_CHECK(range.begin == 0, "data", "{}: a range of a CSV file", file.path.string());
+  if (options.chats) {
+    fail_input("data",
+               "{}: chats are read from JSON lines, Parquet and Arrow; write each row's "
+               "chat as a line of JSON",
+               file.path.string());
+  }
   return std::make_unique<CsvReader>(file, options);
 }
 
