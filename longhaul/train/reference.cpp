@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -205,7 +206,15 @@ std::vector<double> compute_sums(const TrainingSession& session, const PairData&
   session.world().all_reduce_wait(sums, comm::ReduceOp::Sum);
   for (size_t i = 0; i < pairs; ++i) {
     LH_CHECK(sums[2 * pairs + i] <= 1.0, "preference", "pair {} stands in two rows", i);
-    if (sums[2 * pairs + i] == 1.0) continue;
+    if (sums[2 * pairs + i] == 1.0) {
+      if (std::isfinite(sums[2 * i]) && std::isfinite(sums[2 * i + 1])) continue;
+      fail_input("preference",
+                 "{}: the run's first weights give the answers of pair {} the "
+                 "log-probabilities {} and {}, and no loss can compare with those: check "
+                 "the first weights with 'longhaul eval'; precision.compute = \"fp32\" "
+                 "reaches further",
+                 data.source->describe(), i, sums[2 * i], sums[2 * i + 1]);
+    }
     sums[2 * i] = sums[2 * i + 1] = std::numeric_limits<double>::quiet_NaN();
   }
   sums.resize(2 * pairs);

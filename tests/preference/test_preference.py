@@ -253,6 +253,13 @@ def test_a_lost_reference_is_not_made_anew_from_other_weights(run, root, tmp_pat
     assert list(after) == pytest.approx(list(sums_of(kept)), rel=1e-5)
 
 
+def test_a_reference_that_is_not_finite_is_refused(run, root, tmp_path):
+    weights = scaled_model(root, tmp_path / "model", "lm_head.weight", 1e38)
+    training_refused(run, root, [f'run.dir="{tmp_path}/run"', weights], "[preference]", "pair 0",
+                     "precision.compute")
+    assert not list((tmp_path / "run/data").glob("reference_*"))
+
+
 LORA = ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=8", "optimizer.lr=1e-2"]
 
 
