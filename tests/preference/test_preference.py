@@ -260,6 +260,13 @@ def test_a_reference_that_is_not_finite_is_refused(run, root, tmp_path):
     assert not list((tmp_path / "run/data").glob("reference_*"))
 
 
+def test_a_bench_makes_no_reference(run, root, tmp_path):
+    shown = run("longhaul", "bench", root / "run.toml", "--steps", "6", "--set", "batch.global_size=4",
+                cwd=tmp_path)
+    assert "log-probabilities of" not in shown.stdout + shown.stderr
+    assert "matrix products" in shown.stdout
+
+
 LORA = ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=8", "optimizer.lr=1e-2"]
 
 
