@@ -151,8 +151,9 @@ void evaluate(const EvalOptions& options, const objects::Access& objects,
   figures.result = evaluate_all(options, session, *source);
   figures.weight_bytes = session::most_weight_bytes(session);
   // Bits per byte needs the size of the text that the tokens come from, which only a
-  // token store records.
-  const double bytes_per_token = data::bytes_per_token(options.data);
+  // token store records, for all its tokens. Whole documents leave some of them out.
+  const double bytes_per_token =
+      options.pack == "whole" ? 0.0 : data::bytes_per_token(options.data);
   if (bytes_per_token > 0) {
     figures.bits_per_byte = figures.result.loss() / std::numbers::ln2 / bytes_per_token;
   }

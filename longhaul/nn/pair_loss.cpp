@@ -39,7 +39,12 @@ ScoreLoss logistic(const at::Tensor& y, double slope, double flipped = 0.0,
   return {loss / divisor, by_chosen, -by_chosen};
 }
 
-ScoreLoss odds_ratio(const at::Tensor& chosen, const at::Tensor& rejected, double beta) {
+/// A side whose tokens are certain has a score of 0 and infinite odds. Its score is taken
+/// as this one, so that the loss and its derivatives are finite.
+constexpr double kMostScore = -0x1p-24;
+
+ScoreLoss odds_ratio(const at::Tensor& c, const at::Tensor& r, double beta) {
+  const at::Tensor chosen = c.clamp_max(kMostScore), rejected = r.clamp_max(kMostScore);
   const at::Tensor no_chosen = -at::expm1(chosen), no_rejected = -at::expm1(rejected);
   const at::Tensor y = (chosen - rejected) - (at::log(no_chosen) - at::log(no_rejected));
   const at::Tensor by_y = -beta * at::sigmoid(-y);

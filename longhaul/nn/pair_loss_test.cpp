@@ -115,6 +115,22 @@ TEST(PairLoss, TheSlopesAreTheDerivativesByBothSums) {
   }
 }
 
+TEST(PairLoss, OfOddsIsFiniteForSidesThatAreCertain) {
+  for (const double chosen : {0.0, -1e-12, -3.0}) {
+    for (const double rejected : {0.0, -1e-12, -3.0}) {
+      const PairLoss out = loss_of(Orpo, {chosen, rejected, 4, 4});
+      EXPECT_TRUE(std::isfinite(out.loss.item<double>())) << chosen << ' ' << rejected;
+      for (const int64_t side : {0, 1}) {
+        EXPECT_TRUE(std::isfinite(out.slopes[0][side].item<double>()))
+            << chosen << ' ' << rejected << " side " << side;
+      }
+    }
+  }
+  // Sides that are both certain have equal odds.
+  EXPECT_NEAR(loss_of(Orpo, {0.0, 0.0, 4, 9}).loss.item<double>(), 0.3 * std::log(2.0),
+              1e-12);
+}
+
 TEST(PairLoss, OfAModelThatIsItsReferenceIsLn2ToTheLastBit) {
   for (const PreferenceLoss loss : {Sigmoid, SigmoidNorm}) {
     for (const double sum : {-1.5, -123.456, -4000.1}) {

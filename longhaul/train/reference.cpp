@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/hf/adapted_source.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/session/inference.h"
@@ -44,6 +47,53 @@ std::string hash_of_weights(const session::Session& session, const Json& fingerp
                      (session.config().run.fused ? "fused" : "composite");
   for (const int64_t hash : all) text += fmt::format(" {}", hash);
   return hash_hex(text);
+}
+
+/// Returns a hash of the weights with which a run of these settings begins. It is the
+/// same in every layout. Collective.
+std::string hash_of_first_weights(const TrainingSession& session) {
+  const RunConfig& config = session.config();
+  if (config.init.weights.empty()) {
+    return hash_hex(fmt::format("random weights, run.seed = {}", config.run.seed));
+  }
+  const ModelDescription& model = session.model().description;
+  std::set<std::string> names;
+  for (const ParameterDescription& p : model.parameters()) {
+    // The hash of the base is known already.
+    if (!model.has_base || p.trained) names.insert(p.name);
+  }
+  const auto source = open_first_weights(session);
+  return hash_hex(session.base_hash() +
+                  checkpoint::hash_of_tensors(*source, names, session.world()));
+}
+
+/// Returns what History::reference is for weights of this session whose first weights
+/// have the hash `first`. Collective.
+std::string reference_of(const TrainingSession& session, const std::string& first) {
+  return hash_of_weights(session, session.fingerprint()) + first;
+}
+
+/// Returns the hash of the first weights in History::reference; nothing without one.
+std::string first_hash_of(const History& history) {
+  return history.reference.size() == 2 * kHashBytes ? history.reference.substr(kHashBytes)
+                                                    : std::string();
+}
+
+/// Throws ConfigError if the settings name other first weights than those with which the
+/// run began. Collective.
+void check_first_weights(const TrainingSession& session, const std::string& began_with) {
+  const std::string now = hash_of_first_weights(session);
+  if (now == began_with) return;
+  const InitSection& init = session.config().init;
+  fail_config(
+      "preference",
+      "a file of the reference is missing from {}, and the weights that would make it "
+      "anew "
+      "are not those with which the run began: init.weights = {:?}, init.adapter = {:?} "
+      "and run.seed = {} have the hash {}, and the run's first weights had {}; put the "
+      "file or the first weights back, or begin a new run in another run.dir",
+      data_cache_dir(session.config()).string(), init.weights.string(),
+      init.adapter.string(), session.config().run.seed, now, began_with);
 }
 
 /// Where the sums of a source's pairs are kept.
@@ -156,7 +206,15 @@ std::vector<double> compute_sums(const TrainingSession& session, const PairData&
   session.world().all_reduce_wait(sums, comm::ReduceOp::Sum);
   for (size_t i = 0; i < pairs; ++i) {
     LH_CHECK(sums[2 * pairs + i] <= 1.0, "preference", "pair {} stands in two rows", i);
-    if (sums[2 * pairs + i] == 1.0) continue;
+    if (sums[2 * pairs + i] == 1.0) {
+      if (std::isfinite(sums[2 * i]) && std::isfinite(sums[2 * i + 1])) continue;
+      fail_input("preference",
+                 "{}: the run's first weights give the answers of pair {} the "
+                 "log-probabilities {} and {}, and no loss can compare with those: check "
+                 "the first weights with 'longhaul eval'; precision.compute = \"fp32\" "
+                 "reaches further",
+                 data.source->describe(), i, sums[2 * i], sums[2 * i + 1]);
+    }
     sums[2 * i] = sums[2 * i + 1] = std::numeric_limits<double>::quiet_NaN();
   }
   sums.resize(2 * pairs);
@@ -207,8 +265,10 @@ void find_reference(TrainingSession& session, History& history, system::Logger& 
   if (sources.empty()) return;
   session.world().ledger().set("reference", history.step);
   const bool at_start = history.updates == 0;
+  std::string first = first_hash_of(history);
   if (at_start) {
-    history.reference = hash_of_weights(session, session.fingerprint());
+    if (first.empty()) first = hash_of_first_weights(session);
+    history.reference = reference_of(session, first);
   }
   const auto make = [&](const PairData& data, const Place& place) {
     const system::Stopwatch watch;
@@ -222,18 +282,34 @@ void find_reference(TrainingSession& session, History& history, system::Logger& 
         counted(data.source->num_pairs(), "pair"), watch.seconds(), place.file.string());
     data.source->set_sums(std::move(sums));
   };
+  // A run that first trained without a reference has no hash to look for.
+  std::vector<PairData> missing;
   for (const PairData& data : sources) {
+    if (history.reference.empty()) {
+      missing.push_back(data);
+      continue;
+    }
     const Place place(session, history, data);
     if (auto kept = read_kept(session, place, data.source->num_pairs(), log)) {
       log.info("reference: log-probabilities of {} made earlier: {}",
                counted(data.source->num_pairs(), "pair"), place.file.string());
       data.source->set_sums(std::move(*kept));
-    } else if (at_start) {
-      make(data, place);
     } else {
-      with_first_weights(session, log, [&] { make(data, place); });
+      missing.push_back(data);
     }
   }
+  const auto make_missing = [&] {
+    for (const PairData& data : missing) make(data, Place(session, history, data));
+  };
+  if (missing.empty()) return;
+  if (at_start) return make_missing();
+  if (!history.reference.empty()) check_first_weights(session, first);
+  with_first_weights(session, log, [&] {
+    if (history.reference.empty()) {
+      history.reference = reference_of(session, hash_of_first_weights(session));
+    }
+    make_missing();
+  });
 }
 
 }  // namespace longhaul::train

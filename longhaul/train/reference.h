@@ -15,7 +15,8 @@ namespace longhaul::train {
 /// the layout and the rows. Rank 0 reads and writes the file, whole or not at all. A file
 /// that is damaged, or is of something else, is made anew. A run that has made updates
 /// and lacks the file loads its first weights again for that, and then goes on with its
-/// own.
+/// own. Throws ConfigError if the settings name other first weights by now, and
+/// InputError for sums that are not finite.
 ///
 /// `history` is that of the loaded state. At the start of a run it gets the hash of the
 /// weights, by which later starts find the file. share_weights must have been called.

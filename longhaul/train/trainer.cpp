@@ -65,12 +65,14 @@ TrainingSession start_session(const LoadedConfig& loaded, RunStart& start, RunLo
   return session;
 }
 
-History start_history(TrainingSession& session, RunStart& start, RunLog& run) {
+History start_history(TrainingSession& session, RunStart& start, RunLog& run,
+                      Saving saving) {
   session.world().ledger().set("load", 0);
   debug_delay(session.config(), session.world().rank(), "load");
   History history = load_state(session, start, run);
   try {
-    find_reference(session, history, run.log());
+    // A bench takes zeros, which cost a step the same time.
+    if (saving == Saving::Yes) find_reference(session, history, run.log());
     end_if_asked(session.world());
   } catch (const EndedEarly&) {
     // Weights may still be arriving in memory that is freed now.
@@ -99,7 +101,7 @@ class Trainer {
         start_(start),
         run_(run),
         session_(start_session(loaded, start, run, std::move(world), shards, objects)),
-        history_(start_history(session_, start_, run_)),
+        history_(start_history(session_, start_, run_, saving_)),
         total_steps_(total_steps(session_, history_)),
         last_step_(find_last_step()),
         saved_step_(history_.step),

@@ -50,6 +50,11 @@ def evaluated(run, model, store, ranks=1, *words):
     return json.loads(evaluate(run, model, store, ranks, *words).stdout)
 
 
+def test_bits_per_byte_are_told_only_where_all_tokens_are_read(run, of_one_rank, store):
+    assert evaluated(run, of_one_rank, store)["bits_per_byte"] > 0
+    assert "bits_per_byte" not in evaluated(run, of_one_rank, store, 1, "--pack", "whole")
+
+
 def last_validation(run_dir):
     lines = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
     return [line["loss"] for line in lines if "validation" in line][-1]

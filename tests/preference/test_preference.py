@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import shutil
 import struct
 import sys
 
@@ -219,6 +220,51 @@ def test_a_run_that_goes_on_in_another_layout_keeps_its_reference(run, root, tmp
     for step, record in one.items():
         for name in ("loss", "grad_norm", *FIGURES):
             assert apart(record[name], other[step][name]) < 1e-5, (step, name)
+
+
+def scaled_model(root, directory, name, factor):
+    """Copies the model, with the weight of this name multiplied."""
+    from safetensors.torch import load_file, save_file
+    shutil.copytree(root / "model", directory, dirs_exist_ok=True)
+    weights = load_file(root / "model/model.safetensors")
+    weights[name] = weights[name] * factor
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    return f'init.weights="{directory}"'
+
+
+@pytest.mark.parametrize("sets, ranks", [([], 1), (["parallel.tp=2"], 2)])
+def test_a_lost_reference_is_not_made_anew_from_other_weights(run, root, tmp_path, sets, ranks):
+    norm = "model.norm.weight"
+    few = [scaled_model(root, tmp_path / "model", norm, 1.0), "batch.global_size=4", "run.steps=6"]
+    train(run, root, tmp_path / "run", *few, "run.stop_after=3")
+    kept = reference_file(tmp_path / "run")
+    before = kept.read_bytes()
+    kept.unlink()
+    scaled_model(root, tmp_path / "model", norm, 1.5)
+    training_refused(run, root, [f'run.dir="{tmp_path}/run"', *few], "[preference]", "init.weights",
+                     "not those with which the run began")
+    assert not list((tmp_path / "run/data").glob("reference_*"))
+    # The first weights make the reference again, in another layout too.
+    scaled_model(root, tmp_path / "model", norm, 1.0)
+    train(run, root, tmp_path / "run", *few, *sets, ranks=ranks)
+    assert reference_file(tmp_path / "run").name == kept.name
+    after = sums_of(reference_file(tmp_path / "run"))
+    kept.write_bytes(before)
+    assert list(after) == pytest.approx(list(sums_of(kept)), rel=1e-5)
+
+
+def test_a_reference_that_is_not_finite_is_refused(run, root, tmp_path):
+    weights = scaled_model(root, tmp_path / "model", "lm_head.weight", 1e38)
+    training_refused(run, root, [f'run.dir="{tmp_path}/run"', weights], "[preference]", "pair 0",
+                     "precision.compute")
+    assert not list((tmp_path / "run/data").glob("reference_*"))
+
+
+def test_a_bench_makes_no_reference(run, root, tmp_path):
+    shown = run("longhaul", "bench", root / "run.toml", "--steps", "6", "--set", "batch.global_size=4",
+                cwd=tmp_path)
+    assert "log-probabilities of" not in shown.stdout + shown.stderr
+    assert "matrix products" in shown.stdout
 
 
 LORA = ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=8", "optimizer.lr=1e-2"]

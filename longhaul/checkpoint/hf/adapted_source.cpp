@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -272,17 +271,23 @@ std::string hash_of_base(const WeightsSource& base, const ModelDescription& mode
   for (const ParameterDescription& p : model.parameters()) {
     if (!families::is_of_adapter(p.name)) names.insert(p.name);
   }
+  return hash_of_tensors(base, names, world);
+}
+
+std::string hash_of_tensors(const WeightsSource& source,
+                            const std::set<std::string>& names,
+                            comm::Communicator& world) {
   Json mine = Json::object();
   comm::on_all_ranks(world, [&] {
     int64_t next = 0;
-    for (const format::TensorSlice& tensor : base.tensors()) {
+    for (const format::TensorSlice& tensor : source.tensors()) {
       if (!names.contains(tensor.name) || next++ % world.size() != world.rank()) continue;
-      mine[tensor.name] = hash_of_tensor(base, tensor);
+      mine[tensor.name] = hash_of_tensor(source, tensor);
     }
   });
   std::map<std::string, std::string> all;
   for (const std::string& text : world.gather_strings(json_text(mine))) {
-    const Json of_rank = parse_json(text, "hashes of a base");
+    const Json of_rank = parse_json(text, "hashes of tensors");
     for (const auto& [name, line] : of_rank.items()) {
       all.emplace(name, line.get<std::string>());
     }

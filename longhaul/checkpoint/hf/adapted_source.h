@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <span>
 #include <string>
 
@@ -41,5 +42,11 @@ SharedSource merged(const SharedSource& adapted, const ModelConfig& model);
 /// any number of ranks, which share the work. Collective.
 std::string hash_of_base(const WeightsSource& base, const ModelDescription& model,
                          comm::Communicator& world);
+
+/// Returns the same hash of those tensors of a source that have one of the names.
+/// Collective.
+std::string hash_of_tensors(const WeightsSource& source,
+                            const std::set<std::string>& names,
+                            comm::Communicator& world);
 
 }  // namespace longhaul::checkpoint

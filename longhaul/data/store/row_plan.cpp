@@ -96,10 +96,14 @@ std::string plan_bytes(const RowUnits& units, int64_t seq_len, const std::string
 RowUnits::RowUnits(const TokenStore& store, const WholeRows& how)
     : store_(store), how_(how), sides_(store.info().kind == "pairs" ? 2 : 1) {
   if (size() < int64_t{kNoRow}) return;
-  fail_input("data",
-             "{}: {} documents; rows of whole documents can be made of at most {}: split "
-             "the store with 'longhaul data split', or set data.pack = \"stream\"",
-             store.path().string(), store.info().documents, kNoRow - 1);
+  fail_input("data", "{}: {} {}; rows can be made of at most {}: {}",
+             store.path().string(), size(), sides_ == 2 ? "pairs" : "documents",
+             kNoRow - 1,
+             sides_ == 2
+                 ? "give 'longhaul data build' the files of pairs in parts, and name the "
+                   "stores of all parts in data.train"
+                 : "split the store with 'longhaul data split', or set data.pack = "
+                   "\"stream\"");
 }
 
 RowUnits::Unit RowUnits::at(int64_t number) const {
