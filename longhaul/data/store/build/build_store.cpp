@@ -37,8 +37,8 @@ InputOptions shared_readers(const BuildOptions& options) {
   return inputs;
 }
 
-/// Returns the options with the day that templates print, so that a start on another day
-/// goes on with the day of the first start.
+/// Returns the options with the day that templates print. A start on another day goes on
+/// with the day of the first start, unless it replaces what stands there.
 BuildOptions settled(BuildOptions options, const fs::path& out,
                      const BuildDirectory& directory) {
   options.inputs.chats = options.chat.has_value();
@@ -49,8 +49,9 @@ BuildOptions settled(BuildOptions options, const fs::path& out,
   if (!options.chat || options.chat->day || !options.chat->format->prints_day()) {
     return options;
   }
-  std::string day = day_of_plan(directory.root);
-  if (day.empty() && is_token_store(out)) {
+  std::string day;
+  if (!options.restart) day = day_of_plan(directory.root);
+  if (day.empty() && !options.force && is_token_store(out)) {
     const StoreInfo info = read_store_info(out);
     if (info.chat) day = info.chat->day;
   }
