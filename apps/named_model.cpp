@@ -124,8 +124,8 @@ int with_model(const std::string& named, const objects::Access& objects,
       ResilienceSection{}.comm_timeout_s);
 }
 
-NamedModel open_model(const fs::path& path, comm::Communicator& world,
-                      const fs::path& adapter) {
+NamedModel open_model(const fs::path& path, const objects::Access& objects,
+                      comm::Communicator& world, const fs::path& adapter) {
   using Source = checkpoint::WeightsSource;
   const checkpoint::SharedSource files = Source::open(path, world, Source::Files::Held);
   const auto named = [](checkpoint::AdaptedModel model) -> NamedModel {
@@ -136,7 +136,7 @@ NamedModel open_model(const fs::path& path, comm::Communicator& world,
     say_warning(note);
   }
   if (checkpoint::holds_adapter(*files)) {
-    if (adapter.empty()) return named(checkpoint::with_own_base(files, world));
+    if (adapter.empty()) return named(checkpoint::with_own_base(files, objects, world));
     fail_config(
         "adapter",
         "{} is a run of an adapter, and --adapter names another one; name the base",

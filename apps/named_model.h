@@ -46,8 +46,8 @@ struct NamedModel {
 /// Opens an HF directory, a checkpoint or a run (its newest valid checkpoint), with the
 /// adapter in the directory `adapter` if there is one. A run of an adapter is opened with
 /// its base. Collective.
-NamedModel open_model(const fs::path& path, comm::Communicator& world,
-                      const fs::path& adapter = {});
+NamedModel open_model(const fs::path& path, const objects::Access& objects,
+                      comm::Communicator& world, const fs::path& adapter = {});
 
 /// Returns the layout in which the ranks hold the model: that of the call, if the call
 /// says anything about it. Else several ranks take the layout of the run that wrote the

@@ -133,7 +133,7 @@ void print_text(const EvalFigures& figures, const session::Session& session) {
 /// Evaluates the model and prints its losses on rank 0. Collective.
 void evaluate(const EvalOptions& options, const objects::Access& objects,
               const fs::path& path, const World& world) {
-  const NamedModel model = open_model(path, *world, options.call.adapter);
+  const NamedModel model = open_model(path, objects, *world, options.call.adapter);
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
   if (options.micro_size * figures.seq_len > INT32_MAX) {

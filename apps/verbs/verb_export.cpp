@@ -36,6 +36,7 @@ struct ExportCall {
 /// Returns what is exported: the source itself, or with --merge the run's base with its
 /// adapter added to it. Collective.
 checkpoint::SharedSource exported(const checkpoint::SharedSource& source, bool merge,
+                                  const objects::Access& objects,
                                   comm::Communicator& world) {
   const bool adapter = checkpoint::holds_adapter(*source);
   if (!merge) {
@@ -50,7 +51,8 @@ checkpoint::SharedSource exported(const checkpoint::SharedSource& source, bool m
                 "{} holds no adapter that --merge could merge; leave --merge out",
                 source->source().path.string());
   }
-  const checkpoint::AdaptedModel model = checkpoint::with_own_base(source, world);
+  const checkpoint::AdaptedModel model =
+      checkpoint::with_own_base(source, objects, world);
   return checkpoint::merged(model.source, model.config);
 }
 
@@ -100,7 +102,8 @@ void tell_dtype(const checkpoint::WeightsSource& source) {
 }
 
 void run_export(const ExportCall& options, const fs::path& from,
-                const objects::OutputPlace& out, comm::Communicator& world) {
+                const objects::OutputPlace& out, const objects::Access& objects,
+                comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
   const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
   const bool speaks = world.rank() == 0;
@@ -110,7 +113,8 @@ void run_export(const ExportCall& options, const fs::path& from,
   if (speaks) {
     for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
   }
-  const checkpoint::SharedSource written = exported(source, options.merge, world);
+  const checkpoint::SharedSource written =
+      exported(source, options.merge, objects, world);
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
@@ -162,7 +166,9 @@ void add_export(CLI::App& program, Outcome& outcome) {
       const StopObjectsAtSignal stop_objects(signals, outcome.objects);
       checkpoint::with_fall_back(
           options->source,
-          [&](const fs::path& from) { run_export(*options, from, out, *world); },
+          [&](const fs::path& from) {
+            run_export(*options, from, out, outcome.objects, *world);
+          },
           [&](const std::string& line) {
             if (world->rank() == 0) say_warning(line);
           });

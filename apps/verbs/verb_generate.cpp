@@ -89,8 +89,9 @@ void check_one_sequence(const ParallelSection& parallel, bool has_experts, int r
 }
 
 /// Continues the prompt. Rank 0 writes. Collective.
-void generate(GenerateOptions options, const fs::path& path, const World& world) {
-  const NamedModel model = open_model(path, *world, options.call.adapter);
+void generate(GenerateOptions options, const objects::Access& objects,
+              const fs::path& path, const World& world) {
+  const NamedModel model = open_model(path, objects, *world, options.call.adapter);
   if (!model.config.description.is_causal()) {
     fail_input("generate",
                "a model of type \"{}\" attends to both sides of a token: it predicts "
@@ -176,8 +177,9 @@ void add_generate(CLI::App& program, Outcome& outcome) {
     const LocalCheckpoint model(options->call.model, outcome.objects);
     options->call.model = model.path();
     options->tokenizer = local_input(options->tokenizer, outcome.objects);
-    outcome.exit_code = with_model(options->call.model, outcome.objects,
-                                   std::bind_front(generate, std::cref(*options)));
+    outcome.exit_code = with_model(
+        options->call.model, outcome.objects,
+        std::bind_front(generate, std::cref(*options), std::cref(outcome.objects)));
   });
 }
 

@@ -248,6 +248,17 @@ def test_checkpoints_hold_the_adapter_alone_and_a_resume_is_bitwise(run, tmp_pat
     assert held < base / 2
 
 
+def test_a_run_finds_its_base_from_another_directory(run, tmp_path, monkeypatch):
+    place = Place(run, tmp_path, "lora", begin=False)
+    monkeypatch.chdir(tmp_path)
+    place.train("run.stop_after=2", 'init.weights="model"')
+    here = place.export("--merge", to="here")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    there = place.export("--merge", to="there")
+    assert off(*(load_file(p / "model.safetensors") for p in (there, here))) == 0
+
+
 def test_another_base_is_refused(run, tmp_path):
     place = Place(run, tmp_path, "lora", begin=False)
     place.train("run.stop_after=2")

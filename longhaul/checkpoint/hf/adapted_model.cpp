@@ -3,6 +3,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
 #include "longhaul/checkpoint/hf/adapted_source.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/hf/peft.h"
@@ -10,10 +11,24 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
 #include "longhaul/families/adapter.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/run/saved_settings.h"
 
 namespace longhaul::checkpoint {
 namespace {
+
+/// Returns base_model_name_or_path of the adapter's settings in `dir` if it is a whole
+/// path or an address, so that it means the same in any working directory, else an empty
+/// text.
+std::string place_of_base(const fs::path& dir) {
+  const fs::path file = dir / kPeftConfig;
+  if (!is_seen(file)) return {};
+  const Json json = parse_json(read_text(file, uint64_t{1} << 24), file.string());
+  const auto found = json.find("base_model_name_or_path");
+  if (found == json.end() || !found->is_string()) return {};
+  const auto place = found->get<std::string>();
+  return fs::path(place).is_absolute() || objects::is_address(place) ? place : "";
+}
 
 /// Makes the model of a base and of the adapter in `files`. Collective.
 AdaptedModel joined(const RunConfig& config, const SharedSource& base,
@@ -28,25 +43,29 @@ AdaptedModel joined(const RunConfig& config, const SharedSource& base,
 
 }  // namespace
 
-AdaptedModel with_own_base(const SharedSource& files, comm::Communicator& world) {
+AdaptedModel with_own_base(const SharedSource& files, const objects::Access& objects,
+                           comm::Communicator& world) {
   const fs::path dir = files->source().path;
   const std::string text = comm::on_rank_zero(world, [&] {
     const Json state = read_state(dir);
     return json_text(Json{{"config", run::saved_settings(state)},
-                          {"base", state.value("base", std::string())}});
+                          {"base", state.value("base", std::string())},
+                          {"place", place_of_base(files->config_path().parent_path())}});
   });
   const Json state = parse_json(text, dir.string());
   const RunConfig config = parse_run_config(state.at("config").get<std::string>(),
                                             (dir / "state.json").string())
                                .config;
-  const fs::path& weights = config.init.weights;
+  const auto place = state.at("place").get<std::string>();
+  const fs::path named = place.empty() ? config.init.weights : fs::path(place);
+  const fs::path weights = objects.readable(named);
   if (!is_seen(weights)) {
     fail_input(
         "adapter",
         "{} holds an adapter without its base, and its run read the base from {}: {}; "
         "bring the base there, or export the adapter without --merge and give it with "
         "--adapter",
-        dir.string(), weights.string(), missing_path(weights));
+        dir.string(), named.string(), missing_path(weights));
   }
   ModelConfig model = load_run_model(config, files->config_path());
   const SharedSource base =
@@ -58,7 +77,7 @@ AdaptedModel with_own_base(const SharedSource& files, comm::Communicator& world)
         "adapter",
         "{} is an adapter of another base than {} holds now (hash {}, the training's "
         "was {}); bring that base back",
-        dir.string(), weights.string(), hash, state.at("base").get<std::string>());
+        dir.string(), named.string(), hash, state.at("base").get<std::string>());
   }
   return joined(config, base, files, std::move(model), world);
 }

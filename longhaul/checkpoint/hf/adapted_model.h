@@ -4,6 +4,7 @@
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/families/model_config.h"
+#include "longhaul/objects/access.h"
 
 namespace longhaul::checkpoint {
 
@@ -14,10 +15,12 @@ struct AdaptedModel {
   AdapterSection adapter;  ///< what the adapter is
 };
 
-/// Returns the model of a run of an adapter: the base that the run's settings name, with
-/// the adapter of the checkpoint `files` (holds_adapter). Throws InputError if the base
+/// Returns the model of a run of an adapter: its base, with the adapter of the checkpoint
+/// `files` (holds_adapter). The base is where the checkpoint's adapter_config.json says,
+/// and `objects` reads it at an address. Throws InputError if the base
 /// is not there, and ConfigError if it is no longer the one of the training. Collective.
-AdaptedModel with_own_base(const SharedSource& files, comm::Communicator& world);
+AdaptedModel with_own_base(const SharedSource& files, const objects::Access& objects,
+                           comm::Communicator& world);
 
 /// Returns the model in `base`, as it was opened, with the adapter in PEFT's format in
 /// the directory `dir`. Throws InputError if the adapter does not fit the base.

@@ -104,7 +104,8 @@ void check_fields(const fs::path& file, const OrderedJson& json) {
   const bool is_eva = json.value("init_lora_weights", OrderedJson()) == "eva";
   for (const auto& [key, value] : json.items()) {
     if (has_word(kHonoured, key) || families::is_off(value)) continue;
-    if (is_eva && key == "eva_config") continue;  // of the first values alone
+    if (is_eva && key == "eva_config")
+      continue;  // It tells how PEFT chose the first values, which training has replaced.
     refuse(file, key, value, "changes the result and is not available");
   }
   if (const auto bias = json.find("bias"); bias != json.end() && *bias != "none") {
@@ -218,8 +219,9 @@ std::set<std::string> meant_by(const fs::path& file, const OrderedJson& json,
   return found;
 }
 
-/// Takes away the modules of the layers that layers_to_transform leaves out. As in PEFT
-/// the first number behind a part that layers_pattern means is that of the layer.
+/// Takes away the modules of the layers that layers_to_transform leaves out. PEFT counts
+/// the same way: the first number behind a part that layers_pattern means is that of the
+/// layer.
 void keep_layers(const fs::path& file, const OrderedJson& json,
                  std::set<std::string>& modules) {
   const auto layers = json.find("layers_to_transform");
