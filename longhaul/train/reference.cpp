@@ -85,15 +85,12 @@ void check_first_weights(const TrainingSession& session, const std::string& bega
   const std::string now = hash_of_first_weights(session);
   if (now == began_with) return;
   const InitSection& init = session.config().init;
-  fail_config(
-      "preference",
-      "a file of the reference is missing from {}, and the weights that would make it "
-      "anew "
-      "are not those with which the run began: init.weights = {:?}, init.adapter = {:?} "
-      "and run.seed = {} have the hash {}, and the run's first weights had {}; put the "
-      "file or the first weights back, or begin a new run in another run.dir",
-      data_cache_dir(session.config()).string(), init.weights.string(),
-      init.adapter.string(), session.config().run.seed, now, began_with);
+  fail_config("preference",
+              "init.weights = {:?}, init.adapter = {:?}, run.seed = {}: hash {} is "
+              "not that with which the run began, {}: put those weights back, or the "
+              "missing reference file in {}",
+              init.weights.string(), init.adapter.string(), session.config().run.seed,
+              now, began_with, data_cache_dir(session.config()).string());
 }
 
 /// Where the sums of a source's pairs are kept.

@@ -242,7 +242,7 @@ def test_a_lost_reference_is_not_made_anew_from_other_weights(run, root, tmp_pat
     kept.unlink()
     scaled_model(root, tmp_path / "model", norm, 1.5)
     training_refused(run, root, [f'run.dir="{tmp_path}/run"', *few], "[preference]", "init.weights",
-                     "not those with which the run began")
+                     "not that with which the run began")
     assert not list((tmp_path / "run/data").glob("reference_*"))
     # The first weights make the reference again, in another layout too.
     scaled_model(root, tmp_path / "model", norm, 1.0)

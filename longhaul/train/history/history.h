@@ -37,7 +37,7 @@ struct History {
   /// The row of the embedding whose look-ups this run does not train. Older checkpoints
   /// have no such row: their runs train all rows.
   std::optional<int64_t> padding_row;
-  /// The hash of the weights with which a run on pairs began (reference.h); empty in
+  /// The hashes of the weights with which a run on pairs began (reference.h); empty in
   /// other runs.
   std::string reference;
   std::string model;  ///< config.json with overrides applied; older states have none
