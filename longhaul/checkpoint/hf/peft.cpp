@@ -104,8 +104,8 @@ void check_fields(const fs::path& file, const OrderedJson& json) {
   const bool is_eva = json.value("init_lora_weights", OrderedJson()) == "eva";
   for (const auto& [key, value] : json.items()) {
     if (has_word(kHonoured, key) || families::is_off(value)) continue;
-    if (is_eva && key == "eva_config")
-      continue;  // It tells how PEFT chose the first values, which training has replaced.
+    // PEFT has made the first values with it, and training has replaced them.
+    if (is_eva && key == "eva_config") continue;
     refuse(file, key, value, "changes the result and is not available");
   }
   if (const auto bias = json.find("bias"); bias != json.end() && *bias != "none") {
