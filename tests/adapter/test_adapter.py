@@ -222,8 +222,10 @@ def test_a_new_adapter_changes_nothing_until_it_is_trained(run, tmp_path):
             assert off({name: value}, {name: base[module + ".weight"].norm(dim=1)}) < 1e-6
 
 
-def test_a_new_adapter_in_bf16_begins_at_the_base(run, tmp_path):
-    place = Place(run, tmp_path, "dora", begin=False)
+def test_a_new_adapter_in_bf16_begins_at_a_base_in_bf16(run, tmp_path):
+    place = Place(run, tmp_path, "lora", begin=False)
+    weights = tmp_path / "model/model.safetensors"
+    save_file({name: value.bfloat16() for name, value in load_file(weights).items()}, weights, {"format": "pt"})
     losses = {}
     for kind in ("lora", "dora"):
         place.train("run.stop_after=1", "precision.compute=bf16", f'adapter.kind="{kind}"',
@@ -342,9 +344,9 @@ def evaluate(place, adapter, **options):
 
 @pytest.mark.parametrize("fields,kept,words", [
     ({}, "nothing", ["no tensors"]),
-    ({}, "layers.0", ["means 7 modules", "model.layers.1.mlp.down_proj"]),
-    ({"target_modules": "all-linear"}, "layers.0", ["means 7 modules"]),
-    ({"layers_to_transform": [0]}, "", ["no low-rank part for 7 modules", "model.layers.1"]),
+    ({}, "layers.0", ["means 14 modules", "model.layers.1.mlp.down_proj"]),
+    ({"target_modules": "all-linear"}, "layers.0", ["means 14 modules"]),
+    ({"layers_to_transform": [0]}, "", ["no low-rank part for 14 modules", "model.layers.1"]),
     ({"layers_to_transform": 0}, "layers.0", []),
     ({"exclude_modules": ["layers.1.mlp.down_proj"]}, "", ["for 1 modules"]),
     ({"target_modules": r".*\.layers\.0\..*_proj"}, "layers.0", []),
