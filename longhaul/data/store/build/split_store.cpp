@@ -132,7 +132,7 @@ class Splitter {
   }
 
   int64_t special_inside(const Document& document) const {
-    // Of a chat the template writes such tokens.
+    // The template of a chat writes such tokens itself.
     if (!tokenizer_ || document.text_bytes == 0 || store_.info().chat) return 0;
     int64_t count = 0;
     for (size_t i = special_.before.size();
