@@ -80,6 +80,8 @@ TEST(ChatTemplate, PrintsAsPythonDoes) {
             "5ü");
   EXPECT_EQ(text_of("{{ '\u00a0 x \u3000' | trim }}{{ 'Éa' | lower }}"), "xéa");
   EXPECT_EQ(text_of("{{ 7 % -3 }} {{ 7 / 2 }} {{ 'a' ~ none ~ 1 }}"), "-2 3.5 aNone1");
+  EXPECT_EQ(text_of("{{ 9223372036854775807 }} {{ -2.9 | int }}"),
+            "9223372036854775807 -2");
   EXPECT_EQ(text_of("{{ tools | tojson }}", kHello,
                     R"([{"b": [1.0, 1e-7, "ü\"<>"], "a": {}}])"),
             R"([{"b": [1.0, 1e-07, "ü\"<>"], "a": {}}])");
@@ -138,6 +140,11 @@ TEST(ChatTemplate, RefusesWhatJinjaRefuses) {
 /// Returns the message about a template that goes beyond a limit.
 std::string refused(const std::string& source) {
   return message_of<InputError>([&] { text_of(source); });
+}
+
+TEST(ChatTemplate, RefusesWholeNumbersBeyondItsOwn) {
+  EXPECT_NE(refused("{{ (5000000000000000000 * 2.0) | int }}").find("beyond 9e18"),
+            std::string::npos);
 }
 
 TEST(ChatTemplate, EndsWithoutEndNoTemplate) {

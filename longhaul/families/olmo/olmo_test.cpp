@@ -92,7 +92,7 @@ TEST(Olmo, VersionThreeRefusesABaseThatNotAllLayersWouldGet) {
   json["rope_parameters"] = {{"full_attention", {{"rope_theta", 10000}}},
                              {"sliding_attention", {{"rope_theta", 10000}}}};
   for (const size_t layer : {2, 3}) {
-    const auto& attention = std::get<families::Attention>(
+    const auto attention = std::get<families::Attention>(
         parse_olmo(json).network.blocks.at(layer).front().branches.front().core);
     EXPECT_EQ(attention.rotation->rope.theta, 10000.0);
   }
