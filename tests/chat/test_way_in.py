@@ -148,9 +148,20 @@ def test_an_answer_ends_where_the_template_ends_a_turn_though_the_config_names_a
 def test_the_prompts_of_the_log_are_messages_where_chats_are_learned(run, typed):
     run("longhaul", "train", "run.toml", "--set", 'run.dir="runs/asked"', "--set", "run.epochs=", "--set", "run.steps=1",
         "--set", f'init.weights="{RUN}"', "--set", 'log.prompts=["Who are you?"]', "--set", "optimizer.lr=1e-9",
-        "--set", "schedule.min_lr=0", "--set", 'precision.compute="fp32"', cwd=typed[0])
+        "--set", "schedule.min_lr=0", cwd=typed[0])
     events = map(json.loads, (typed[0] / "runs/asked/events.jsonl").open())
     assert {event["text"] for event in events if event["event"] == "sample"} == {ANSWER}
+
+
+def test_a_model_with_another_template_than_its_chats_is_told_of(run, typed, tmp_path):
+    place = tmp_path / "other"
+    shutil.copytree(typed[0] / "hf", place)
+    (place / "chat_template.jinja").write_text(TEMPLATE + "{# another #}")
+    words = ("longhaul", "train", "run.toml", "--set", "run.epochs=", "--set", "run.steps=1")
+    for model, told in (("hf", False), (place, True)):
+        said = run(*words, "--set", f'run.dir="{tmp_path}/{told}"', "--set", f'init.weights="{model}"',
+                   "--set", f'model.config="{model}"', cwd=typed[0])
+        assert told == (f"of {place}; build the store again" in said.stdout + said.stderr)
 
 
 def test_the_commands_of_the_recipe_for_chats_train_it(run, model, tmp_path):
@@ -178,7 +189,7 @@ def trained(run, place, name, replaced, *words):
         assert len(re.findall(ours, text)) == 1, (ours, text)
         text = re.sub(ours, theirs, text)
     (place / name).write_text(text)
-    run("longhaul", "train", name, "--set", 'precision.compute="fp32"', cwd=place)
+    run("longhaul", "train", name, cwd=place)
     lines = (place / tomllib.loads(text)["run"]["dir"] / "metrics.jsonl").open()
     return [record for record in map(json.loads, lines) if "loss" in record]
 

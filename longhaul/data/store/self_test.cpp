@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "longhaul/base/error.h"
+#include "longhaul/chat/chat_format.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_fields.h"
 
@@ -111,6 +113,31 @@ void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenize
                     id_at(now, place), id_at(then, place),
                     (store / "tokenizer").string()));
   }
+}
+
+std::string compare_templates(const fs::path& store,
+                              const tokenizer::Tokenizer& tokenizer) {
+  if (!is_token_store(store)) return {};
+  const StoreInfo info = read_store_info(store);
+  if (!info.chat) return {};
+  const fs::path dir = tokenizer.files().front().parent_path();
+  std::string beside;
+  try {
+    beside = chat::ChatFormat(dir).hash();
+  } catch (const InputError& error) {
+    return fmt::format(
+        "{}: exports of this run carry no chat template ({}); the template of the "
+        "store's "
+        "{} is in {}",
+        store.string(), error.what(), info.kind, (store / "tokenizer").string());
+  }
+  if (beside == info.chat->template_hash) return {};
+  return fmt::format(
+      "{}: its {} were written by the template {}, and exports of this run carry the "
+      "template {} of {}; build the store again with --tokenizer {}, or copy the "
+      "template of {} to the model",
+      store.string(), info.kind, info.chat->template_hash, beside, dir.string(),
+      dir.string(), (store / "tokenizer").string());
 }
 
 }  // namespace longhaul::data

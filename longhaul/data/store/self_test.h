@@ -35,4 +35,10 @@ SelfTest read_self_test(const fs::path& path);
 void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenizer,
                      const std::string& whose);
 
+/// Returns a warning if the store has chats or pairs that were not written by the
+/// templates and the special tokens beside the tokenizer's file, which exports of a run
+/// carry; else an empty text.
+std::string compare_templates(const fs::path& store,
+                              const tokenizer::Tokenizer& tokenizer);
+
 }  // namespace longhaul::data

@@ -220,17 +220,60 @@ double largest(const at::Tensor& values) {
   return std::isfinite(value) ? value : HUGE_VAL;
 }
 
+at::Tensor norms(const at::Tensor& x) { return x.to(at::kDouble).norm(2, {1}); }
+
+/// Returns how far a result r of the source may be off for each token, with input x.
+at::Tensor allowed_of_layer(const at::Tensor& r, const at::Tensor& x,
+                            const Tolerance& tolerance) {
+  return tolerance.layer * norms(r - x) + 2.0 * tolerance.roundoff * norms(r) + 1e-30;
+}
+
 /// Compares the loaded model's result s of a layer with the source's result r, token by
 /// token. Both layers had the input x.
 Distance layer_distance(const at::Tensor& s, const at::Tensor& r, const at::Tensor& x,
                         const Tolerance& tolerance) {
-  const auto norm = [](const at::Tensor& t) { return t.to(at::kDouble).norm(2, {1}); };
-  const at::Tensor size = norm(r);
-  const at::Tensor off = norm(s - r);
-  const at::Tensor allowed =
-      tolerance.layer * norm(r - x) + 2.0 * tolerance.roundoff * size + 1e-30;
-  return {largest(off / allowed), largest(off / (size + 1e-30))};
+  const at::Tensor off = norms(s - r);
+  return {largest(off / allowed_of_layer(r, x, tolerance)),
+          largest(off / (norms(r) + 1e-30))};
 }
+
+/// Follows what rounding may do to results that are computed from the tokens on. A layer
+/// adds what it may be off by itself. What came before it grows as the source makes the
+/// difference of its two inputs grow, since some trained models enlarge any difference.
+class FreeRun {
+ public:
+  /// Passes a place whose input is `x`. The source's results are `exact` from the tokens
+  /// on, and `same` for x. The loaded model's result is `loaded`.
+  void pass(const at::Tensor& x, const at::Tensor& exact, const at::Tensor& same,
+            const at::Tensor& loaded, const Tolerance& tolerance) {
+    const double own = mean(allowed_of_layer(same, x, tolerance) / (norms(same) + 1e-30));
+    allowed_ = std::hypot(grown(mean(share(same, exact)), tolerance), own);
+    off_ = mean(share(loaded, exact));
+  }
+  /// Returns how far logits may be off, relative to `exact`, where the source computes
+  /// `exact` and `same` from the results of the last layer.
+  double allowed(const at::Tensor& exact, const at::Tensor& same,
+                 const Tolerance& tolerance) const {
+    return grown(largest(share(same, exact)), tolerance);
+  }
+
+ private:
+  static at::Tensor share(const at::Tensor& a, const at::Tensor& b) {
+    return norms(a - b) / (norms(b) + 1e-30);
+  }
+  /// Returns the root of the mean square over the tokens.
+  static double mean(const at::Tensor& values) {
+    return values.square().mean().sqrt().item<double>();
+  }
+  /// Returns allowed_ behind a layer that makes the difference off_ one of `now`. A
+  /// difference below a rounding tells nothing of the layer.
+  double grown(double now, const Tolerance& tolerance) const {
+    return off_ > tolerance.roundoff ? allowed_ * now / off_ : allowed_;
+  }
+
+  double allowed_ = 0.0;  ///< relative to the result, mean over the tokens
+  double off_ = 0.0;      ///< what the loaded model's result is off, likewise
+};
 
 struct Findings {
   std::vector<Distance> layers;  ///< distance of the embedding, then of each layer
@@ -244,7 +287,8 @@ struct Findings {
 /// the loaded model's last layer.
 void compare_logits(const session::Session& session, const Answers& answers,
                     const Fixture& fixture, const at::Tensor& exact,
-                    const at::Tensor& same, const Tolerance& tolerance, Findings& out) {
+                    const at::Tensor& same, const FreeRun& run,
+                    const Tolerance& tolerance, Findings& out) {
   const double rms = same.to(at::kDouble).square().mean().sqrt().item<double>();
   const double entropy = (same.logsumexp(1) -
                           same.gather(1, to_tensor(fixture.targets)
@@ -276,7 +320,9 @@ void compare_logits(const session::Session& session, const Answers& answers,
   const double relative =
       largest((ours - free).norm(2, {1}) / (free.norm(2, {1}) + 1e-30));
   const auto depth = static_cast<double>(out.layers.size());
-  out.logits = {relative / (tolerance.layer * std::sqrt(depth)), relative};
+  const double allowed_free =
+      std::max(tolerance.layer * std::sqrt(depth), run.allowed(exact, same, tolerance));
+  out.logits = {relative / allowed_free, relative};
 }
 
 /// Evaluates the source model, and compares its results with the loaded model's answers.
@@ -299,6 +345,7 @@ Findings compare(const session::Session& session, const models::SourceModel& sou
   const auto& embedding = session.model().description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;
+  FreeRun run;
   const int64_t places = session.model().description.num_blocks() + 1;
   for (int64_t place = 0; place < places; ++place) {
     if (place > 0) {
@@ -320,13 +367,14 @@ Findings compare(const session::Session& session, const models::SourceModel& sou
                                    before.index_select(0, own_rows), tolerance));
     }
     out.layers.push_back(distance);
+    run.pass(before, exact, same, loaded, tolerance);
   }
   const at::Tensor rows = to_tensor(fixture.compared);
   const at::Tensor logits = source.logits(
       at::cat({exact.index_select(0, rows), loaded.index_select(0, rows)}, 0));
   const int64_t half = rows.size(0);
   compare_logits(session, answers, fixture, logits.narrow(0, 0, half),
-                 logits.narrow(0, half, half), tolerance, out);
+                 logits.narrow(0, half, half), run, tolerance, out);
   return out;
 }
 

@@ -17,7 +17,9 @@ namespace longhaul::train {
 /// second term alone. For each logit s against r, with the same input to the head:
 ///     |s - r| <= logit rms(r) + 2 u |r|           (rms over all logits compared)
 /// For the logits of both models run from the tokens on, per position:
-///     |s - r| <= layer sqrt(layers + 1) |r|       (roundings of layers are independent)
+///     |s - r| <= max(layer sqrt(layers + 1), e) |r|   (roundings are independent)
+/// where e follows what each layer may be off through the layers behind it: the source
+/// tells how much each enlarges the difference between the two models' inputs.
 struct Tolerance {
   double roundoff = 0.0;
   double layer = 0.0;
