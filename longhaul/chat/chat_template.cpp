@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/chat/template_values.h"
@@ -232,18 +233,14 @@ Rendered from_parts(const std::vector<jinja::string_part>& parts) {
 }  // namespace
 
 Day parse_day(const std::string& text) {
-  Day day;
-  int length = 0;
-  const bool read = std::sscanf(text.c_str(), "%4d-%2d-%2d%n", &day.year, &day.month,
-                                &day.day, &length) == 3;
   using namespace std::chrono;
-  const year_month_day date(year(day.year), month(static_cast<unsigned>(day.month)),
-                            std::chrono::day(static_cast<unsigned>(day.day)));
-  if (!read || static_cast<size_t>(length) != text.size() || text.size() != 10 ||
-      !date.ok()) {
+  const auto seconds_of_day = utc_seconds(text);
+  if (text.size() != 10 || !seconds_of_day) {
     fail_input("chat", "'{}' is no day; write it as 2026-11-30", text);
   }
-  return day;
+  const year_month_day date(floor<days>(sys_seconds(seconds(*seconds_of_day))));
+  return {int{date.year()}, static_cast<int>(unsigned{date.month()}),
+          static_cast<int>(unsigned{date.day()})};
 }
 
 Day today() {

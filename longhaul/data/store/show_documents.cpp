@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/text.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
 
 namespace longhaul::data {
@@ -13,19 +14,16 @@ namespace {
 constexpr std::string_view kGreen = "\x1b[32m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
-/// Returns text that does nothing to a terminal.
-std::string harmless(std::string text) {
-  text = tokenizer::utf8_lossy(text);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if ((byte < 0x20 && byte != '\n') || byte == 0x7F) text[i] = ' ';
-    // U+0080 to U+009F are control characters too: C2 80 to C2 9F.
-    if (byte == 0xC2 && i + 1 < text.size() &&
-        static_cast<unsigned char>(text[i + 1]) < 0xA0) {
-      text.replace(i, 2, " ");
-    }
+/// Returns text that a terminal shows and does not obey, with its ends of lines.
+std::string harmless(std::string_view text) {
+  std::string shown;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    shown += system::printable(text.substr(begin, end - begin));
+    if (end < text.size()) shown += '\n';
+    begin = end + 1;
   }
-  return text;
+  return shown;
 }
 
 /// Returns the name of a document: of a conversation, or of a side of a pair.
@@ -65,8 +63,9 @@ ShownDocuments show_documents(const TokenStore& store,
       for (; i < ids.size() && (is_target[i] != 0) == target; ++i) {
         bytes += tokenizer.token_bytes(static_cast<tokenizer::TokenId>(ids[i]));
       }
-      const std::string text = harmless(std::move(bytes));
-      pieces.push_back({{"text", text}, {"target", target}});
+      bytes = tokenizer::utf8_lossy(bytes);
+      const std::string text = harmless(bytes);
+      pieces.push_back({{"text", std::move(bytes)}, {"target", target}});
       if (!target) {
         shown.text += text;
       } else if (colour) {
