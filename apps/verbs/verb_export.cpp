@@ -1,8 +1,10 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/objects/local_input.h"
 #include "apps/program.h"
@@ -14,9 +16,11 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf/adapted_model.h"
 #include "longhaul/checkpoint/hf/adapted_source.h"
+#include "longhaul/checkpoint/hf/averaged_source.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/objects/address.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
@@ -31,7 +35,19 @@ struct ExportCall {
   WeightsOutput output;
   int threads = 0;
   bool merge = false;
+  std::vector<int64_t> average;  ///< steps
 };
+
+/// Opens the run's checkpoints of these steps as their mean. Collective.
+checkpoint::SharedSource mean_of(const fs::path& run, const std::vector<int64_t>& steps,
+                                 comm::Communicator& world) {
+  std::vector<checkpoint::SharedSource> checkpoints;
+  for (const fs::path& path : checkpoint::checkpoints_of_steps(run, steps)) {
+    checkpoints.push_back(checkpoint::WeightsSource::open(
+        path, world, checkpoint::WeightsSource::Files::Held));
+  }
+  return checkpoint::averaged(std::move(checkpoints));
+}
 
 /// Returns what is exported: the source itself, or with --merge the run's base with its
 /// adapter added to it. Collective.
@@ -105,7 +121,10 @@ void run_export(const ExportCall& options, const fs::path& from,
                 const objects::OutputPlace& out, const objects::Access& objects,
                 comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
-  const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
+  const bool mean = !options.average.empty();
+  const checkpoint::SharedSource source =
+      mean ? mean_of(from, options.average, world)
+           : checkpoint::SharedSource(Source::open(from, world, Source::Files::Held));
   const bool speaks = world.rank() == 0;
   if (speaks && !source->source().note.empty()) {
     fmt::print("{}\n", out.as_named(source->source().note));
@@ -114,7 +133,7 @@ void run_export(const ExportCall& options, const fs::path& from,
     for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
   }
   const checkpoint::SharedSource written =
-      exported(source, options.merge, objects, world);
+      mean ? source : exported(source, options.merge, objects, world);
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
@@ -125,8 +144,12 @@ void run_export(const ExportCall& options, const fs::path& from,
   if (!speaks) return;
   progress.finish();
   tell_tied_head(*written);
+  const std::string what =
+      mean ? fmt::format("the mean of steps {} of {}", fmt::join(options.average, ", "),
+                         from.string())
+           : source->source().path.string();
   fmt::print("{}\n", out.as_named(fmt::format(
-                         "exported {} to {}", source->source().path.string(),
+                         "exported {} to {}", what,
                          describe_written(options.output, report, watch.seconds()))));
 }
 
@@ -149,13 +172,27 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "--merge", options->merge,
       "of a run of an adapter: write the whole model, with the adapter added to "
       "the weights of its base, instead of the adapter in PEFT's format");
+  verb->add_option(
+          "--average", options->average,
+          "of a run: write the mean of its checkpoints of these steps, added in "
+          "fp64, instead of its newest checkpoint; fp32 unless --dtype says else")
+      ->delimiter(',')
+      ->excludes("--merge");
   verb->footer(
       "Examples:\n"
       "  longhaul export runs/cpt --out hf/ --dtype bf16\n"
+      "  longhaul export runs/cpt --average 800,900,1000 --out hf-mean/\n"
       "  srun -N 4 longhaul export runs/cpt --out /shared/hf\n"
       "Several ranks share the work of writing the shards. Of a run that trains, the "
       "checkpoint that is newest now is exported.");
   verb->callback([options, &outcome] {
+    if (!options->average.empty() && objects::is_address(options->source)) {
+      fail_config(
+          "export",
+          "--average needs several checkpoints of a run, and of the address {} one "
+          "is fetched; copy the run to a local disk",
+          options->source);
+    }
     const LocalCheckpoint source(options->source, outcome.objects);
     options->source = source.path();
     outcome.exit_code = run_together(outcome.objects, [&](const World& world) {

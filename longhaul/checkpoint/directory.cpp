@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -248,6 +249,31 @@ std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
                                            std::vector<std::string>* skipped) {
   std::vector<fs::path> found = valid_newest_first(checkpoints_dir_of(path), skipped);
   return found.empty() ? valid_newest_first(path, skipped) : found;
+}
+
+std::vector<fs::path> checkpoints_of_steps(const fs::path& path,
+                                           const std::vector<int64_t>& steps) {
+  std::vector<std::string> skipped;
+  const std::vector<fs::path> valid = valid_checkpoints_of(path, &skipped);
+  std::vector<fs::path> found;
+  for (const int64_t step : steps) {
+    const std::string name = run::step_directory_name(step);
+    const auto at = std::ranges::find_if(
+        valid, [&](const fs::path& one) { return one.filename() == name; });
+    if (std::ranges::count(steps, step) > 1) {
+      fail_input("checkpoint", "step {} is given more than once", step);
+    }
+    if (at == valid.end()) {
+      std::vector<std::string> names;
+      for (const fs::path& one : valid) names.push_back(one.filename().string());
+      fail_input("checkpoint", "{} has no valid checkpoint {}; it has {}{}{}",
+                 path.string(), name,
+                 names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")),
+                 skipped.empty() ? "" : "; ", fmt::join(skipped, "; "));
+    }
+    found.push_back(*at);
+  }
+  return found;
 }
 
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention) {

@@ -68,6 +68,12 @@ std::optional<CheckpointEntry> find_latest(const fs::path& dir,
 std::vector<fs::path> valid_checkpoints_of(const fs::path& path,
                                            std::vector<std::string>* skipped = nullptr);
 
+/// Returns the checkpoints of these steps of a run, or of a directory of checkpoints, in
+/// the order of `steps`. Throws InputError for a step that has none or a damaged one,
+/// with the steps that there are, and for a step that is given twice.
+std::vector<fs::path> checkpoints_of_steps(const fs::path& path,
+                                           const std::vector<int64_t>& steps);
+
 /// The rules by which old checkpoints are kept or deleted.
 struct Retention {
   int64_t keep = 0;  ///< number of newest checkpoints that stay; 0: all
