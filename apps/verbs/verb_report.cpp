@@ -9,6 +9,7 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/monitor/against.h"
+#include "longhaul/monitor/report/report_csv.h"
 #include "longhaul/monitor/report/report_page.h"
 #include "longhaul/monitor/report/report_runs.h"
 #include "longhaul/monitor/run_view.h"
@@ -20,6 +21,7 @@ struct ReportCall {
   std::vector<std::string> runs;
   std::string out;
   std::string against;
+  std::string csv;
   bool json = false;
   double throughput_rtol = -1.0;  ///< negative: not given
   monitor::AgainstOptions comparison;
@@ -50,6 +52,10 @@ int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json)
 }
 
 int report_several(const ReportCall& options) {
+  if (!options.csv.empty()) {
+    fail_input("report", "--csv {} holds one run, and {} runs are given; name one",
+               options.csv, options.runs.size());
+  }
   if (!options.against.empty()) {
     fail_input("report",
                "--against {} holds one run against a reference, and {} runs are given; "
@@ -77,7 +83,13 @@ int run_report(ReportCall options) {
   const monitor::RunView view = monitor::make_view(run, system_time());
   Json json = options.json ? monitor::report_json(run, view) : Json::object();
   const int exit_code = options.against.empty() ? 0 : compare(options, run, json);
-  const bool page = !options.out.empty() || (!options.json && options.against.empty());
+  if (!options.csv.empty()) {
+    write_text_atomic(options.csv, monitor::report_csv(run));
+    if (!options.json) fmt::print("wrote {}\n", options.csv);
+  }
+  const bool nothing_else =
+      !options.json && options.against.empty() && options.csv.empty();
+  const bool page = !options.out.empty() || nothing_else;
   if (page) write_page(options, view.name, monitor::report_page(run, view, this_build()));
   if (options.json) fmt::print("{}\n", json_text(json, 2));
   return exit_code;
@@ -98,6 +110,9 @@ void add_report(CLI::App& program, Outcome& outcome) {
   verb->add_option("--out", options->out,
                    "the page (default: the first RUN's name-report.html here)");
   verb->add_flag("--json", options->json, "the figures for programs, on standard output");
+  verb->add_option("--csv", options->csv,
+                   "a file for the figures of each step, for trackers and spreadsheets; "
+                   "a page is then written only with --out");
   verb->add_option(
       "--against", options->against,
       "another run's directory, or a file of golden losses: a number a line, "
@@ -125,6 +140,7 @@ void add_report(CLI::App& program, Outcome& outcome) {
       "Examples:\n"
       "  longhaul report runs/cpt --out cpt.html\n"
       "  longhaul report runs/old runs/new --out both.html\n"
+      "  longhaul report runs/cpt --csv cpt.csv   # trackio.import_csv reads it\n"
       "  longhaul report runs/cpt --against golden_steploss.txt\n"
       "  longhaul report runs/new --against runs/old --rtol 0.01 --from-step 1 "
       "--throughput-rtol 0.05");

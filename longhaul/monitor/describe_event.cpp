@@ -52,6 +52,11 @@ std::string describe(const run::EndEvent& end) {
                      human_duration(end.seconds), why);
 }
 
+std::string describe(const run::BranchEvent& branch) {
+  return fmt::format("began with the {} of {}, step {}", branch.took, branch.path,
+                     branch.step);
+}
+
 }  // namespace
 
 bool is_shown(const Event& event) {
@@ -68,6 +73,8 @@ std::string describe(const Event& event) {
   if (event.kind == run::ProfileEvent::kKind) {
     return describe_profile(event.as<run::ProfileEvent>());
   }
+  if (event.kind == run::BranchEvent::kKind)
+    return describe(event.as<run::BranchEvent>());
   if (event.kind == run::FailureEvent::kKind)
     return event.as<run::FailureEvent>().message;
   if (event.kind == run::RefusedStartEvent::kKind)

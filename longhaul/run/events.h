@@ -147,6 +147,21 @@ struct FallBackEvent {
   LH_FIELDS(from, to, message);
 };
 
+/// The run begins with a checkpoint of another run. A run that ends before its first own
+/// checkpoint begins so again, and the last of its events counts.
+struct BranchEvent {
+  static constexpr const char* kKind = "branch";
+  /// Values of `took`. A run that took only weights counts its steps anew.
+  static constexpr const char* kState = "state";
+  static constexpr const char* kWeights = "weights";
+  bool anew() const { return took == kWeights; }
+  std::string run;   ///< the other run's identity; empty: an older release saved it
+  std::string path;  ///< the checkpoint
+  int64_t step = 0;  ///< of the checkpoint
+  std::string took;
+  LH_FIELDS(run, path, step, took);
+};
+
 /// A step whose update was not made.
 struct BadStepEvent {
   static constexpr const char* kKind = "bad_step";

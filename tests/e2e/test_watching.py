@@ -1,6 +1,8 @@
 """`longhaul watch` and `longhaul report` on run directories that are made up."""
 
 import base64
+import calendar
+import csv
 import errno
 import hashlib
 import json
@@ -222,42 +224,64 @@ def test_what_is_no_run_is_refused(tmp_path):
     assert "is no directory" in longhaul("report", tmp_path / "absent", code=78).stderr
 
 
+# Stand-ins for trackers, which print what they are given.
 WANDB = """
-import json, sys
+import json
 class Run:
     def define_metric(self, *names, **options): pass
     def log(self, figures): print(json.dumps(figures))
     def finish(self): print(json.dumps("finished"))
 def init(**options):
-    print(json.dumps(options))
+    assert options["mode"] == "offline"
     return Run()
+"""
+MLFLOW = """
+import json, sys, types
+class Client:
+    def get_experiment_by_name(self, name): pass
+    def create_experiment(self, name): return name
+    def create_run(self, experiment, run_name): return types.SimpleNamespace(info=types.SimpleNamespace(run_id=1))
+    def log_batch(self, run, metrics): print(json.dumps({"step": metrics[0][3], **{m[0]: m[1] for m in metrics}}))
+    def log_artifact(self, run, path): open(path)
+    def set_terminated(self, run): print(json.dumps("finished"))
+MlflowClient = Client
+sys.modules["mlflow.entities"] = types.SimpleNamespace(Metric=lambda *fields: fields)
 """
 
 
-def test_the_pages_lines_hand_every_record_that_counts_to_wandb(run, tmp_path):
-    """The records are those that count also where a start went back to an earlier step, or ended
+def test_the_pages_lines_hand_every_step_that_counts_to_trackers(run, tmp_path):
+    """The steps are those that count also where a start went back to an earlier step, or ended
     before the step that the run had reached."""
     run = shutil.copytree(run, tmp_path / "again")
     with open(run / "metrics.jsonl", "a") as metrics:
         for step in (290, 291):
             metrics.write(json.dumps(made_up_run.step_record(step, 3, time.time())) + "\n")
-    page = (pathlib.Path(__file__).parents[2] / "docs" / "watching.md").read_text()
-    [program] = re.findall(r"```python\n(.*?)```", page, re.S)
-    (tmp_path / "to_wandb.py").write_text(program)
-    (tmp_path / "wandb.py").write_text(WANDB)
-    done = subprocess.run([sys.executable, "to_wandb.py", run], cwd=tmp_path, text=True,
-                          capture_output=True, timeout=60, check=True)
-    options, *logged, last = map(json.loads, done.stdout.splitlines())
-    assert options["mode"] == "offline" and last == "finished"
+    assert longhaul("report", run, "--csv", "a.csv", cwd=tmp_path).stdout == "wrote a.csv\n"
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    newest = {(line["step"], "validation" in line): line for line in lines if line["step"] <= 291
-              and (line["attempt"] == 3 or line["step"] < 290)}
-    records = [newest[key] for key in sorted(newest)]
-    assert len(logged) == len(records) == 291 + 9 < len(lines)
-    for figures, record in zip(logged, records):
-        assert figures["step"] == record["step"]
-        name = "validation/wiki/loss" if "validation" in record else "loss"
-        assert figures[name] == record["loss"] and (name == "loss") == ("loss" in figures)
+    counted = [line for line in lines if line["step"] <= 291 and (line["attempt"] == 3 or line["step"] < 290)]
+    steps = {line["step"]: line for line in counted if "validation" not in line}
+    wiki = {line["step"]: line["loss"] for line in counted if "validation" in line}
+    with open(tmp_path / "a.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == sorted(steps) == list(range(1, 292)) and len(wiki) == 9
+    for row in rows:
+        record = steps[int(row["step"])]
+        assert abs(calendar.timegm(time.strptime(row["timestamp"], "%Y-%m-%dT%H:%M:%SZ")) - record["time"]) < 2
+        for key in ("loss", "lr", "tokens", "grad_norm"):
+            assert float(row[key]) == record[key]
+        assert (row["validation/wiki/loss"] or None) == (wiki.get(record["step"]) and str(wiki[record["step"]]))
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "watching.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", page, re.S)
+    for program, (name, stand_in) in zip(programs, {"wandb": WANDB, "mlflow": MLFLOW}.items(), strict=True):
+        (tmp_path / "program.py").write_text(program)
+        (tmp_path / f"{name}.py").write_text(stand_in)
+        done = subprocess.run([sys.executable, "program.py", "a.csv", run], cwd=tmp_path, text=True,
+                              capture_output=True, timeout=60, check=True)
+        *logged, last = map(json.loads, done.stdout.splitlines())
+        assert last == "finished" and logged == [
+            {key: float(value) for key, value in row.items() if value and key != "timestamp"} for row in rows], name
+    assert "name one" in longhaul("report", run, run, "--csv", "a.csv", code=78).stderr
+
 
 
 # watch

@@ -13,6 +13,7 @@
 #include "longhaul/monitor/report/report_frame.h"
 #include "longhaul/monitor/report/report_page.h"
 #include "longhaul/monitor/report/report_plots.h"
+#include "longhaul/monitor/report/report_tree.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
@@ -210,7 +211,9 @@ std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& 
     title += (title.empty() ? "" : ", ") + run.name;
     body += escape(run.view.name) + "<br/>";
   }
-  body += "</div></header>" + runs_table(runs, options);
+  std::vector<std::string> styles;
+  for (size_t i = 0; i < runs.size(); ++i) styles.push_back(style_of(i));
+  body += "</div></header>" + runs_table(runs, options) + tree_card(runs, styles);
   std::string cards;
   const auto card = [&](PlotOptions plot, double run::StepRecord::* member) {
     plot.kept = kept_of(runs);
@@ -234,10 +237,15 @@ std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& 
 
 Json runs_json(std::vector<ReportRun>& runs, const AgainstOptions& options) {
   const std::vector<Difference> found = differences(runs, options);
+  const std::vector<std::optional<Parent>> parents = parents_of(runs);
   Json all = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     Json one = report_json(*runs[i].files, runs[i].view);
     one["name"] = runs[i].name;
+    if (parents[i]) {
+      one["began_from"] = run::event_fields(parents[i]->branch);
+      if (parents[i]->run) one["began_from"]["name"] = runs[*parents[i]->run].name;
+    }
     one["against_first"] = found[i].json;
     if (!found[i].problem.empty()) one["against_first_problem"] = found[i].problem;
     all.push_back(std::move(one));

@@ -20,6 +20,7 @@
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/session/fingerprint.h"
 #include "longhaul/train/history/run_costs.h"
 #include "longhaul/train/log/metrics.h"
@@ -231,6 +232,17 @@ checkpoint::ReadReport restore(TrainingSession& session, RunLog& run,
   return checkpoint::total(report, session.world());
 }
 
+/// Records the run that saved the checkpoint at `path`, if it is another one. Collective.
+void tell_branch(const TrainingSession& session, RunLog& run, const fs::path& path,
+                 const char* took) {
+  comm::on_rank_zero(session.world(), [&] {
+    const checkpoint::Manifest manifest = checkpoint::Manifest::read(path);
+    if (manifest.run == run::read_run_identity(session.config().run.dir)) return;
+    run.event(run::BranchEvent{manifest.run, run::RunPast::place_of(path), manifest.step,
+                               took});
+  });
+}
+
 History resume(TrainingSession& session, RunStart& start, RunLog& run,
                const fs::path& path) {
   std::optional<checkpoint::CheckpointReader> reader;
@@ -249,6 +261,7 @@ History resume(TrainingSession& session, RunStart& start, RunLog& run,
                            "{}",
                            path.string(), history.step, grouped(history.tokens),
                            report.describe()));
+  tell_branch(session, run, path, run::BranchEvent::kState);
   start.has_read(history.step);
   return history;
 }
@@ -531,6 +544,11 @@ History load_state(TrainingSession& session, RunStart& start, RunLog& run) {
       tell_lost_steps(session, run);
     }
     comm::on_all_ranks(session.world(), [&] { initialise(session, run); });
+    const checkpoint::WeightsSource* init = session.init().get();
+    using Kind = checkpoint::ModelSource::Kind;
+    if (init != nullptr && init->source().kind == Kind::Checkpoint) {
+      tell_branch(session, run, init->source().path, run::BranchEvent::kWeights);
+    }
     history.padding_row = session.model().description.padding_row();
     if (history.padding_row) {
       run.log().info(
