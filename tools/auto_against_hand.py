@@ -85,7 +85,8 @@ def measure_machine(place):
     exchanges, text = [], ""
     for settings in MEASURED:
         again = ["--hardware", "bench.toml"] if text else []
-        call(place, "bench", "run.toml", *sets_of(settings), *again, "--out", "bench.toml", ranks=RANKS)
+        call(place, "bench", "run.toml", *sets_of(settings), *again, "--out", "next.toml", ranks=RANKS)
+        (place / "next.toml").replace(place / "bench.toml")
         text, *more = (place / "bench.toml").read_text().split("\n[[exchange]]\n")
         exchanges += [one for one in more if one not in exchanges]
     write_machine(place / "machine.toml", text, exchanges, RANKS)
