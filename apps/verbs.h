@@ -22,7 +22,9 @@ struct TorchVerb {
 inline constexpr TorchVerb kBenchVerb = {
     "bench", "What this machine can do, and how far a run's step is from it"};
 inline constexpr TorchVerb kEvalVerb = {
-    "eval", "Loss, perplexity and bits per byte of a model on a token store"};
+    "eval",
+    "Loss, perplexity and bits per byte of a model on a token store, or its scores in "
+    "tasks of lm-eval"};
 inline constexpr TorchVerb kGenerateVerb = {
     "generate", "Continues a text, to read what a model has learned"};
 inline constexpr TorchVerb kNewVerb = {

@@ -55,6 +55,7 @@ void check_inputs(CheckedRun& run) {
     run.elsewhere.insert(run.elsewhere.end(), lines.begin(), lines.end());
   }
   warnings.insert(warnings.end(), run.elsewhere.begin(), run.elsewhere.end());
+  check_tasks(config);
   if (!fs::exists(config.model.config)) {
     warnings.emplace_back(
         "the settings are not checked against the model, since model.config is not here");

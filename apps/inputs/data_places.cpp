@@ -137,6 +137,9 @@ void refuse_patterns(const RunConfig& config) {
   for (const ValidationSource& source : config.data.validation) {
     for (const fs::path& entry : source.path.entries) look(entry, "data.validation");
   }
+  for (const TaskSource& task : config.validation.tasks) {
+    look(task.path, "validation.tasks");
+  }
 }
 
 }  // namespace longhaul::apps

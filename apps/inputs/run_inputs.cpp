@@ -12,6 +12,7 @@
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/named_paths.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/data/tasks/task_file.h"
 #include "longhaul/families/adapter.h"
 #include "longhaul/layout/rules.h"
 #include "longhaul/objects/address.h"
@@ -71,12 +72,19 @@ void check_first_weights(const RunConfig& config, const ModelConfig& model) {
   checkpoint::check_model_files(source, model.description, *world);
 }
 
+void check_tasks(const RunConfig& config) {
+  for (const TaskSource& task : config.validation.tasks) {
+    if (fs::exists(task.path)) data::read_task_file(task.path);
+  }
+}
+
 void check_before_start(const RunConfig& config, int ranks) {
   derive_batch(config, ranks);
   refuse_patterns(config);
   if (const auto missing = missing_inputs(config); !missing.empty()) {
     throw InputError("launch", missing.front() + "; nothing was started");
   }
+  check_tasks(config);
   checkpoint::refuse_dangling(config.run.dir);
   checkpoint::refuse_dangling(checkpoint_dir(config));
   checkpoint::refuse_foreign_start(config);

@@ -21,12 +21,16 @@ std::vector<std::string> unlooked_addresses(const RunConfig& config);
 /// continues from a checkpoint.
 void check_first_weights(const RunConfig& config, const ModelConfig& model);
 
+/// Throws InputError if a file of validation.tasks that is on this machine is no file of
+/// samples (data/tasks/task_file.h).
+void check_tasks(const RunConfig& config);
+
 /// Refuses what can be refused before any rank is started. Among the inputs these are
 /// missing ones, patterns of addresses where training reads none, a model's config that
-/// cannot be used, and weights that are damaged or of another model. It also refuses
-/// settings that do not fit the model, and numbers of ranks that do not fit layout and
-/// batch. The directory of the run may not be a dangling link, nor hold another program's
-/// checkpoint. Throws InputError or ConfigError for the first problem.
+/// cannot be used, weights that are damaged or of another model, and wrong tasks. It also
+/// refuses settings that do not fit the model, and numbers of ranks that do not fit
+/// layout and batch. The directory of the run may not be a dangling link, nor hold
+/// another program's checkpoint. Throws InputError or ConfigError for the first problem.
 void check_before_start(const RunConfig& config, int ranks);
 
 }  // namespace longhaul::apps

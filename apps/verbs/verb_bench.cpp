@@ -203,7 +203,8 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
         "run.price_per_node_hour=", "run.hardware=", "run.expect=", "run.golden=",
         "checkpoint.every=0", "checkpoint.every_minutes=0", "checkpoint.dir=",
         "checkpoint.mirror=", "checkpoint.mirror_keep=", "data.validation=[]",
-        "log.tensorboard=false", "profile.steps=[]", "profile.every=2"}) {
+        "validation.tasks=[]", "log.tensorboard=false", "profile.steps=[]",
+        "profile.every=2"}) {
     sets.emplace_back(set);
   }
   return load_run_config(arguments.file, sets);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <numbers>
+#include <span>
 
 #include "apps/named_model.h"
 #include "apps/objects/local_input.h"
@@ -15,7 +16,9 @@
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/infer/evaluate.h"
+#include "longhaul/infer/task_set.h"
 #include "longhaul/session/inference.h"
+#include "longhaul/session/task_answers.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
@@ -25,6 +28,8 @@ namespace {
 struct EvalOptions {
   ModelCall call;
   std::string data;
+  std::vector<std::string> tasks;
+  std::string out;
   std::string field = data::kIdsField;
   int64_t seq_len = 0;
   int64_t max_sequences = 0;
@@ -38,10 +43,17 @@ struct EvalOptions {
 /// Returns the length of a sequence. Packed examples have a length of their own.
 int64_t length_of(const EvalOptions& options, const ModelConfig& config) {
   if (options.seq_len > 0) return options.seq_len;
-  if (data::is_example_store(options.data)) {
+  if (!options.data.empty() && data::is_example_store(options.data)) {
     return data::ExampleStoreInfo::read(options.data).form.seq_len;
   }
   return std::min<int64_t>(config.network.max_positions, 2048);
+}
+
+/// Returns the tokenizer beside the model's config; null if there is none.
+std::unique_ptr<tokenizer::Tokenizer> tokenizer_of(const ModelConfig& config) {
+  const fs::path dir = config.source_path.parent_path();
+  if (!tokenizer::find_tokenizer_file(dir)) return {};
+  return tokenizer::Tokenizer::load(dir);
 }
 
 using SourcePtr = std::unique_ptr<data::TokenSource>;
@@ -56,8 +68,7 @@ SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
                               /*verify=*/true, options.field);
   source->limit_ids(config.vocab_size);
   data::fit_losses(*source, config.description.losses_with_targets(), config.model_type);
-  if (tokenizer::find_tokenizer_file(config.source_path.parent_path())) {
-    const auto tokenizer = tokenizer::Tokenizer::load(config.source_path.parent_path());
+  if (const auto tokenizer = tokenizer_of(config)) {
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(options.data, *tokenizer, "the model's tokenizer");
   }
@@ -65,19 +76,26 @@ SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
   return source;
 }
 
-/// Evaluates the model on all of the data; only rank 0 shows how far it has come.
-/// Collective.
+/// Returns how rows are evaluated; only rank 0 shows how far it has come.
+infer::EvaluateOptions evaluate_options(const EvalOptions& options,
+                                        const session::Session& session,
+                                        system::Progress& progress) {
+  infer::EvaluateOptions how;
+  how.max_sequences = options.max_sequences;
+  how.micro_size = options.micro_size;
+  how.micro_batches = 2 * session.config().parallel.pp;
+  if (session.world().rank() == 0) how.progress = progress.updates();
+  return how;
+}
+
+/// Evaluates the model on all of the data. Collective.
 infer::Evaluation evaluate_all(const EvalOptions& options,
                                const session::Session& session,
                                const data::TokenSource& source) {
   session::StageRunner runner(session.chunks(), session.replicas(),
                               session::stage_options(session));
   system::Progress progress("eval", "sequences");
-  infer::EvaluateOptions how;
-  how.max_sequences = options.max_sequences;
-  how.micro_size = options.micro_size;
-  how.micro_batches = 2 * session.config().parallel.pp;
-  if (session.world().rank() == 0) how.progress = progress.updates();
+  const infer::EvaluateOptions how = evaluate_options(options, session, progress);
   const infer::Evaluation result = infer::evaluate(
       [&](std::vector<data::TokenBatch>& batches) {
         return session::loss_sums(session, runner, batches);
@@ -130,6 +148,64 @@ void print_text(const EvalFigures& figures, const session::Session& session) {
   }
 }
 
+/// Returns a line for each question: what the model answered, and the score.
+std::string question_lines(const infer::TaskSet& set,
+                           std::span<const data::TaskAnswer> answers) {
+  std::string lines;
+  for (const data::TaskQuestion& question : set.task.questions) {
+    Json json = {{"task", set.name}, {"doc_id", question.doc_id}};
+    for (size_t i = question.first; i < question.end; ++i) {
+      json["log_probs"].push_back(answers[i].log_prob);
+      json["is_greedy"].push_back(answers[i].is_greedy);
+    }
+    const std::vector<double> scores = data::scores_of(set.task, question, answers);
+    for (size_t i = 0; i < scores.size(); ++i) json[set.task.metrics[i]] = scores[i];
+    lines += json_text(json) + "\n";
+  }
+  return lines;
+}
+
+/// Measures the model on tasks and prints their figures on rank 0. Collective.
+void evaluate_tasks(const EvalOptions& options, const objects::Access& objects,
+                    const NamedModel& model, int64_t seq_len, const World& world) {
+  const auto tokenizer = tokenizer_of(model.config);
+  std::vector<infer::TaskSet> sets;
+  for (const std::string& path : options.tasks) {
+    sets.push_back(infer::open_task(*world, infer::task_name_of(path), path,
+                                    {tokenizer.get(), seq_len, model.config.vocab_size,
+                                     model.config.description.is_causal()}));
+  }
+  const session::Session session =
+      load_model(model, options.call, asked_parallel(options.call, model, *world),
+                 seq_len, options.micro_size, world);
+  const bool speaks = world->rank() == 0;
+  const bool in_words = speaks && !options.json;
+  if (in_words) {
+    fmt::print("model       {}\n", objects.with_addresses(model.source->describe()));
+  }
+  Json json = {{"seq_len", seq_len}, {"layout", session::layout_of(session)}};
+  std::string lines;
+  for (const infer::TaskSet& set : sets) {
+    system::Progress progress(set.name, "rows");
+    const std::vector<data::TaskAnswer> answers = session::answer_requests(
+        session, *set.rows, evaluate_options(options, session, progress));
+    progress.finish();
+    if (!speaks) continue;
+    const auto figures = data::task_figures(set.task, answers);
+    lines += question_lines(set, answers);
+    json["tasks"].push_back({{"name", set.name},
+                             {"questions", set.task.questions.size()},
+                             {"metrics", run::to_json(figures)}});
+    if (in_words) {
+      fmt::print("{:<11} {}\n            {}\n", set.name, run::describe(figures),
+                 set.words);
+    }
+  }
+  if (!speaks) return;
+  if (options.json) fmt::print("{}\n", json_text(json));
+  if (!options.out.empty()) write_text_atomic(options.out, lines);
+}
+
 /// Evaluates the model and prints its losses on rank 0. Collective.
 void evaluate(const EvalOptions& options, const objects::Access& objects,
               const fs::path& path, const World& world) {
@@ -142,6 +218,9 @@ void evaluate(const EvalOptions& options, const objects::Access& objects,
                "pass has at most {}",
                options.micro_size, figures.seq_len, options.micro_size * figures.seq_len,
                INT32_MAX);
+  }
+  if (!options.tasks.empty()) {
+    return evaluate_tasks(options, objects, model, figures.seq_len, world);
   }
   const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
   const session::Session session =
@@ -181,8 +260,15 @@ void add_eval(CLI::App& program, Outcome& outcome) {
                    "(parallel.zero)")
       ->check(CLI::Range(0, 3));
   verb->add_option("--data", options->data,
-                   "token store, save_to_disk directory or packed examples")
-      ->required();
+                   "token store, save_to_disk directory or packed examples");
+  CLI::Option* tasks =
+      verb->add_option("--tasks", options->tasks,
+                       "files of samples that lm-eval --model dummy --log_samples wrote: "
+                       "measures these tasks (validation.tasks)");
+  verb->add_option("--out", options->out,
+                   "with --tasks, file of JSON lines for what the model answers to each "
+                   "question")
+      ->needs(tasks);
   verb->add_option("--field", options->field,
                    "for a save_to_disk directory: the column of the token ids")
       ->capture_default_str();
@@ -209,17 +295,29 @@ void add_eval(CLI::App& program, Outcome& outcome) {
       ->check(CLI::IsMember({"drop", "cut"}))
       ->needs(pack)
       ->capture_default_str();
+  for (const char* of_data : {"--data", "--field", "--max-sequences", "--document-mask",
+                              "--pack", "--too-long"}) {
+    tasks->excludes(verb->get_option(of_data));
+  }
   verb->add_flag("--plain", options->call.plain,
                  "compute with composite operations instead of fused ones");
   verb->add_flag("--json", options->json, "one JSON object on standard output");
   verb->footer(
       "Examples:\n"
       "  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048\n"
+      "  longhaul eval runs/cpt --tasks samples_arc_easy_*.jsonl --out answers.jsonl\n"
       "  mpirun -n 8 longhaul eval runs/cpt --data data/wiki-val --tp 4 --pp 2");
   verb->callback([options, &outcome] {
+    if (options->data.empty() && options->tasks.empty()) {
+      fail_input("arguments",
+                 "give --data STORE for a loss, or --tasks FILE for tasks of lm-eval");
+    }
     const LocalCheckpoint model(options->call.model, outcome.objects);
     options->call.model = model.path();
     options->data = local_input(options->data, outcome.objects);
+    for (std::string& task : options->tasks) {
+      task = local_input(task, outcome.objects);
+    }
     outcome.exit_code = with_model(
         options->call.model, outcome.objects,
         std::bind_front(evaluate, std::cref(*options), std::cref(outcome.objects)));

@@ -35,6 +35,15 @@ void check_sources(const RunConfig& c, Warnings& warnings) {
   }
 }
 
+void check_tasks(const RunConfig& c) {
+  std::set<std::string> names;
+  for (const TaskSource& task : c.validation.tasks) {
+    if (names.insert(task.name).second) continue;
+    fail_key(c, "validation.tasks",
+             "validation.tasks has two tasks named \"{}\"; names must differ", task.name);
+  }
+}
+
 void check_weights(const RunConfig& c, Warnings& warnings) {
   const size_t sources = c.data.train.size();
   int64_t before = 0;
@@ -111,6 +120,7 @@ void check_data(const RunConfig& c, Warnings& warnings) {
     fail_key(c, "data.train", "data.train is empty; give at least one source");
   }
   check_sources(c, warnings);
+  check_tasks(c);
   check_weights(c, warnings);
   const WarnUnused unused{c, warnings};
   check_pack(c, unused);
@@ -130,8 +140,9 @@ void check_data(const RunConfig& c, Warnings& warnings) {
          "a single source needs no weight");
   unused(single && !c.data.changes.empty(), "data.changes", "data.train has one source");
   const bool none = c.data.validation.empty();
-  unused(none && c.validation.every != ValidationSection{}.every, "validation.every",
-         "data.validation is empty");
+  unused(none && c.validation.tasks.empty() &&
+             c.validation.every != ValidationSection{}.every,
+         "validation.every", "data.validation is empty");
   unused(none && c.validation.batches != ValidationSection{}.batches,
          "validation.batches", "data.validation is empty");
 }
@@ -151,6 +162,19 @@ namespace {
 constexpr double kMostSequencesGiven = 1e9;
 /// Weights are relative. The sum of larger weights could overflow.
 constexpr double kMostWeight = 1e15;
+
+/// Returns what is wrong with a name that logs and metrics take, or with a path beside it
+/// that is missing.
+std::string problem_of_named(const std::string& name, bool lacks_path) {
+  if (name.empty() || lacks_path) return ": needs both name and path";
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  if (name.find_first_not_of(kAllowed) == std::string::npos) return "";
+  return fmt::format(
+      ".name = \"{}\": letters, digits, '_', '.' and '-' only, since it names log lines "
+      "and metrics",
+      name);
+}
 }  // namespace
 
 Fields fields_of(TrainSource& s) {
@@ -186,6 +210,13 @@ Fields fields_of(ValidationSource& s) {
       }),
       make_field("stop_above", s.stop_above, Free, "nats above its first loss")
           .at_least(0),
+  };
+}
+
+Fields fields_of(TaskSource& s) {
+  return {
+      make_field("name", s.name, Free, "what logs and metrics call it"),
+      make_field("path", s.path, Free, "a file of samples").may_be_address(),
   };
 }
 
@@ -253,14 +284,11 @@ std::string problem_of(const WeightsFrom& item) {
 }
 
 std::string problem_of(const ValidationSource& item) {
-  if (item.name.empty() || item.path.empty()) return ": needs both name and path";
-  constexpr std::string_view kAllowed =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-  if (item.name.find_first_not_of(kAllowed) == std::string::npos) return "";
-  return fmt::format(
-      ".name = \"{}\": letters, digits, '_', '.' and '-' only, since it names log lines "
-      "and metrics",
-      item.name);
+  return problem_of_named(item.name, item.path.empty());
+}
+
+std::string problem_of(const TaskSource& item) {
+  return problem_of_named(item.name, item.path.empty());
 }
 
 }  // namespace longhaul

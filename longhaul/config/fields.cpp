@@ -397,6 +397,11 @@ Fields fields_of(ValidationSection& s) {
       make_field("batches", s.batches, Free,
                  "batches of batch.global_size sequences per set; 0: the whole set")
           .within(0, kMaxSequences),
+      make_field(
+          "tasks", s.tasks, Free,
+          "tasks of lm-eval that are measured with the validations: { name, path }. "
+          "The path is a file of samples, as lm-eval --model dummy --log_samples "
+          "writes it, or its address"),
   };
 }
 
@@ -507,7 +512,7 @@ std::vector<SectionFields> sections_of(RunConfig& c) {
       {"schedule", "the learning rate over steps", fields_of(c.schedule)},
       {"checkpoint", "saving and continuing", fields_of(c.checkpoint)},
       {"log", "what is written while it runs", fields_of(c.log)},
-      {"validation", "loss on data.validation", fields_of(c.validation)},
+      {"validation", "loss on data.validation, and tasks", fields_of(c.validation)},
       {"resilience", "what happens when machines fail", fields_of(c.resilience)},
       {"profile", "where the time goes", fields_of(c.profile)},
       {"debug", "looking inside a step", fields_of(c.debug)},

@@ -27,6 +27,9 @@ std::vector<NamedPath> named_paths(const RunConfig& config) {
   add("checkpoint.resume", config.checkpoint.resume.path, ReadsSometimes);
   add("checkpoint.dir", config.checkpoint.dir, Writes);
   add("log.tensorboard_dir", config.log.tensorboard_dir, Writes);
+  for (const TaskSource& task : config.validation.tasks) {
+    add("validation.tasks", task.path, ReadsSometimes);
+  }
   add("resilience.unhealthy_file", config.resilience.unhealthy_file, OfNodes);
   return found;
 }

@@ -17,6 +17,7 @@ const std::map<std::string, std::string> kTables = {
     {"run.golden", R"({ file = "/of/run.golden" })"},
     {"data.train", R"([{ path = "/of/data.train" }])"},
     {"data.validation", R"([{ name = "v", path = "/of/data.validation" }])"},
+    {"validation.tasks", R"([{ name = "t", path = "/of/validation.tasks" }])"},
 };
 
 size_t times_in(const std::string& text, const std::string& part) {

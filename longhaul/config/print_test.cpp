@@ -83,6 +83,7 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   if (field.key == "validation")
     return "[{ name = \"w\", path = [\"p\", \"q\"], field = \"ids\" }, { name = "
            "\"x\", path = \"r\" }]";
+  if (field.key == "tasks") return "[{ name = \"t\", path = \"samples.jsonl\" }]";
   if (field.key == "groups") {
     return fmt::format(
         "[{{ match = \"e\", lr_scale = {}, weight_decay = {} }}, {{ match = "

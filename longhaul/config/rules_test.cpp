@@ -350,6 +350,16 @@ TEST(Rules, RefuseBadDataLists) {
   EXPECT_EQ(refused("", {twice}),
             "[config] --set " + twice +
                 ": data.validation has two sets named \"w\"; names must differ");
+  const std::string tasks =
+      "validation.tasks=[{ name = \"t\", path = \"a\" }, { name = \"t\", path = \"b\" "
+      "}]";
+  EXPECT_EQ(refused("", {tasks}),
+            "[config] --set " + tasks +
+                ": validation.tasks has two tasks named \"t\"; names must differ");
+  const std::string unnamed = "validation.tasks=[{ path = \"a\" }]";
+  EXPECT_EQ(
+      refused("", {unnamed}),
+      "[config] --set " + unnamed + ": validation.tasks[0]: needs both name and path");
 }
 
 /// Returns the error message about these changes of the weights of two sources, without
@@ -452,6 +462,9 @@ TEST(Rules, WarnOfSettingsWithoutEffect) {
                 .size(),
             2U);
   EXPECT_TRUE(warnings_for({"validation.batches=10"}).empty());
+  EXPECT_TRUE(warnings_for({"validation.every=3",
+                            "validation.tasks=[{ name = \"t\", path = \"a\" }]"})
+                  .empty());
 }
 
 TEST(Rules, TurnEpochsIntoWholeSteps) {

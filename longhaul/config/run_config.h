@@ -425,9 +425,17 @@ struct LogSection {
   int64_t layer_norms_every = 100;   ///< 0: never
 };
 
+/// A task of lm-eval.
+struct TaskSource {
+  std::string name;
+  fs::path path;  ///< a file of samples (data/tasks/task_file.h)
+  bool operator==(const TaskSource&) const = default;
+};
+
 struct ValidationSection {
   int64_t every = 200;   ///< 0: only at step 0 and at the end
   int64_t batches = 10;  ///< batches of batch.global_size per set; 0: the whole set
+  std::vector<TaskSource> tasks;
 };
 
 enum class NodeLossPolicy { Spare, Wait, Shrink };

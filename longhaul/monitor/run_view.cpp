@@ -164,7 +164,7 @@ void take_progress(const RunFiles& run, RunView& view) {
     *number = run::kNoFigure;
   }
   for (const ValidationRow& v : records.validations()) {
-    if (v.counts) view.validation = v;
+    if (v.counts && !v.of_task()) view.validation = v;
   }
   if (view.validation) view.validation->name = plain_text(view.validation->name, 60);
   const run::StepRecord* last = records.last();

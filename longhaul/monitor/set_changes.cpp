@@ -24,7 +24,7 @@ std::string SetChange::describe() const {
 std::vector<SetChange> set_changes(const RunFiles& run) {
   std::map<std::string, SetChange> sets;
   for (const ValidationRow& v : run.records().validations()) {
-    if (!v.counts) continue;
+    if (!v.counts || v.of_task()) continue;
     SetChange& set = sets[v.name];
     set.name = plain_text(v.name, kLongestSetName);
     set.losses[v.step] = v.loss;

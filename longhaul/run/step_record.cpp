@@ -1,5 +1,6 @@
 #include "longhaul/run/step_record.h"
 
+#include <fmt/format.h>
 #include <simdjson.h>
 
 #include <algorithm>
@@ -26,6 +27,9 @@ constexpr const char* kAppliedKey = "applied";
 constexpr const char* kLossesKey = "losses";
 constexpr const char* kPerplexityKey = "perplexity";
 constexpr const char* kSecondsKey = "seconds";
+constexpr const char* kFiguresKey = "metrics";
+constexpr const char* kQuestionsKey = "questions";
+constexpr size_t kMostFigures = 100;
 
 struct Figure {
   std::string_view key;
@@ -67,6 +71,9 @@ struct Line {
   StepRecord step;
   double seconds = 0.0;
   std::optional<std::string_view> validation;
+  bool is_task = false;  ///< `validation` is the name of a task
+  std::vector<TaskFigure> figures;
+  int64_t questions = 0;
   bool has_step = false;
   bool has_time = false;
   bool has_norm = false;
@@ -75,6 +82,25 @@ struct Line {
 double number_of(const dom::element& value) {
   double number = kNoFigure;
   return value.get(number) == simdjson::SUCCESS ? number : kNoFigure;
+}
+
+/// Reads the metrics of a task. The name of a standard error begins with that of its
+/// metric, and so it comes later in the line, which is sorted.
+void take_figures(const dom::element& value, Line& line) {
+  dom::object object;
+  if (value.get(object) != simdjson::SUCCESS) return;
+  for (const dom::key_value_pair field : object) {
+    const std::string_view name = field.key.substr(0, kLongestName);
+    const size_t metric =
+        name.ends_with(kErrorSuffix) ? name.size() - kErrorSuffix.size() : 0;
+    const auto found =
+        std::ranges::find(line.figures, name.substr(0, metric), &TaskFigure::name);
+    if (found != line.figures.end()) {
+      found->error = number_of(field.value);
+    } else if (line.figures.size() < kMostFigures) {
+      line.figures.push_back({std::string(name), number_of(field.value)});
+    }
+  }
 }
 
 void take_field(const dom::key_value_pair& field, Line& line) {
@@ -92,11 +118,16 @@ void take_field(const dom::key_value_pair& field, Line& line) {
   } else if (field.key == kTimeKey) {
     line.step.time = number_of(field.value);
     line.has_time = line.step.time >= 0.0 && line.step.time <= kLastTime;
-  } else if (field.key == kValidationKey) {
+  } else if (field.key == kValidationKey || field.key == kTaskKey) {
     std::string_view name;
     if (field.value.get(name) == simdjson::SUCCESS) {
       line.validation = name.substr(0, kLongestName);
+      line.is_task = field.key == kTaskKey;
     }
+  } else if (field.key == kFiguresKey) {
+    take_figures(field.value, line);
+  } else if (field.key == kQuestionsKey) {
+    if (field.value.get(line.questions) != simdjson::SUCCESS) line.questions = 0;
   } else if (field.key == kSecondsKey) {
     line.seconds = number_of(field.value);
   } else if (field.key == kAppliedKey) {
@@ -142,6 +173,27 @@ std::optional<Line> parse(std::string_view text) {
 
 double ValidationRecord::perplexity() const { return std::exp(loss); }
 
+std::string describe(std::span<const TaskFigure> figures) {
+  std::string words;
+  for (const TaskFigure& figure : figures) {
+    words +=
+        fmt::format("{}{} {:.4f}", words.empty() ? "" : ", ", figure.name, figure.value);
+    if (std::isfinite(figure.error)) words += fmt::format(" +- {:.4f}", figure.error);
+  }
+  return words;
+}
+
+Json to_json(std::span<const TaskFigure> figures) {
+  Json json = Json::object();
+  for (const TaskFigure& figure : figures) {
+    json[figure.name] = figure.value;
+    if (std::isfinite(figure.error)) {
+      json[figure.name + std::string(kErrorSuffix)] = figure.error;
+    }
+  }
+  return json;
+}
+
 Json to_json(const StepRecord& record, const SourceTokens& sources,
              const PhaseMemory& memory) {
   Json of_sources = Json::object();
@@ -164,6 +216,15 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
 }
 
 Json to_json(const ValidationRecord& record) {
+  if (record.of_task()) {
+    return {{kStepKey, record.step},
+            {kAttemptKey, record.attempt},
+            {kTaskKey, record.name},
+            {kQuestionsKey, record.questions},
+            {kFiguresKey, to_json(record.figures)},
+            {kSecondsKey, record.seconds},
+            {kTimeKey, record.time}};
+  }
   Json json = {{kStepKey, record.step},       {kAttemptKey, record.attempt},
                {kValidationKey, record.name}, {kLossKey, record.loss},
                {kSecondsKey, record.seconds}, {kTimeKey, record.time}};
@@ -178,10 +239,15 @@ Json to_json(const ValidationRecord& record) {
 RunRecord read_record(std::string_view padded) {
   const std::optional<Line> line = parse(padded);
   if (line && line->validation) {
-    return ValidationRecord{line->step.step, line->step.attempt,
+    ValidationRecord record{line->step.step, line->step.attempt,
                             line->step.time, line->seconds,
                             line->step.loss, std::string(*line->validation),
                             line->step};
+    if (!line->is_task) return record;
+    if (line->figures.empty()) return {};
+    record.figures = line->figures;
+    record.questions = line->questions;
+    return record;
   }
   if (line && line->has_norm) return line->step;
   return {};

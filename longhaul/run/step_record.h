@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,8 +15,8 @@
 
 namespace longhaul::run {
 
-// The lines of metrics.jsonl (run/files.h): a step, or a validation. Writers and readers
-// share this file.
+// The lines of metrics.jsonl (run/files.h): a step, a validation, or a task. Writers and
+// readers share this file.
 
 /// Stands for a figure that a record does not say.
 inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
@@ -78,14 +79,29 @@ using SourceTokens = std::vector<std::pair<std::string, int64_t>>;
 /// Bytes of memory in use at points of a start, by their names, for people.
 using PhaseMemory = std::vector<std::pair<std::string, int64_t>>;
 
+/// A figure of a task over its questions.
+struct TaskFigure {
+  std::string name;  ///< lm-eval's name of the metric
+  double value = kNoFigure;
+  double error = kNoFigure;  ///< standard error
+};
+/// Returns "acc 0.2500 +- 0.0433, acc_norm 0.3000 +- 0.0458".
+std::string describe(std::span<const TaskFigure> figures);
+/// Returns {"acc": 0.25, "acc_stderr": 0.0433}.
+Json to_json(std::span<const TaskFigure> figures);
+
+/// The loss of validation data, or the figures of a task.
 struct ValidationRecord {
   int64_t step = 0;
   int attempt = 1;
   double time = 0.0;     ///< seconds since 1970, at its end
   double seconds = 0.0;  ///< seconds that the validation took
-  double loss = 0.0;
-  std::string name;  ///< name of the validation data
+  double loss = 0.0;     ///< NaN for a task
+  std::string name;      ///< name of the validation data, or of the task
   PairFigures pairs = {};
+  std::vector<TaskFigure> figures = {};  ///< of a task, at least one
+  int64_t questions = 0;                 ///< of a task
+  bool of_task() const { return !figures.empty(); }
   /// Returns whether the loss is that of pairs, which has no perplexity.
   bool of_pairs() const { return std::isfinite(pairs.rewards_margins); }
   double perplexity() const;
@@ -116,6 +132,9 @@ inline constexpr const char* kRouterEntropyKey = "router_entropy";
 inline constexpr const char* kSourceTokensKey = "source_tokens";
 inline constexpr const char* kPhaseMemoryKey = "phase_memory_bytes";
 inline constexpr const char* kValidationKey = "validation";
+inline constexpr const char* kTaskKey = "task";
+/// What stands behind a metric's name in the name of its standard error, as in lm-eval.
+inline constexpr std::string_view kErrorSuffix = "_stderr";
 
 /// Bytes behind a line that may be read, for a parser that looks ahead.
 inline constexpr size_t kRecordPadding = 64;

@@ -134,11 +134,29 @@ TEST(ValidationRecord, ItsLineHasItsOneFormAndReadsBack) {
   EXPECT_EQ(to_json(std::get<ValidationRecord>(again)), to_json(record));
 }
 
+TEST(ValidationRecord, OfATaskHasMetricsWithStandardErrorsAndReadsBack) {
+  const ValidationRecord record{.step = 200,
+                                .time = 1700000000.5,
+                                .seconds = 3.5,
+                                .name = "arc",
+                                .figures = {{"acc", 0.25, 0.125}, {"bits_per_byte", 1.5}},
+                                .questions = 12};
+  const std::string line = to_json(record).dump();
+  EXPECT_EQ(line, R"({"attempt":1,"metrics":{"acc":0.25,"acc_stderr":0.125,)"
+                  R"("bits_per_byte":1.5},"questions":12,"seconds":3.5,"step":200,)"
+                  R"("task":"arc","time":1700000000.5})");
+  const RunRecord again = read(line);
+  ASSERT_TRUE(std::holds_alternative<ValidationRecord>(again));
+  EXPECT_TRUE(std::get<ValidationRecord>(again).of_task());
+  EXPECT_EQ(to_json(std::get<ValidationRecord>(again)), to_json(record));
+  EXPECT_EQ(describe(record.figures), "acc 0.2500 +- 0.1250, bits_per_byte 1.5000");
+}
+
 TEST(RunRecord, WhatIsNoRecordIsNone) {
   for (const char* line :
-       {"", "garbage", "[1]", "{}", R"({"step":1,"time":5})",
-        R"({"step":"x","grad_norm":1,"time":5})", R"({"step":1,"grad_norm":1})",
-        R"({"step":-1,"grad_norm":1,"time":5})",
+       {R"({"step":1,"task":"arc","time":5})", "", "garbage", "[1]", "{}",
+        R"({"step":1,"time":5})", R"({"step":"x","grad_norm":1,"time":5})",
+        R"({"step":1,"grad_norm":1})", R"({"step":-1,"grad_norm":1,"time":5})",
         R"({"step":1,"grad_norm":1,"time":1e12})", R"({"step":1,"grad_norm":1,"ti)"}) {
     EXPECT_TRUE(std::holds_alternative<std::monostate>(read(line))) << line;
   }

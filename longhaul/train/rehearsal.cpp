@@ -28,6 +28,7 @@
 #include "longhaul/objects/address.h"
 #include "longhaul/run/files.h"
 #include "longhaul/session/inference.h"
+#include "longhaul/session/task_answers.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/control_files.h"
@@ -344,9 +345,17 @@ std::string Rehearsal::validate() {
         read, options.micro_size * options.micro_batches * session_.mesh().dp().size());
     infer::evaluate(sums, *set.source, session_.mesh().dp(), options);
   }
+  for (const infer::TaskSet& task : session_.data().tasks) {
+    infer::EvaluateOptions options = evaluate_options(config_);
+    options.max_sequences =
+        options.micro_size * options.micro_batches * session_.mesh().dp().size();
+    session::answer_requests(session_, *task.rows, options);
+  }
   const int64_t sets = std::ssize(session_.data().validation);
-  if (sets == 0) return "the run has none";
-  return fmt::format("a batch of each of {}", counted(sets, "set"));
+  const int64_t tasks = std::ssize(session_.data().tasks);
+  if (sets + tasks == 0) return "the run has none";
+  return fmt::format("a batch of each of {}{}", counted(sets, "set"),
+                     tasks == 0 ? "" : " and " + counted(tasks, "task"));
 }
 
 std::string Rehearsal::write_export() {

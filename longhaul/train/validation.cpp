@@ -2,6 +2,7 @@
 
 #include "longhaul/session/inference.h"
 #include "longhaul/session/pairs.h"
+#include "longhaul/session/task_answers.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::train {
@@ -30,6 +31,16 @@ void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
                           session::pair_figures(session, result.sums,
                                                 static_cast<double>(result.targets[0])));
     history.validation.note(set.name, history.step, result.loss());
+  }
+  infer::EvaluateOptions all = options;
+  all.max_sequences = 0;
+  for (const infer::TaskSet& set : session.data().tasks) {
+    const system::Stopwatch watch;
+    const std::vector<data::TaskAnswer> answers =
+        session::answer_requests(session, *set.rows, all, before_batches);
+    if (session.world().rank() > 0) continue;
+    run.record_task(history.step, set.name, data::task_figures(set.task, answers),
+                    std::ssize(set.task.questions), watch.seconds());
   }
 }
 

@@ -12,8 +12,9 @@ namespace longhaul::train {
 infer::EvaluateOptions evaluate_options(const RunConfig& config);
 
 /// Validates the model as it stands: evaluates every validation set, and tells the log
-/// and the history its loss. `before_batches` is called before each pass over micro
-/// batches; what it throws ends the validation. Collective.
+/// and the history its loss; then measures every task, and tells the log its figures.
+/// `before_batches` is called before each pass over micro batches; what it throws ends
+/// the validation. Collective.
 void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
                    RunLog& run, History& history,
                    const std::function<void()>& before_batches);

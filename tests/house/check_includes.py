@@ -22,7 +22,7 @@ ROOMS = {
     "cuda": ["kernels"],
     "objects": ["service"],
     "families": ["description", "layers"],
-    "data": ["places", "input", "sources", "store", "store/build", "order", "bert/shards", "bert"],
+    "data": ["places", "input", "sources", "store", "store/build", "tasks", "order", "bert/shards", "bert"],
     "layout": ["pipeline"],
     "imports": ["pickle"],
     "models": ["source"],

@@ -1,5 +1,6 @@
 #include "longhaul/monitor/report/report_csv.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -54,9 +55,15 @@ std::string report_csv(const RunFiles& run) {
     const StepRow& step = run.records().all()[i];
     add(to_json(step, {}), step.time, "");
   }
-  for (const ValidationRow& validation : run.records().validations()) {
-    if (!validation.counts) continue;
-    add(to_json(validation), validation.time, "validation/" + validation.name + "/");
+  for (const ValidationRow& row : run.records().validations()) {
+    if (!row.counts) continue;
+    if (row.of_task()) {
+      Row& cells = rows[row.step];
+      cells.time = std::max(cells.time, row.time);
+      add_numbers(run::to_json(row.figures), "task/" + row.name + "/", cells);
+    } else {
+      add(to_json(row), row.time, "validation/" + row.name + "/");
+    }
   }
   std::set<std::string> columns;
   for (const auto& [step, row] : rows) {

@@ -11,6 +11,7 @@
 #include "longhaul/monitor/profile_table.h"
 #include "longhaul/monitor/report/report_frame.h"
 #include "longhaul/monitor/report/report_plots.h"
+#include "longhaul/monitor/report/report_tasks.h"
 #include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_status.h"
@@ -282,6 +283,7 @@ Json report_json(RunFiles& run, const RunView& view) {
   }
   json["checkpoints"] = std::move(checkpoints);
   json["validation_sets"] = to_json(set_changes(run));
+  json["tasks"] = to_json(task_courses(run));
   json["median_seqs_per_s"] = median_throughput(run.records());
   return json;
 }

@@ -11,6 +11,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/html.h"
 #include "longhaul/monitor/report/report_experts.h"
+#include "longhaul/monitor/report/report_tasks.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/run/events.h"
 
@@ -160,7 +161,8 @@ std::string plot_cards(const RunFiles& run) {
   std::vector<Curve> loss = {{"training", "a", series(records, &run::StepRecord::loss)}};
   const std::vector<SetChange> sets = set_changes(run);
   for (Curve& curve : validation_curves(sets)) loss.push_back(std::move(curve));
-  std::string out = plot_card({"Loss"}, loss, marks) + forgetting_card(sets);
+  std::string out =
+      plot_card({"Loss"}, loss, marks) + forgetting_card(sets) + task_cards(run, marks);
   const auto one = [&](const char* title, double run::StepRecord::* member, Unit unit,
                        Scale scale) {
     out += plot_card({title, unit, scale}, {{"", "a", series_if_any(records, member)}},

@@ -24,9 +24,9 @@ std::vector<Point> points_of(const SetChange& set);
 std::string pair_cards(const RunFiles& run, const std::vector<PlotMark>& marks);
 
 /// Returns the plots over steps, each in a card: loss with validation, the change of each
-/// validation set, the cards of pairs, gradient norm, learning rate, throughput,
-/// utilisation, memory, and the cards of experts. Restarts and bad steps are marked in
-/// all but the change of validation sets.
+/// validation set, the cards of tasks and of pairs, gradient norm, learning rate. Then
+/// come throughput, utilisation, memory, and the cards of experts. Restarts and bad steps
+/// are marked in all but the change of validation sets.
 std::string plot_cards(const RunFiles& run);
 
 }  // namespace longhaul::monitor

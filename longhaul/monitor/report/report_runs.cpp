@@ -13,6 +13,7 @@
 #include "longhaul/monitor/report/report_frame.h"
 #include "longhaul/monitor/report/report_page.h"
 #include "longhaul/monitor/report/report_plots.h"
+#include "longhaul/monitor/report/report_tasks.h"
 #include "longhaul/monitor/report/report_tree.h"
 #include "longhaul/run/files.h"
 
@@ -172,6 +173,26 @@ std::string validation_cards(const std::vector<ReportRun>& runs) {
   return out;
 }
 
+/// Draws a plot for the first metric of each task.
+std::string runs_task_cards(const std::vector<ReportRun>& runs) {
+  std::map<std::string, std::vector<Curve>> tasks;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (const TaskCourse& task : task_courses(*runs[i].files)) {
+      const std::string& metric = task.records.rbegin()->second.figures.front().name;
+      tasks[task.name + ", " + metric].push_back(
+          {runs[i].name, style_of(i), points_of(task), true});
+    }
+  }
+  std::string out;
+  size_t drawn = 0;
+  for (const auto& [name, curves] : tasks) {
+    if (drawn++ == kMostSetCards) break;
+    out +=
+        plot_card({"Task " + name, Unit::Number, Scale::Auto, kept_of(runs)}, curves, {});
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<ReportRun> open_runs(const std::vector<std::string>& dirs, double now) {
@@ -221,7 +242,7 @@ std::string runs_page(const std::vector<ReportRun>& runs, const AgainstOptions& 
   };
   using run::StepRecord;
   card({"Training loss"}, &StepRecord::loss);
-  cards += validation_cards(runs);
+  cards += validation_cards(runs) + runs_task_cards(runs);
   card({"Learning rate", Unit::Number, Scale::FromZero}, &StepRecord::lr);
   card({"Gradient norm"}, &StepRecord::grad_norm);
   card({"Throughput, tokens per second", Unit::Number, Scale::FromZero},

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "longhaul/base/process.h"
+#include "longhaul/base/text.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/monitor/run_view.h"
@@ -85,7 +86,7 @@ Json time_to_train(const monitor::Ledger& ledger) {
 void add_validations(const monitor::Records& records, Json& metrics) {
   std::map<std::string, const run::ValidationRecord*> newest;
   for (const monitor::ValidationRow& one : records.validations()) {
-    if (one.counts) newest[one.name] = &one;
+    if (one.counts && !one.of_task()) newest[one.name] = &one;
   }
   for (const auto& [name, one] : newest) {
     Json more = {{"Validation set", name}, {"Global step", one->step}};
@@ -211,6 +212,23 @@ void MetricsWriter::text(const char* name, const std::string& lines) {
 
 void MetricsWriter::go_back(int64_t step) {
   if (tensorboard_) tensorboard_->begin_session(step + 1);
+}
+
+void MetricsWriter::task(const run::ValidationRecord& record) {
+  metrics_.append(to_json(record));
+  for (const run::TaskFigure& figure : record.figures) {
+    if (!tensorboard_) break;
+    const std::string tag =
+        fmt::format("{}/{}/{}", run::kTaskKey, record.name, figure.name);
+    tensorboard_->scalar(tag, record.step, figure.value);
+    if (std::isfinite(figure.error)) {
+      tensorboard_->scalar(tag + std::string(run::kErrorSuffix), record.step,
+                           figure.error);
+    }
+  }
+  log_.info("task step {} {} {} ({}, {:.1f} s)", record.step, record.name,
+            run::describe(record.figures), counted(record.questions, "question"),
+            record.seconds);
 }
 
 void MetricsWriter::validation(const run::ValidationRecord& record) {

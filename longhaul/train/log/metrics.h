@@ -46,6 +46,7 @@ class MetricsWriter {
   /// to TensorBoard.
   void phase_memory(int64_t step, int attempt, const run::PhaseMemory& memory);
   void validation(const run::ValidationRecord& record);
+  void task(const run::ValidationRecord& record);
   /// Appends the event, and gives TensorBoard the share of experts in use and the entropy
   /// of each layer.
   void expert_loads(const run::ExpertLoadsEvent& loads);

@@ -413,6 +413,22 @@ void RunLog::record_validation(int64_t step, const std::string& name, double los
   metrics_->validation({step, attempt_, unix_time(), seconds, loss, name, pairs});
 }
 
+void RunLog::record_task(int64_t step, const std::string& name,
+                         std::vector<run::TaskFigure> figures, int64_t questions,
+                         double seconds) {
+  if (!metrics_) return;
+  prove_held();
+  metrics_->task({step,
+                  attempt_,
+                  unix_time(),
+                  seconds,
+                  run::kNoFigure,
+                  name,
+                  {},
+                  std::move(figures),
+                  questions});
+}
+
 void RunLog::record_loads(const run::ExpertLoadsEvent& loads) {
   if (metrics_) metrics_->expert_loads(loads);
 }

@@ -66,6 +66,10 @@ class RunLog {
   /// Records the loss of a validation set, and the figures of its pairs if it has pairs.
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds, const run::PairFigures& pairs);
+  /// Records the figures of a task over its questions.
+  void record_task(int64_t step, const std::string& name,
+                   std::vector<run::TaskFigure> figures, int64_t questions,
+                   double seconds);
   /// Records what the routers of experts did in a step, as an event and in TensorBoard.
   void record_loads(const run::ExpertLoadsEvent& loads);
   /// Writes what the model generates after a prompt to the log and the events.

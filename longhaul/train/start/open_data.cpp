@@ -184,6 +184,13 @@ RunData open_data(const DataInputs& inputs) {
     inputs.log.info("validation data {}: {}", entry.name,
                     share_that_is_read(config, source->num_sequences()));
   }
+  for (const TaskSource& entry : config.validation.tasks) {
+    data.tasks.push_back(
+        infer::open_task(inputs.world, entry.name, inputs.objects.readable(entry.path),
+                         {inputs.tokenizer, config.data.seq_len, inputs.model.vocab_size,
+                          inputs.model.description.is_causal()}));
+    inputs.log.info("task {}: {}", entry.name, data.tasks.back().words);
+  }
   return data;
 }
 

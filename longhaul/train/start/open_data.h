@@ -10,6 +10,7 @@
 #include "longhaul/data/order/loader.h"
 #include "longhaul/data/sources/referenced_source.h"
 #include "longhaul/families/model_config.h"
+#include "longhaul/infer/task_set.h"
 #include "longhaul/objects/access.h"
 #include "longhaul/system/log.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -34,6 +35,7 @@ struct RunData {
   int64_t train_sequences = 0;  ///< sequences of all sources, each counted once
   bool fetches_shards = false;  ///< shards of `train` are fetched during training
   std::vector<ValidationSet> validation;
+  std::vector<infer::TaskSet> tasks;  ///< in the order of validation.tasks
   /// Sources among these whose pairs are compared with a reference.
   std::vector<PairData> referenced;
 };
@@ -52,8 +54,9 @@ struct DataInputs {
   system::Logger& log;
 };
 
-/// Opens the training and validation data, and packs first what has to be packed
-/// (packed_data.h). Throws InputError and ConfigError, which name the source. Collective.
+/// Opens the training and validation data and the tasks, and packs first what has to be
+/// packed (packed_data.h). Throws InputError and ConfigError, which name the source.
+/// Collective.
 RunData open_data(const DataInputs& inputs);
 
 }  // namespace longhaul::train
