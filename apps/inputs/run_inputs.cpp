@@ -67,7 +67,7 @@ void check_first_weights(const RunConfig& config, const ModelConfig& model) {
     source = checkpoint::with_adapter(source, {}, model.description);
   }
   if (const fs::path& dir = config.init.adapter; !dir.empty()) {
-    checkpoint::check_peft(*checkpoint::open_peft(dir), dir, config, model.description);
+    checkpoint::fitting_peft(checkpoint::open_peft(dir), dir, config, model.description);
   }
   checkpoint::check_model_files(source, model.description, *world);
 }

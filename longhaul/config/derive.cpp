@@ -124,7 +124,6 @@ std::vector<BrokenRule> broken_settings(const RunConfig& config) {
   check(!config.memory.offload_activations ||
             config.memory.recompute == RecomputeKind::Full,
         Rule::Offload);
-  check(p.tp == 1 || config.adapter.dropout == 0.0, Rule::AdapterDropout, p.tp, 1);
   return broken;
 }
 
@@ -189,12 +188,6 @@ Refusal refusal_of(const BrokenRule& broken, const RunConfig& config) {
       return say("memory.offload_activations",
                  "memory.offload_activations = true moves the activations that recompute "
                  "= \"full\" keeps; set memory.recompute = \"full\"");
-    case LayoutRule::AdapterDropout:
-      return say("adapter.dropout",
-                 "adapter.dropout = {} with parallel.tp = {}: the inputs of some modules "
-                 "are split over tp, and what is dropped of them would depend on the "
-                 "layout; set adapter.dropout = 0, or parallel.tp = 1",
-                 config.adapter.dropout, broken.number);
     case LayoutRule::Replicas:
       return say("parallel.tp",
                  "{} not divide into model replicas of pp {} * cp {} * tp {} = {} ranks; "

@@ -92,7 +92,6 @@ enum class LayoutRule {
   Chunks,             ///< data.seq_len; 2 * cp
   Positions,          ///< positions of a rank with parallel.sequence; tp
   Offload,            ///< memory.offload_activations without full recomputation
-  AdapterDropout,     ///< parallel.tp; 1, since adapter.dropout draws by whole inputs
   // Here the number of ranks does not fit the settings.
   Replicas,      ///< ranks; pp * cp * tp
   ExpertGroups,  ///< dp * cp; ep

@@ -47,7 +47,8 @@ config::Fields fields_of(AdapterSection& s) {
       make_field(
           "modules", s.modules, Match,
           "linear layers that get a low-rank part: \"all-linear\" of the blocks, "
-          "names, the last parts of names, or patterns of whole names with * or ?"),
+          "names, the last parts of names, or patterns of whole names with * or ?; "
+          "experts are mlp.experts.gate_up_proj and mlp.experts.down_proj"),
       make_field("save", s.save, Match,
                  "modules that are trained whole and are kept with the adapter, named as "
                  "in adapter.modules"),

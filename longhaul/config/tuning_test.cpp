@@ -31,9 +31,6 @@ TEST(AdapterRules, AnAdapterNeedsItsNumbersAndABase) {
   }
   EXPECT_NE(refused("", {"init.adapter=a"}).find("init.adapter needs [adapter]"),
             std::string::npos);
-  EXPECT_NE(refused("", with_adapter({"adapter.dropout=0.1", "parallel.tp=2"}))
-                .find("adapter.dropout = 0.1 with parallel.tp = 2"),
-            std::string::npos);
 }
 
 TEST(AdapterRules, KeysWithoutAKindAreToldToHaveNoEffect) {

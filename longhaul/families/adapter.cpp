@@ -79,13 +79,57 @@ std::set<std::string> meant(const RunConfig& config, const std::string& key,
   return found;
 }
 
-/// Returns the layers that adapter.modules means.
+/// Gives the low-rank part to those projections of experts whose tensors are `adapted`,
+/// and returns whether there are any.
+bool adapt_experts(Network& network, const std::set<std::string>& adapted,
+                   const LowRank& form) {
+  bool any = false;
+  const auto adapt = [&](Experts& layer) {
+    const bool inner = adapted.contains(gate_up_of(layer));
+    const bool last = adapted.contains(down_of(layer));
+    any = any || inner || last;
+    for (FeedForward& expert : layer.experts) {
+      if (inner) {
+        expert.gate.value().adapter = expert.up.adapter = form;
+        expert.up.adapter->a_of = expert.gate->name;
+      }
+      if (last) expert.down.adapter = form;
+    }
+  };
+  for (Block& block : network.blocks) {
+    for (Step& step : block) {
+      for (Branch& branch : step.branches) {
+        if (auto* layer = std::get_if<Experts>(&branch.core)) adapt(*layer);
+      }
+    }
+  }
+  return any;
+}
+
+/// Throws ConfigError for settings that an adapter of experts cannot have.
+void check_experts(const RunConfig& config) {
+  if (config.adapter.kind == AdapterKind::Dora) {
+    config::fail_key(config, "adapter.kind",
+                     "adapter.kind = \"dora\" is not available for experts, nor is it in "
+                     "PEFT; leave the experts out of adapter.modules, or take \"lora\"");
+  }
+  if (config.adapter.dropout > 0.0) {
+    config::fail_key(config, "adapter.dropout",
+                     "adapter.dropout = {} is not available for experts, nor is it in "
+                     "PEFT; set it to 0, or leave the experts out of adapter.modules",
+                     config.adapter.dropout);
+  }
+}
+
+/// Returns the layers, and the tensors of all experts, that adapter.modules means.
 std::set<std::string> adapted_layers(const RunConfig& config, const ModelConfig& model) {
   constexpr const char* kKey = "adapter.modules";
   std::set<std::string> modules, of_experts, wanted;
   for (const NamedLinear& one : linear_layers(model.network)) {
     (one.of_expert ? of_experts : modules).insert(one.layer->name);
   }
+  std::set<std::string> all = modules;
+  all.merge(tensors_of_experts(model.network));
   for (const std::string& entry : config.adapter.modules.entries) {
     if (entry != kAllLinear) {
       const auto expert = std::ranges::find_if(
@@ -93,11 +137,12 @@ std::set<std::string> adapted_layers(const RunConfig& config, const ModelConfig&
       if (expert != of_experts.end()) {
         config::fail_key(
             config, kKey,
-            "{}: \"{}\" also means {}, and experts take no adapter yet; name "
-            "the other layers by more of their names, or by patterns",
+            "{}: \"{}\" also means {}, and experts have their adapters together, as in "
+            "PEFT: name those \"mlp.experts.gate_up_proj\" and "
+            "\"mlp.experts.down_proj\", and other layers by more of their names",
             kKey, entry, *expert);
       }
-      wanted.merge(meant(config, kKey, entry, modules));
+      wanted.merge(meant(config, kKey, entry, all));
     } else if (std::holds_alternative<BertHead>(model.network.head)) {
       config::fail_key(config, kKey,
                        "adapter.modules = \"all-linear\" means the layers of the head "
@@ -172,8 +217,12 @@ void count_frozen(UnitDescription& unit) {
   if (unit.kind == UnitKind::Embedding) return;
   double trained = 0.0;
   for (const ParameterDescription& p : unit.parameters) {
-    if (p.trained && p.shape.size() == 2)
-      trained += static_cast<double>(p.num_elements());
+    if (!p.trained || p.shape.size() != 2) continue;
+    // A token is sent to some of the experts.
+    const double used = p.expert ? static_cast<double>(unit.forward.routed) /
+                                       static_cast<double>(p.expert->of)
+                                 : 1.0;
+    trained += used * static_cast<double>(p.num_elements());
   }
   unit.work.frozen = std::max(0.0, unit.work.all_products() - trained);
 }
@@ -187,6 +236,16 @@ std::vector<NamedLinear> linear_layers(const Network& network) {
     found.push_back({&layer, of_expert});
   });
   return found;
+}
+
+std::set<std::string> tensors_of_experts(const Network& network) {
+  std::set<std::string> names;
+  for (const Block& block : network.blocks) {
+    const Experts* layer = experts_of(block);
+    if (layer == nullptr || layer->fused.empty()) continue;
+    names.insert({gate_up_of(*layer), down_of(*layer)});
+  }
+  return names;
 }
 
 Network without_adapters(Network network) {
@@ -208,13 +267,14 @@ std::string layers_left_out(const AdapterSection& section, const Network& networ
   std::set<std::string> adapted;
   int64_t of_experts = 0;
   for (const NamedLinear& one : linear_layers(network)) {
-    if (one.of_expert) ++of_experts;
     if (one.layer->adapter) adapted.insert(last_part(one.layer->name));
+    if (one.of_expert && !one.layer->adapter) ++of_experts;
   }
   if (of_experts == 0) return {};
   return fmt::format(
       "adapter.modules = \"all-linear\" adapts {}, and leaves out {} layers of experts, "
-      "which take no adapter yet",
+      "as PEFT does; \"mlp.experts.gate_up_proj\" and \"mlp.experts.down_proj\" name "
+      "them",
       fmt::join(adapted, ", "), of_experts);
 }
 
@@ -241,6 +301,7 @@ void add_adapter(const RunConfig& config, ModelConfig& model) {
     check_stored_alone(config, model, "adapter.modules", layer.name, layer.stored);
     layer.adapter = form;
   });
+  if (adapt_experts(model.network, adapted, form)) check_experts(config);
   model.description = find_family(model.model_type)->describe(model.network);
   model.description.has_base = true;
   const std::set<std::string> whole = saved_modules(config, model, adapted);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,6 +36,10 @@ struct NamedLinear {
 };
 /// Returns the linear layers of the blocks, but for the routers of experts.
 std::vector<NamedLinear> linear_layers(const Network& network);
+
+/// Returns the names of the tensors of all experts (Experts::fused), by which
+/// adapter.modules and PEFT's target_parameters name them.
+std::set<std::string> tensors_of_experts(const Network& network);
 
 /// Returns a warning if "all-linear" leaves layers of experts out of the network, else an
 /// empty text.

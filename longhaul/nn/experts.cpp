@@ -35,13 +35,25 @@ at::Tensor without_padding(const at::Tensor& values, const at::Tensor& real) {
   return values.dim() == 1 ? values * real : values * real.unsqueeze(1);
 }
 
-/// Returns those of `weights` that this rank has.
-ops::ExpertWeights weights_here(const ops::ExpertWeights& weights) {
-  ops::ExpertWeights here;
-  for (const auto& expert : weights) {
-    if (expert.front()->slice().extent[0] > 0) here.push_back(expert);
+using ExpertLayers = std::vector<std::vector<const families::Linear*>>;
+
+/// Returns the gate and up of each expert.
+ExpertLayers first_of(const families::Experts& form) {
+  ExpertLayers layers;
+  for (const families::FeedForward& expert : form.experts) {
+    LH_ASSERT(expert.gate, "{} has no gate", expert.up.name);
+    layers.push_back({&*expert.gate, &expert.up});
   }
-  return here;
+  return layers;
+}
+
+/// Returns the down of each expert.
+ExpertLayers last_of(const families::Experts& form) {
+  ExpertLayers layers;
+  for (const families::FeedForward& expert : form.experts) {
+    layers.push_back({&expert.down});
+  }
+  return layers;
 }
 
 }  // namespace
@@ -49,18 +61,12 @@ ops::ExpertWeights weights_here(const ops::ExpertWeights& weights) {
 Experts::Experts(tensor::ParameterSet& parameters, const families::Experts& form,
                  int64_t layer)
     : router_(parameters, form.router),
+      first_(parameters, first_of(form)),
+      last_(parameters, last_of(form)),
       activation_(form.experts.front().activation),
       top_k_(form.top_k),
       normalised_(form.normalised),
       layer_(layer) {
-  for (const families::FeedForward& expert : form.experts) {
-    LH_ASSERT(expert.gate, "{} has no gate", expert.up.name);
-    first_.push_back({parameters.take(expert.gate->name + ".weight"),
-                      parameters.take(expert.up.name + ".weight")});
-  }
-  for (const families::FeedForward& expert : form.experts) {
-    last_.push_back({parameters.take(expert.down.name + ".weight")});
-  }
   if (form.shared) shared_.emplace(parameters, *form.shared);
 }
 
@@ -187,9 +193,8 @@ Experts::Choice Experts::choose(const at::Tensor& logits,
 }
 
 at::Tensor Experts::run(ExpertDispatch::Arrived in, const ForwardContext& context) const {
-  const auto& queue = context.weight_gradients;
-  const auto inner = ops::grouped_linear(std::move(in.rows), in.offsets,
-                                         weights_here(first_), queue, context.fused);
+  const auto inner = first_.forward(in.rows, in.offsets, context);
+  in.rows.reset();
   const auto product = [activation = activation_,
                         fused = context.fused](const std::vector<at::Tensor>& t) {
     return ops::gated_product(t[0], t[1], activation, fused, t[2]);
@@ -197,8 +202,7 @@ at::Tensor Experts::run(ExpertDispatch::Arrived in, const ForwardContext& contex
   const std::vector<at::Tensor> inputs = {inner[0], inner[1], in.weights};
   const ops::LinearInput weighed =
       context.selective_recompute ? ops::recomputed(product, inputs) : product(inputs);
-  return ops::grouped_linear(weighed, in.offsets, weights_here(last_), queue,
-                             context.fused)[0];
+  return last_.forward(weighed, in.offsets, context)[0];
 }
 
 at::Tensor Experts::forward(const at::Tensor& x, const ForwardContext& context) const {

@@ -3,10 +3,10 @@
 #include <optional>
 
 #include "longhaul/families/network.h"
+#include "longhaul/nn/expert_projections.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
-#include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/ops/experts/routed_rows.h"
 
 namespace longhaul::nn {
@@ -48,7 +48,7 @@ class Experts {
   at::Tensor run(ExpertDispatch::Arrived in, const ForwardContext& context) const;
 
   Linear router_;
-  ops::ExpertWeights first_, last_;  ///< gate and up of each expert, and down
+  ExpertProjections first_, last_;  ///< gate and up of each expert, and down
   std::optional<FeedForward> shared_;
   Activation activation_;
   int64_t top_k_;

@@ -27,6 +27,7 @@ ops::LinearInput LowRank::dropped(const ops::LinearInput& x,
   draws.key = random_key(*context.dropout_key, a_->name());
   draws.sequences = batch.sequence_of;
   draws.index = batch.index;
+  draws.first_column = a_->slice().offset[1];
   return ops::dropout(x.x, draws, context.fused);
 }
 

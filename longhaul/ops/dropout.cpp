@@ -45,9 +45,9 @@ Words composite_philox(uint64_t key, Words c) {
 }
 
 at::Tensor composite_dropout(const at::Tensor& x, const Dropout& draws) {
-  const at::Tensor factors =
-      dropout_factors(draws, draws.sequences.unsqueeze(1), draws.index.unsqueeze(1),
-                      at::zeros({1, 1}, draws.index.options()), 0, x.size(1));
+  const at::Tensor factors = dropout_factors(
+      draws, draws.sequences.unsqueeze(1), draws.index.unsqueeze(1),
+      at::zeros({1, 1}, draws.index.options()), draws.first_column, x.size(1));
   return (x.to(at::kFloat) * factors).to(x.scalar_type());
 }
 
@@ -56,7 +56,7 @@ struct DropoutTask {
   bool fused;
 
   at::Tensor run(const at::Tensor& x) const {
-    if (!fused || !fused::supports_dropout(x)) return composite_dropout(x, draws);
+    if (!fused || !fused::supports_dropout(x, draws)) return composite_dropout(x, draws);
     const at::Tensor from = x.contiguous();
     at::Tensor y = at::empty_like(from);
     fused::dropout(from, draws, y);

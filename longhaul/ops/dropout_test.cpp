@@ -83,6 +83,22 @@ TEST(Dropout, HasTheSameBitsFusedAndComposite) {
   }
 }
 
+TEST(Dropout, OfSomeColumnsIsThatOfTheWholeRow) {
+  at::manual_seed(4);
+  const at::Tensor x = at::randn({37, 130});
+  for (const bool fused : {false, true}) {
+    Dropout draws = draws_for(37, 0.25);
+    const at::Tensor whole = dropout(x, draws, fused);
+    for (const int64_t first : {1, 4, 66, 68}) {
+      draws.first_column = first;
+      const int64_t columns = 130 - first;
+      EXPECT_TRUE(at::equal(dropout(x.narrow(1, first, columns), draws, fused),
+                            whole.narrow(1, first, columns)))
+          << first;
+    }
+  }
+}
+
 TEST(Dropout, DrawsOtherwiseForAnotherKeySequenceOrRow) {
   const at::Tensor x = at::ones({64, 256});
   const Dropout draws = draws_for(64, 0.5);

@@ -33,14 +33,35 @@ CASES = {
                                  modules_to_save=["lm_head", "model.norm"]),
               ['adapter.kind="lora"', "adapter.rank=2", "adapter.alpha=4",
                'adapter.modules=["o_proj","up_proj"]', 'adapter.save=["lm_head","model.norm"]']),
+    # Attention beside experts that have no adapter.
+    "beside_experts": ("mixtral", dict(r=4, lora_alpha=12, target_modules=["q_proj", "v_proj"]),
+                       ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=12",
+                        'adapter.modules=["q_proj","v_proj"]']),
+    # The model has a layer without experts.
+    "experts": ("qwen3_moe", dict(r=4, lora_alpha=12, target_modules=["o_proj"],
+                                  target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+                ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=12",
+                 'adapter.modules=["o_proj","mlp.experts.gate_up_proj","mlp.experts.down_proj"]']),
+    "experts_inside": ("mixtral", dict(r=4, lora_alpha=12, target_modules=[],
+                                       target_parameters=["experts.gate_up_proj"]),
+                       ['adapter.kind="lora"', "adapter.rank=4", "adapter.alpha=12",
+                        'adapter.modules=["experts.gate_up_proj"]']),
 }
+
+
+def base_of(name):
+    """The base of a case. Its loss has no term that balances experts."""
+    model = make_model(CASES[name][0])
+    if hasattr(model.config, "output_router_logits"):
+        model.config.output_router_logits = False
+    return model
 
 
 def adapted(name):
     """The base of a case with a random adapter, whose B is not zero."""
-    model, settings, _ = CASES[name]
+    model, settings = base_of(name), CASES[name][1]
     torch.manual_seed(1)
-    made = get_peft_model(make_model(model), LoraConfig(task_type="CAUSAL_LM", **settings))
+    made = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **settings))
     with torch.no_grad():
         for key, value in made.named_parameters():
             if "lora_B" in key:
@@ -65,7 +86,7 @@ class Place:
 
     def __init__(self, run, path, name, begin=True):
         self.run, self.path, self.name = run, path, name
-        make_model(CASES[name][0]).save_pretrained(path / "model")
+        base_of(name).save_pretrained(path / "model")
         if begin:
             adapted(name).save_pretrained(path / "first")
         ids = make_rows().tolist()
@@ -89,7 +110,11 @@ class Place:
         return self.path / to
 
     def base(self):
-        return AutoModelForCausalLM.from_pretrained(self.path / "model", attn_implementation="eager")
+        return read_model(self.path / "model")
+
+
+def read_model(path):
+    return AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager", experts_implementation="eager")
 
 
 def worst(ours, theirs):
@@ -124,7 +149,7 @@ def trained(run, tmp_path_factory):
     return call
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", split(CASES, [*list(CASES)[:4], "beside_experts", "experts"]))
 def test_twenty_steps_from_an_adapter_of_peft_follow_peft(trained, name):
     place = trained(name)
     theirs, _ = followed(name)
@@ -145,7 +170,36 @@ def first_gradients(name):
         if value.grad is not None}
 
 
-@pytest.mark.parametrize("name", split(CASES, ["dora", "whole"]))
+EXPERT = re.compile(r"(.*\.)(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.lora_([AB])\.weight")
+
+
+def experts_together(tensors, rank=4):
+    """Our tensors of experts under the names and in the shapes of peft, which has one A for gate and
+    up, and one tensor for all experts of a layer (ParamWrapper.get_delta_weight)."""
+    found, layers = {}, {}
+    for name, value in tensors.items():
+        if match := EXPERT.fullmatch(name):
+            layer, expert, projection, half = match.groups()
+            halves = layers.setdefault(f"{layer}mlp.experts", {}).setdefault(int(expert), {})
+            part = {"w1": "gate", "w3": "up", "w2": "down"}.get(projection, projection.removesuffix("_proj"))
+            halves[part + half] = value.view(rank, -1) if half == "A" else value.view(-1, rank)
+        else:
+            found[name] = value
+    for module, experts in layers.items():
+        of = [experts[e] for e in range(len(experts))]
+        inner = f"{module}.base_layer" if {"gateA", "downA"} <= of[0].keys() else module
+        parts = []
+        if "gateA" in of[0]:
+            parts.append((inner, [e["gateA"] for e in of], [torch.cat([e["gateB"], e["upB"]]) for e in of]))
+        if "downA" in of[0]:
+            parts.append((module, [e["downA"] for e in of], [e["downB"] for e in of]))
+        for name, a, b in parts:
+            found[f"{name}.lora_A.weight"] = torch.cat(a)
+            found[f"{name}.lora_B.weight"] = torch.stack(b, dim=2).flatten(1)
+    return found
+
+
+@pytest.mark.parametrize("name", split(CASES, ["dora", "whole", "experts"]))
 def test_first_gradients_of_every_tensor_are_those_of_peft(run, tmp_path, name):
     place = Place(run, tmp_path, name)
     place.train("run.stop_after=1")
@@ -155,11 +209,12 @@ def test_first_gradients_of_every_tensor_are_those_of_peft(run, tmp_path, name):
     # The first moment is a tenth of the gradient.
     ours = {key.split("/")[1]: 10 * value.flatten() for key, value in moments.items()
             if key.startswith("exp_avg/")}
+    ours = {key: value.flatten() for key, value in experts_together(ours).items()}
     theirs = {key: value.flatten() for key, value in first_gradients(name).items()}
     assert off(ours, theirs) <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", split(CASES, ["lora", "dora", "whole"]))
+@pytest.mark.parametrize("name", split(CASES, ["lora", "dora", "whole", "experts"]))
 def test_what_is_exported_is_read_by_peft_and_is_its_adapter(trained, tmp_path, name):
     place = trained(name)
     _, model = followed(name)
@@ -173,8 +228,7 @@ def test_what_is_exported_is_read_by_peft_and_is_its_adapter(trained, tmp_path, 
     read = PeftModel.from_pretrained(place.base(), out)
     assert off(tensors_of(read, tmp_path / "again"), ours) == 0
     # The same values in both programs give the same logits.
-    merged = AutoModelForCausalLM.from_pretrained(place.export("--merge", to="merged"),
-                                                  attn_implementation="eager")
+    merged = read_model(place.export("--merge", to="merged"))
     assert difference(logits(merged), logits(read)) <= LOGITS
     assert difference(logits(place.base()), logits(read)) > 100 * LOGITS
     for words in ([place.path / "run"], [place.path / "model", "--adapter", out],
@@ -234,17 +288,19 @@ def test_a_new_adapter_in_bf16_begins_at_a_base_in_bf16(run, tmp_path):
     assert losses["dora"] == pytest.approx(losses["lora"], rel=1e-6)
 
 
-def test_checkpoints_hold_the_adapter_alone_and_a_resume_is_bitwise(run, tmp_path):
-    place = Place(run, tmp_path, "whole", begin=False)
-    sets = ["adapter.dropout=0.1", "run.stop_after=6", "adapter.save=[\"model.norm\"]"]
-    place.train(*sets)
-    place.train(*sets[:1], "run.stop_after=3", sets[2], f'run.dir="{tmp_path}/half"')
-    place.train(*sets, f'run.dir="{tmp_path}/half"')
+@pytest.mark.parametrize("name,sets,saved", [
+    ("whole", ["adapter.dropout=0.1", 'adapter.save=["model.norm"]'], {"base_model.model.model.norm.weight"}),
+    *later(("experts", [], set()))])
+def test_checkpoints_hold_the_adapter_alone_and_a_resume_is_bitwise(run, tmp_path, name, sets, saved):
+    place = Place(run, tmp_path, name, begin=False)
+    place.train(*sets, "run.stop_after=6")
+    place.train(*sets, "run.stop_after=3", f'run.dir="{tmp_path}/half"')
+    place.train(*sets, "run.stop_after=6", f'run.dir="{tmp_path}/half"')
     assert place.curve("half") == place.curve() and len(place.curve()) == 6
     whole, half = (load_file(place.export(run=r, to=f"out_{r}") / "adapter_model.safetensors")
                    for r in ("run", "half"))
     assert off(half, whole) == 0
-    assert {n for n in whole if "lora_" not in n} == {"base_model.model.model.norm.weight"}
+    assert {n for n in whole if "lora_" not in n} == saved
     held = sum(p.stat().st_size for p in (tmp_path / "run/checkpoints").rglob("*.safetensors"))
     base = sum(p.stat().st_size for p in (tmp_path / "model").glob("*.safetensors"))
     assert held < base / 2
@@ -295,6 +351,9 @@ def test_settings_that_do_not_fit_are_refused(trained, model, sets, words):
 
 @pytest.mark.parametrize("name,sets,words", [
     ("gpt2", [], ["c_attn", "a part of the tensor"]),
+    ("qwen3_moe", ['adapter.modules=["down_proj"]'], ["mlp.experts.down_proj", "as in PEFT"]),
+    ("qwen3_moe", ['adapter.modules=["mlp.experts.down_proj"]', "adapter.dropout=0.1"],
+     ["adapter.dropout = 0.1 is not available for experts"]),
     ("tied", ['adapter.save=["embed_tokens"]'], ["is tied to lm_head"]),
 ])
 def test_models_that_files_hold_otherwise_are_refused(run, tmp_path, name, sets, words):
@@ -377,12 +436,18 @@ LAYOUTS = {
     "tp2_pp2": (layout(4, tp=2, pp=2), []),
     "zero3": (layout(2, zero=3), ["batch.micro_size=1"]),
     "cp2": (layout(2, cp=2), []),
+    "ep2": (layout(2, ep=2, zero=0), []),
+    "ep2_tp2": (layout(4, ep=2, tp=2), []),
+    "ep2_zero3": (layout(4, ep=2, zero=3), ["batch.micro_size=1"]),
 }
 
 
-@pytest.mark.parametrize("name,where", [("lora", "tp2"), ("dora", "tp2"), ("whole", "zero3"), *later(
+@pytest.mark.parametrize("name,where", [("lora", "tp2"), ("dora", "tp2"), ("whole", "zero3"),
+                                        ("experts", "ep2_tp2"), *later(
     ("lora", "dp2"), ("lora", "cp2"), ("dora", "tp2_pp2"), ("dora", "zero3"), ("dora", "cp2"),
-    ("whole", "tp2_pp2"))])
+    ("whole", "tp2_pp2"), ("experts", "ep2"), ("experts", "tp2"), ("experts", "zero3"), ("experts", "cp2"),
+    ("experts", "tp2_pp2"), ("experts", "ep2_zero3"), ("experts_inside", "ep2_tp2"),
+    ("beside_experts", "ep2"))])
 def test_layouts_follow_one_rank(trained, name, where):
     place = trained(name)
     (ranks, keys), sets = LAYOUTS[where]
@@ -393,9 +458,19 @@ def test_layouts_follow_one_rank(trained, name, where):
     assert off(ours, one) <= 1e-4
 
 
-def test_a_run_goes_on_in_another_layout(trained):
-    place = trained("lora")
-    for sets, ranks, steps in ((["parallel.tp=2"], 2, 10), (["parallel.zero=3", "batch.micro_size=1"], 2, 20)):
+def test_dropout_is_the_same_where_inputs_are_split(run, tmp_path):
+    place = Place(run, tmp_path, "lora")
+    sets = ["adapter.dropout=0.2", "run.stop_after=4"]
+    place.train(*sets)
+    place.train(*sets, "parallel.tp=2", f'run.dir="{tmp_path}/tp2"', ranks=2)
+    assert worst(place.curve("tp2"), place.curve()) <= 1e-5
+    assert worst(place.curve(), followed("lora")[0][:4]) > TOLERANCE
+
+
+@pytest.mark.parametrize("name,first", [("lora", "parallel.tp=2"), *later(("experts", "parallel.ep=2"))])
+def test_a_run_goes_on_in_another_layout(trained, name, first):
+    place = trained(name)
+    for sets, ranks, steps in (([first], 2, 10), (["parallel.zero=3", "batch.micro_size=1"], 2, 20)):
         place.train(*sets, f"run.stop_after={steps}", f'run.dir="{place.path}/moved"', ranks=ranks)
     assert worst(place.curve("moved"), place.curve()) <= 1e-5
 

@@ -47,7 +47,9 @@ struct KeptCase {
   ContextKind context = ContextKind::Ring;
   int64_t seq_len = 20;  ///< of a rank
   bool flat = false;     ///< weights lie side by side, so that products are joint
-  std::optional<AdapterKind> adapter = {};  ///< of all linear layers of the blocks
+  /// All linear layers of the blocks are adapted, with those of experts, and the router
+  /// is trained.
+  std::optional<AdapterKind> adapter = {};
 
   std::string text() const {
     return fmt::format("{}{}{} {} {}-bit, gradients {}, recompute {}, tp {}{}, cp {}{}",
@@ -76,7 +78,8 @@ void bind_zeros(const KeptCase& c, const layout::ShardPlan& plan, int64_t index,
                 const models::Model& model) {
   for (const tensor::ParameterPtr& p : model.parameters()) {
     p->set_slice(layout::plan_parameter(plan, {p->slice(), p->split()}, index).slice);
-    p->set_frozen(c.adapter && !families::is_of_adapter(p->name()));
+    p->set_frozen(c.adapter && !families::is_of_adapter(p->name()) &&
+                  !p->name().ends_with(".gate.weight"));
     p->bind(at::zeros(p->slice().extent, c.type()),
             at::zeros(p->slice().extent, c.gradients));
   }
@@ -153,6 +156,10 @@ void check_one(const KeptCase& c) {
   run.adapter.kind = c.adapter;
   run.adapter.rank = 6;
   run.adapter.alpha = 9;
+  if (families::has_experts(config.network)) {
+    run.adapter.modules.entries = {kAllLinear, "experts.gate_up_proj",
+                                   "experts.down_proj"};
+  }
   add_adapter(run, config);
   const ModelDescription& model = config.description;
   const layout::ShardPlan plan = {c.tp, c.sequence && c.tp > 1};
@@ -235,6 +242,19 @@ TEST(KeptBytes, OfAdaptersAreThoseThatARunHolds) {
     for (const bool sequence : {false, true}) {
       check_one({.tp = 2, .sequence = sequence, .adapter = kind});
     }
+  }
+}
+
+TEST(KeptBytes, OfAdaptersOfExpertsAreThoseThatARunHolds) {
+  for (const ForwardForm& form : every_form()) {
+    check_one({.family = "mixtral", .form = form, .adapter = AdapterKind::Lora});
+  }
+  for (const bool sequence : {false, true}) {
+    check_one({.family = "qwen3_moe",
+               .tp = 2,
+               .sequence = sequence,
+               .flat = true,
+               .adapter = AdapterKind::Lora});
   }
 }
 

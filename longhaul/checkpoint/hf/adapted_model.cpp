@@ -30,6 +30,11 @@ std::string place_of_base(const fs::path& dir) {
   return fs::path(place).is_absolute() || objects::is_address(place) ? place : "";
 }
 
+/// Parses the settings of the run whose checkpoint is in `dir`.
+RunConfig parse_settings(const std::string& text, const fs::path& dir) {
+  return parse_run_config(text, (dir / "state.json").string()).config;
+}
+
 /// Makes the model of a base and of the adapter in `files`. Collective.
 AdaptedModel joined(const RunConfig& config, const SharedSource& base,
                     const SharedSource& files, ModelConfig model,
@@ -43,6 +48,12 @@ AdaptedModel joined(const RunConfig& config, const SharedSource& base,
 
 }  // namespace
 
+ModelConfig model_of_adapter(const WeightsSource& files) {
+  const fs::path dir = files.source().path;
+  const RunConfig config = parse_settings(run::saved_settings(read_state(dir)), dir);
+  return load_run_model(config, files.config_path());
+}
+
 AdaptedModel with_own_base(const SharedSource& files, const objects::Access& objects,
                            comm::Communicator& world) {
   const fs::path dir = files->source().path;
@@ -53,9 +64,7 @@ AdaptedModel with_own_base(const SharedSource& files, const objects::Access& obj
                           {"place", place_of_base(files->config_path().parent_path())}});
   });
   const Json state = parse_json(text, dir.string());
-  const RunConfig config = parse_run_config(state.at("config").get<std::string>(),
-                                            (dir / "state.json").string())
-                               .config;
+  const RunConfig config = parse_settings(state.at("config").get<std::string>(), dir);
   const auto place = state.at("place").get<std::string>();
   const fs::path named = place.empty() ? config.init.weights : fs::path(place);
   const fs::path weights = objects.readable(named);
@@ -91,7 +100,7 @@ AdaptedModel with_adapter_of(const fs::path& dir, const SharedSource& base,
     files = open_peft(dir);
     config.adapter = section_of_peft(dir, *files, load_model_config(base->config_path()));
     model = load_run_model(config, base->config_path());
-    check_peft(*files, dir, config, model.description);
+    files = fitting_peft(files, dir, config, model.description);
   });
   return joined(config, base, files, std::move(model), world);
 }

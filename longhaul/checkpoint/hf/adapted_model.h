@@ -15,6 +15,10 @@ struct AdaptedModel {
   AdapterSection adapter;  ///< what the adapter is
 };
 
+/// Returns the model of the run of a checkpoint of an adapter (holds_adapter), with the
+/// adapter (add_adapter).
+ModelConfig model_of_adapter(const WeightsSource& files);
+
 /// Returns the model of a run of an adapter: its base, with the adapter of the checkpoint
 /// `files` (holds_adapter). The base is where the checkpoint's adapter_config.json says,
 /// and `objects` reads it at an address. Throws InputError if the base

@@ -209,9 +209,9 @@ class MergedSource final : public AdaptedBase {
     std::vector<float> rows =
         floats_of(*base(), rows_of(box.name, box.global_shape, row, count));
     const auto a =
-        floats_of(*base(), rows_of(layer.name + ".lora_A.weight", a_shape, 0, form.rank));
+        floats_of(*base(), rows_of(families::lora_a(layer), a_shape, 0, form.rank));
     const auto b =
-        floats_of(*base(), rows_of(layer.name + ".lora_B.weight", b_shape, row, count));
+        floats_of(*base(), rows_of(families::lora_b(layer), b_shape, row, count));
     std::vector<float> lengths;
     if (form.magnitude) {
       lengths = floats_of(*base(), rows_of(layer.name + ".lora_magnitude_vector",

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/hf/adapted_model.h"
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/checkpoint/hf/peft.h"
 #include "longhaul/checkpoint/read/finite_values.h"
@@ -185,9 +186,12 @@ void write_shards(const WeightsSource& source, const fs::path& dir,
 }
 
 /// Returns the source in the form that the model's family has in a Hugging Face
-/// directory.
+/// directory, and an adapter in that of its own files.
 SharedSource in_files(const WeightsSource& source, const ExportOptions& options) {
   SharedSource same(std::shared_ptr<void>(), &source);
+  if (holds_adapter(source)) {
+    return as_adapter_files(same, model_of_adapter(source).description);
+  }
   if (options.any_family || !fs::exists(source.config_path())) return same;
   return as_hugging_face(same, load_model_config(source.config_path()).description);
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -74,6 +75,29 @@ struct Piece {
     const int64_t r = here / form.period * form.block + in_period;
     if (in_period >= form.block || r >= rows) return {0, 0};
     return {std::min(form.block - in_period, rows - r), r};
+  }
+};
+
+/// Columns of a made tensor, and the columns of a piece's tensor that they are.
+struct Columns {
+  int64_t to = 0;  ///< the first column, counted from the first that is wanted
+  int64_t to_step = 1;
+  int64_t from = 0;
+  int64_t from_step = 1;
+  int64_t count = 0;
+
+  Columns(const Piece& piece, const Area& wanted) {
+    const int64_t period = piece.form.column_period, first = piece.form.first_column;
+    if (!piece.to_stored) {
+      from = wanted.first_column * period + first;
+      from_step = period;
+      count = wanted.columns;
+      return;
+    }
+    from = std::max<int64_t>(0, (wanted.first_column - first + period - 1) / period);
+    to = from * period + first - wanted.first_column;
+    to_step = period;
+    count = std::max<int64_t>(0, (wanted.columns - to + period - 1) / period);
   }
 };
 
@@ -159,26 +183,55 @@ class MappedSource final : public WeightsSource {
     const Area area = area_of(box, made.transposed);
     const int64_t most = std::max<int64_t>(1, kAtOnce / area.columns);
     for (int64_t at = area.begin; at < area.end;) {
-      const auto [piece, length, place] = piece_at(made, at);
-      const int64_t rows = std::min({length, area.end - at, most});
-      read_rows(*piece, place, rows, made, area, at, dst, out);
+      int64_t rows = std::min(area.end - at, most);
+      // Pieces with some of the columns share rows.
+      std::vector<std::pair<const Piece*, int64_t>> found_at;
+      for (const Piece& piece : made.pieces) {
+        const auto [length, place] = piece.run(at);
+        if (length == 0) continue;
+        rows = std::min(rows, length);
+        found_at.emplace_back(&piece, place);
+      }
+      LH_ASSERT(!found_at.empty(), "row {} of {} is nowhere", at, made.whole.name);
+      for (const auto& [piece, place] : found_at) {
+        read_rows(*piece, place, rows, made, area, at, dst, out);
+      }
       at += rows;
     }
   }
 
  private:
-  struct At {
-    const Piece* piece;
-    int64_t length;
-    int64_t place;
+  /// Elements of a matrix: element (r, c) is number offset + r * row + c * column.
+  struct Elements {
+    std::shared_ptr<const std::vector<std::byte>> bytes;
+    int64_t offset = 0, row = 0, column = 0;
   };
-  static At piece_at(const Made& made, int64_t row) {
-    for (const Piece& piece : made.pieces) {
-      const auto [length, place] = piece.run(row);
-      if (length > 0) return {&piece, length, place};
+
+  /// Reads rows [place, place + rows) of `piece.from` in these columns. Parameters whose
+  /// columns lie apart in one tensor are read one after another, so that the whole tensor
+  /// is read once and kept.
+  Elements read_elements(const Piece& piece, int64_t place, int64_t rows,
+                         const Columns& columns, format::DType dst) const {
+    const auto read_box = [&](const format::TensorSlice& box) {
+      auto bytes = std::make_shared<std::vector<std::byte>>(
+          static_cast<size_t>(box.num_elements()) * format::dtype_size(dst));
+      inner_->read(box, dst, *bytes);
+      return bytes;
+    };
+    if (columns.from_step == 1) {
+      const Area wanted{place, place + rows, columns.from, columns.count};
+      const bool turned = piece.from_transposed;
+      return {read_box(box_of(piece.from, wanted, turned)), 0, turned ? 1 : columns.count,
+              turned ? rows : 1};
     }
-    LH_ASSERT(false, "row {} of {} is nowhere", row, made.whole.name);
-    return {};
+    const std::lock_guard lock(mutex_);
+    if (kept_name_ != piece.from.name || kept_dtype_ != dst) {
+      kept_ = read_box(piece.from);
+      kept_name_ = piece.from.name;
+      kept_dtype_ = dst;
+    }
+    const int64_t width = piece.from.global_shape[1];
+    return {kept_, place * width + columns.from, width, columns.from_step};
   }
 
   /// Reads rows [place, place + rows) of `piece.from` and writes them to `out`, which
@@ -186,18 +239,20 @@ class MappedSource final : public WeightsSource {
   void read_rows(const Piece& piece, int64_t place, int64_t rows, const Made& made,
                  const Area& area, int64_t at, format::DType dst,
                  std::span<std::byte> out) const {
+    const Columns columns(piece, area);
+    if (columns.count == 0) return;
     const size_t size = format::dtype_size(dst);
-    const Area wanted{place, place + rows, area.first_column, area.columns};
-    std::vector<std::byte> bytes(static_cast<size_t>(rows * area.columns) * size);
-    inner_->read(box_of(piece.from, wanted, piece.from_transposed), dst, bytes);
+    const Elements from = read_elements(piece, place, rows, columns, dst);
     const int64_t height = area.end - area.begin;
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t row = at - area.begin + r;
-      for (int64_t c = 0; c < area.columns; ++c) {
-        const int64_t from = piece.from_transposed ? c * rows + r : r * area.columns + c;
-        const int64_t to = made.transposed ? c * height + row : row * area.columns + c;
+      for (int64_t c = 0; c < columns.count; ++c) {
+        const int64_t column = columns.to + c * columns.to_step;
+        const int64_t to =
+            made.transposed ? column * height + row : row * area.columns + column;
+        const int64_t number = from.offset + r * from.row + c * from.column;
         std::memcpy(out.data() + static_cast<size_t>(to) * size,
-                    bytes.data() + static_cast<size_t>(from) * size, size);
+                    from.bytes->data() + static_cast<size_t>(number) * size, size);
       }
     }
   }
@@ -206,6 +261,10 @@ class MappedSource final : public WeightsSource {
   bool parameters_;
   std::vector<format::TensorSlice> tensors_;
   std::map<std::string, Made> made_;
+  mutable std::mutex mutex_;  ///< of what follows: the tensor that was read last
+  mutable std::shared_ptr<const std::vector<std::byte>> kept_;
+  mutable std::string kept_name_;
+  mutable format::DType kept_dtype_ = format::DType::F32;
 };
 
 /// Returns the parameters that files hold in another form.
@@ -297,14 +356,19 @@ SharedSource parameters_from_files(const SharedSource& files,
   return std::make_shared<MappedSource>(files, std::move(made), true);
 }
 
+/// Returns a source with the tensors of files, which are made of the parameters that
+/// have the form `of`.
 SharedSource files_from_parameters(const SharedSource& source,
-                                   const ModelDescription& model) {
+                                   const ModelDescription& model,
+                                   std::optional<StoredForm> ParameterDescription::* of) {
   std::map<std::string, Made> made;
-  for (const ParameterDescription* p : parameters_of_other_form(model)) {
-    Made& one = made[p->stored->name];
-    one.whole = p->stored_whole();
-    one.transposed = p->stored->transposed;
-    one.pieces.push_back({p->whole(), false, p->shape[0], *p->stored, true});
+  for (const ParameterDescription& p : model.parameters()) {
+    const std::optional<StoredForm>& form = p.*of;
+    if (!form) continue;
+    Made& one = made[form->name];
+    one.whole = form->whole(p.shape);
+    one.transposed = form->transposed;
+    one.pieces.push_back({p.whole(), false, p.shape[0], *form, true});
   }
   if (made.empty()) return source;
   std::vector<Made> all;
@@ -332,7 +396,11 @@ SharedSource as_hugging_face(const SharedSource& source, const ModelDescription&
   const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
   if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;
   if (is_files(*source)) return with_usual_names(source, model);
-  return files_from_parameters(source, model);
+  return files_from_parameters(source, model, &ParameterDescription::stored);
+}
+
+SharedSource as_adapter_files(const SharedSource& source, const ModelDescription& model) {
+  return files_from_parameters(source, model, &ParameterDescription::other_form);
 }
 
 void check_weights(const SharedSource& source, const ModelDescription& model) {

@@ -23,6 +23,10 @@ SharedSource as_parameters(const SharedSource& source, const ModelDescription& m
 /// today's names and in the form in which files are written.
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model);
 
+/// Returns a checkpoint of an adapter with the names and shapes of the adapter's files,
+/// which hold the parts of all experts of a layer together. `model` has the adapter.
+SharedSource as_adapter_files(const SharedSource& source, const ModelDescription& model);
+
 /// Throws InputError, with the names of the source's files, unless the source holds the
 /// model's parameters and nothing else.
 void check_weights(const SharedSource& source, const ModelDescription& model);

@@ -1,5 +1,6 @@
 #include "longhaul/checkpoint/hf/hf_forms.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -139,6 +140,66 @@ TEST(HfForms, WhatParametersAreWrittenAsIsWhatTheFilesHeld) {
   }
 }
 
+void add(MemorySource::Tensors& tensors, const std::string& name,
+         const std::vector<int64_t>& shape, float first) {
+  const auto whole = format::TensorSlice::whole(name, shape, format::DType::F32);
+  std::vector<float> values(static_cast<size_t>(whole.num_elements()));
+  std::iota(values.begin(), values.end(), first);
+  tensors[name] = {whole, values};
+}
+
+/// Returns a model of two experts, each with two parameters of two rows and three columns
+/// that an adapter's files hold together: one behind the other, and their columns in
+/// turns.
+ModelDescription columns_in_turns() {
+  ModelDescription model;
+  UnitDescription unit;
+  for (const int64_t expert : {1, 0}) {
+    for (const int64_t number : {1, 0}) {
+      unit.parameters.push_back({fmt::format("m.{}.{}", expert, number), {2, 3}, {}, {}});
+      StoredForm form{.name = "m.all", .rows = 4, .block = 2, .period = 2};
+      form.first = 2 * number;
+      form.first_column = expert;
+      form.column_period = 2;
+      unit.parameters.back().other_form = form;
+    }
+  }
+  model.units.push_back(unit);
+  return model;
+}
+
+TEST(HfForms, ColumnsOfAnAdaptersFilesBelongToExpertsInTurns) {
+  const ModelDescription model = columns_in_turns();
+  MemorySource::Tensors tensors;
+  add(tensors, "m.all", {4, 6}, 0);
+  const auto original =
+      std::make_shared<MemorySource>(ModelSource::Kind::HfDirectory, tensors);
+  const SharedSource found = as_parameters(original, model);
+  const auto whole = [](const std::string& name) {
+    return format::TensorSlice::whole(name, {2, 3}, format::DType::F32);
+  };
+  EXPECT_EQ(read(*found, whole("m.0.0")), (std::vector<float>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(read(*found, whole("m.1.1")), (std::vector<float>{13, 15, 17, 19, 21, 23}));
+  format::TensorSlice box = whole("m.1.0");
+  box.offset = {1, 1};
+  box.extent = {1, 2};
+  EXPECT_EQ(read(*found, box), (std::vector<float>{9, 11}));
+  const SharedSource saved = checkpoint_of(found);
+  EXPECT_EQ(saved->tensors().size(), 4U);
+  const SharedSource written = as_adapter_files(saved, model);
+  EXPECT_EQ(written->tensors(), original->tensors());
+  const format::TensorSlice all = original->tensors().front();
+  EXPECT_EQ(read(*written, all), read(*original, all));
+  for (const int64_t begin : {1, 7, 16}) {
+    std::vector<float> part(6);
+    written->read_flat_range(all, begin, begin + 6, format::DType::F32,
+                             std::as_writable_bytes(std::span(part)));
+    std::vector<float> right(6);
+    std::iota(right.begin(), right.end(), static_cast<float>(begin));
+    EXPECT_EQ(part, right);
+  }
+}
+
 TEST(HfForms, FilesOfOlderVersionsLeaveThePrefixOut) {
   const ModelDescription model = interleaved(true);
   const SharedSource found = as_parameters(files(true, ""), model);
@@ -176,14 +237,6 @@ ModelDescription two_experts() {
   model.units.push_back(unit);
   model.old_endings = {{".old_end", ".new_end"}};
   return model;
-}
-
-void add(MemorySource::Tensors& tensors, const std::string& name,
-         const std::vector<int64_t>& shape, float first) {
-  const auto whole = format::TensorSlice::whole(name, shape, format::DType::F32);
-  std::vector<float> values(static_cast<size_t>(whole.num_elements()));
-  std::iota(values.begin(), values.end(), first);
-  tensors[name] = {whole, values};
 }
 
 /// Returns the experts' files in both forms, with the same values: all elements count up

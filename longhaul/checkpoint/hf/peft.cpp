@@ -32,7 +32,7 @@ constexpr const char* kHonoured =
     "auto_mapping base_model_name_or_path bias exclude_modules inference_mode "
     "init_lora_weights layers_pattern layers_to_transform lora_alpha lora_dropout "
     "megatron_core modules_to_save peft_type peft_version qalora_group_size r revision "
-    "target_modules task_type use_dora use_rslora";
+    "target_modules target_parameters task_type use_dora use_rslora";
 
 /// Values of init_lora_weights that leave the base as it is.
 constexpr const char* kPlainInits = "gaussian orthogonal eva";
@@ -145,7 +145,7 @@ std::set<std::string> target_modules(const ModelConfig& model) {
   for (const families::NamedLinear& one : families::linear_layers(model.network)) {
     const std::string& name = one.layer->name;
     const std::string part = name.substr(name.rfind('.') + 1);
-    if (one.layer->adapter) {
+    if (one.layer->adapter && !one.of_expert) {
       whole.insert(name);
       parts.insert(part);
     } else {
@@ -157,6 +157,30 @@ std::set<std::string> target_modules(const ModelConfig& model) {
                      std::ranges::none_of(
                          parts, [&](const auto& part) { return others.contains(part); });
   return exact ? parts : whole;
+}
+
+/// Returns the tensors of experts with low-rank parts as target_parameters: without their
+/// layers where these mean the same tensors, else their whole names.
+std::set<std::string> target_parameters(const ModelConfig& model) {
+  const auto end_of = [](const std::string& name) {
+    const size_t module = name.rfind('.', name.rfind('.') - 1);
+    return name.substr(name.rfind('.', module - 1) + 1);
+  };
+  std::set<std::string> whole, ends, others;
+  for (const families::Block& block : model.network.blocks) {
+    const families::Experts* layer = families::experts_of(block);
+    if (layer == nullptr) continue;
+    const families::FeedForward& one = layer->experts.front();
+    const auto take = [&](bool adapted, const std::string& name) {
+      if (adapted) whole.insert(name);
+      (adapted ? ends : others).insert(end_of(name));
+    };
+    take(one.up.adapter.has_value(), families::gate_up_of(*layer));
+    take(one.down.adapter.has_value(), families::down_of(*layer));
+  }
+  const bool exact =
+      std::ranges::none_of(ends, [&](const auto& end) { return others.contains(end); });
+  return exact ? ends : whole;
 }
 
 /// Returns the first of the names for a message.
@@ -247,13 +271,49 @@ void keep_layers(const fs::path& file, const OrderedJson& json,
   });
 }
 
+/// Returns the tensors of experts that target_parameters means, each with the module that
+/// PEFT's files name in its place. PEFT wraps a layer's experts once for each tensor.
+std::map<std::string, std::string> wrapped_tensors(const fs::path& file,
+                                                   const OrderedJson& json,
+                                                   const ModelConfig& base) {
+  constexpr const char* kField = "target_parameters";
+  const auto value = json.find(kField);
+  if (value != json.end() && value->is_string()) {
+    refuse(file, kField, *value, "is no list of names");
+  }
+  std::map<std::string, std::string> found;
+  const std::set<std::string> tensors = families::tensors_of_experts(base.network);
+  for (const std::string& name : names_of(file, json, kField)) {
+    bool any = false;
+    for (const std::string& tensor : tensors) {
+      if (tensor != name && !tensor.ends_with("." + name)) continue;
+      found[tensor] = families::module_of(tensor);
+      any = true;
+    }
+    if (any) continue;
+    refuse(file, kField, *value,
+           tensors.empty()
+               ? "means tensors of experts, and the model has none"
+               : fmt::format("has names that are not available; only those of "
+                             "experts are, such as {}",
+                             *tensors.begin()));
+  }
+  for (const families::Block& block : base.network.blocks) {
+    const families::Experts* layer = families::experts_of(block);
+    if (layer == nullptr || !found.contains(families::down_of(*layer))) continue;
+    const auto inner = found.find(families::gate_up_of(*layer));
+    if (inner != found.end()) inner->second += ".base_layer";
+  }
+  return found;
+}
+
 /// Throws InputError unless the adapter has tensors for exactly the modules of `base`
-/// that the file means, and for all modules that it says are trained whole.
-void check_modules(const fs::path& file, const ModelConfig& base,
+/// that the file means, and for all modules that it says are trained whole. `experts` are
+/// the modules that the file means by target_parameters.
+void check_modules(const fs::path& file, const OrderedJson& json, const ModelConfig& base,
                    const std::set<std::string>& adapted,
-                   const std::set<std::string>& whole) {
-  const OrderedJson json =
-      parse_ordered_json(read_text(file, kMaxConfigBytes), file.string());
+                   const std::set<std::string>& whole,
+                   const std::map<std::string, std::string>& experts) {
   if (adapted.empty() && whole.empty()) {
     fail_input("adapter", "{}: the adapter has no tensors, and would change nothing",
                file.string());
@@ -286,6 +346,7 @@ void check_modules(const fs::path& file, const ModelConfig& base,
     wanted.erase(module);
   }
   if (targets != json.end() && targets->is_array()) keep_layers(file, json, wanted);
+  for (const auto& [tensor, module] : experts) wanted.insert(module);
   std::ranges::set_difference(wanted, adapted, std::inserter(lacking, lacking.end()));
   if (!lacking.empty()) {
     fail_input("adapter",
@@ -299,7 +360,8 @@ void check_modules(const fs::path& file, const ModelConfig& base,
   if (!more.empty()) {
     fail_input("adapter",
                "{} means no low-rank part for {} modules that the adapter has tensors "
-               "for: {}; name them in target_modules, or take their tensors out",
+               "for: {}; name them in target_modules, or in target_parameters, or take "
+               "their tensors out",
                file.string(), more.size(), join_some(more));
   }
 }
@@ -336,6 +398,8 @@ std::string to_peft_config(const AdapterSection& section, const ModelConfig& mod
                       {"task_type", causal ? OrderedJson("CAUSAL_LM") : OrderedJson()},
                       {"use_dora", section.kind == AdapterKind::Dora},
                       {"use_rslora", section.rslora}};
+  const std::set<std::string> tensors = target_parameters(model);
+  if (!tensors.empty()) json["target_parameters"] = tensors;
   const auto whole = families::modules_trained_whole(model.description);
   if (!whole.empty()) json["modules_to_save"] = whole;
   return json_text(json, 2) + "\n";
@@ -389,8 +453,8 @@ SharedSource open_peft(const fs::path& dir) {
   return source;
 }
 
-void check_peft(const WeightsSource& adapter, const fs::path& dir,
-                const RunConfig& config, const ModelDescription& model) {
+SharedSource fitting_peft(const SharedSource& adapter, const fs::path& dir,
+                          const RunConfig& config, const ModelDescription& model) {
   const AdapterSection file = read_peft_config(dir);
   const AdapterSection& run = config.adapter;
   const auto name_of = [](const AdapterSection& s) {
@@ -400,12 +464,17 @@ void check_peft(const WeightsSource& adapter, const fs::path& dir,
   check_same(config, "adapter.rank", *run.rank, *file.rank, dir, "r");
   check_same(config, "adapter.alpha", *run.alpha, *file.alpha, dir, "lora_alpha");
   check_same(config, "adapter.rslora", run.rslora, file.rslora, dir, "use_rslora");
-  check_tensors(dir.string(), adapter.tensors(), model.saved_tensors(), {});
+  SharedSource parameters = as_parameters(adapter, model);
+  check_tensors(dir.string(), parameters->tensors(), model.saved_tensors(), {});
+  return parameters;
 }
 
 AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter,
                                const ModelConfig& base) {
   AdapterSection section = read_peft_config(dir);
+  const fs::path file = dir / kPeftConfig;
+  const OrderedJson json =
+      parse_ordered_json(read_text(file, kMaxConfigBytes), file.string());
   std::set<std::string> adapted, whole;
   for (const format::TensorSlice& tensor : adapter.tensors()) {
     const size_t at = tensor.name.find(".lora_");
@@ -415,7 +484,12 @@ AdapterSection section_of_peft(const fs::path& dir, const WeightsSource& adapter
       whole.insert(families::module_of(tensor.name));
     }
   }
-  check_modules(dir / kPeftConfig, base, adapted, whole);
+  const auto experts = wrapped_tensors(file, json, base);
+  check_modules(file, json, base, adapted, whole, experts);
+  for (const auto& [tensor, module] : experts) {
+    adapted.erase(module);
+    adapted.insert(tensor);
+  }
   section.modules.entries = {adapted.begin(), adapted.end()};
   section.save.entries = {whole.begin(), whole.end()};
   return section;

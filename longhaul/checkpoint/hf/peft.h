@@ -12,7 +12,8 @@ namespace longhaul::checkpoint {
 // An adapter in the format of PEFT (github.com/huggingface/peft) is a directory with two
 // files: the settings (LoraConfig), and the tensors of the low-rank parts and of the
 // modules that were trained whole. A tensor's name is that of the parameter behind
-// kPeftPrefix.
+// kPeftPrefix; the parts of all experts of a layer are one tensor
+// (ParameterDescription::other_form).
 
 inline constexpr const char* kPeftConfig = "adapter_config.json";
 inline constexpr const char* kPeftWeights = "adapter_model.safetensors";
@@ -30,15 +31,17 @@ AdapterSection parse_peft_config(std::string_view text, const fs::path& file);
 /// Reads adapter_config.json in a directory, and throws as parse_peft_config does.
 AdapterSection read_peft_config(const fs::path& dir);
 
-/// Opens the tensors of an adapter's directory under the names of parameters. Throws
-/// InputError for values that are not finite and for files that cannot be read.
+/// Opens the tensors of an adapter's directory under their names in the file without
+/// kPeftPrefix. Throws InputError for values that are not finite and for files that
+/// cannot be read.
 SharedSource open_peft(const fs::path& dir);
 
-/// Throws ConfigError, which names the key, unless the adapter in `dir` is one of
-/// `config`'s [adapter], and InputError unless `adapter`, its source, has the tensors of
-/// `model`, whose adapter is that of `config`.
-void check_peft(const WeightsSource& adapter, const fs::path& dir,
-                const RunConfig& config, const ModelDescription& model);
+/// Returns `adapter`, which open_peft() has opened in `dir`, under the names of the
+/// parameters of `model`, whose adapter is that of `config`. Throws ConfigError, which
+/// names the key, unless the adapter is one of `config`'s [adapter], and InputError
+/// unless it has the tensors of `model`.
+SharedSource fitting_peft(const SharedSource& adapter, const fs::path& dir,
+                          const RunConfig& config, const ModelDescription& model);
 
 /// Returns the settings of an adapter's directory with the modules that its tensors name.
 /// Throws InputError, which names modules, unless these are the modules of `base` that

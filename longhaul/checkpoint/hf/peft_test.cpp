@@ -113,7 +113,6 @@ TEST_F(Peft, EveryFieldThatChangesTheResultIsRefusedByName) {
       {"monteclora_config", {{"a", 1}}},
       {"layer_replication", {{0, 1}}},
       {"lora_bias", true},
-      {"target_parameters", {"experts.down_proj"}},
       {"use_bdlora", {{"a", 1}}},
       {"arrow_config", {{"a", 1}}},
       {"kasa_config", {{"a", 1}}},
@@ -170,6 +169,8 @@ TEST_F(Peft, TensorsAreThoseOfTheModulesThatTheSettingsMean) {
   const std::vector<std::pair<Json, std::string>> cases = {
       {{{"target_modules", {"q_proj", "down_proj", "v_proj"}}},
        "has no tensors for: model.layers.0.self_attn.v_proj"},
+      {{{"target_parameters", {"mlp.experts.down_proj"}}},
+       "target_parameters = [\"mlp.experts.down_proj\"] means tensors of experts, and "},
       {{{"target_modules", "all-linear"}}, "has no tensors for: "},
       {{{"target_modules", ".*proj"}}, "has no tensors for: "},
       {{{"target_modules", {"q_proj"}}}, "no low-rank part for "},
@@ -182,6 +183,66 @@ TEST_F(Peft, TensorsAreThoseOfTheModulesThatTheSettingsMean) {
     EXPECT_HAS(message_of<InputError>([&, &changes = changes] { (void)read(changes); }),
                words);
   }
+}
+
+/// Returns a model of two layers, each with four experts.
+ModelConfig expert_model() {
+  return parse_model_config(R"({
+    "hidden_size": 8, "intermediate_size": 16, "max_position_embeddings": 64,
+    "model_type": "mixtral", "num_attention_heads": 2, "num_experts_per_tok": 2,
+    "num_hidden_layers": 2, "num_key_value_heads": 1, "num_local_experts": 4,
+    "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": null,
+    "vocab_size": 13
+  })",
+                            "config.json");
+}
+
+TEST_F(Peft, PartsOfExpertsAreThoseThatTargetParametersMeans) {
+  const std::string layer = "model.layers.0.mlp.experts";
+  testing::write_file(adapter_ / kPeftConfig, "{}");
+  testing::write_safetensors(adapter_ / kPeftWeights,
+                             {kPeftPrefix + layer + ".base_layer.lora_A.weight",
+                              kPeftPrefix + layer + ".lora_A.weight"},
+                             {8, 8}, 0.0F);
+  const SharedSource tensors = open_peft(adapter_);
+  const auto read = [&](const Json& parameters) {
+    const Json json = {{"peft_type", "LORA"},
+                       {"target_modules", Json::array()},
+                       {"target_parameters", parameters}};
+    testing::write_file(adapter_ / kPeftConfig, json.dump());
+    return section_of_peft(adapter_, *tensors, expert_model()).modules.entries;
+  };
+  EXPECT_EQ(read({layer + ".gate_up_proj", layer + ".down_proj"}),
+            (std::vector<std::string>{layer + ".down_proj", layer + ".gate_up_proj"}));
+  const std::vector<std::pair<Json, std::string>> cases = {
+      {{"experts.gate_up_proj", "experts.down_proj"},
+       "has no tensors for: model.layers.1.mlp.experts, "},
+      {{layer + ".down_proj"}, "no low-rank part for 1 modules"},
+      {{layer + ".up_proj"}, "only those of experts are, such as " + layer},
+      {"experts.down_proj", "is no list of names"},
+  };
+  for (const auto& [parameters, words] : cases) {
+    EXPECT_HAS(
+        message_of<InputError>([&, &parameters = parameters] { (void)read(parameters); }),
+        words);
+  }
+}
+
+TEST_F(Peft, TensorsOfExpertsAreNamedAsPeftNamesThem) {
+  const auto named = [&](std::vector<std::string> modules) {
+    RunConfig config = settings(AdapterKind::Lora);
+    config.adapter.modules.entries = std::move(modules);
+    ModelConfig model = expert_model();
+    add_adapter(config, model);
+    return Json::parse(to_peft_config(config.adapter, model, "models/a"));
+  };
+  const Json all = named({"experts.down_proj", "experts.gate_up_proj"});
+  EXPECT_EQ(all["target_parameters"],
+            (Json{"mlp.experts.down_proj", "mlp.experts.gate_up_proj"}));
+  EXPECT_EQ(all["target_modules"], Json::array());
+  EXPECT_EQ(named({"q_proj", "layers.1.mlp.experts.down_proj"})["target_parameters"],
+            Json{"model.layers.1.mlp.experts.down_proj"});
+  EXPECT_FALSE(named({"q_proj"}).contains("target_parameters"));
 }
 
 TEST_F(Peft, MergedWeightsAreTheSumAndHaveTheTrainedLengths) {

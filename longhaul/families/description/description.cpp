@@ -125,6 +125,7 @@ void check_handed_on(const ModelDescription& model) {
 
 format::TensorSlice StoredForm::whole(std::vector<int64_t> shape) const {
   shape[0] = rows;
+  if (shape.size() > 1) shape[1] *= column_period;
   if (transposed) std::swap(shape[0], shape[1]);
   if (matrices > 0) shape = {matrices, rows / matrices, shape[1]};
   return format::TensorSlice::whole(name, shape, format::DType::F32);

@@ -46,6 +46,10 @@ struct StoredForm {
   /// If above 0, the rows are those of so many equal matrices: the stored tensor has the
   /// shape [matrices, rows / matrices, columns], and a block lies in one matrix.
   int64_t matrices = 0;
+  /// Column c of the parameter is column c * column_period + first_column of the stored
+  /// tensor, which has column_period times as many columns.
+  int64_t first_column = 0;
+  int64_t column_period = 1;
 
   int64_t row(int64_t r) const { return r / block * period + first + r % block; }
   /// Returns the whole stored tensor, which holds a parameter of this shape.
@@ -82,8 +86,8 @@ struct ParameterDescription {
   /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
   /// table trains the row.
   std::optional<int64_t> padding_row = {};
-  /// Another form in which files may hold the parameter instead. Files are never written
-  /// in this form.
+  /// Another form in which files may hold the parameter instead. A model's files are
+  /// never written in this form; those of an adapter always are.
   std::optional<StoredForm> other_form = {};
 
   int64_t num_elements() const;

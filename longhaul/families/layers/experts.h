@@ -29,6 +29,14 @@ struct Experts {
   bool operator==(const Experts&) const = default;
 };
 
+/// Returns the name of the tensor of all gates and ups, one of PEFT's target_parameters.
+/// Their low-rank part has one A for both, that of the gate.
+inline std::string gate_up_of(const Experts& layer) {
+  return layer.fused + ".gate_up_proj";
+}
+/// Returns the name of the tensor of all downs.
+inline std::string down_of(const Experts& layer) { return layer.fused + ".down_proj"; }
+
 /// Adds the mixture over x to the unit's description.
 Feature add_layer(UnitMaker& unit, const Experts& layer, const Feature& x);
 

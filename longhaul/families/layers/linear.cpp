@@ -4,6 +4,13 @@
 
 namespace longhaul::families {
 
+std::string lora_a(const Linear& layer) {
+  const std::string& of = layer.adapter.value().a_of;
+  return (of.empty() ? layer.name : of) + ".lora_A.weight";
+}
+
+std::string lora_b(const Linear& layer) { return layer.name + ".lora_B.weight"; }
+
 void store_together(const std::string& name, std::initializer_list<Linear*> parts) {
   int64_t rows = 0, first = 0;
   for (const Linear* part : parts) rows += part->out;

@@ -20,6 +20,8 @@ struct LowRank {
   /// NAME.lora_magnitude_vector[i] (Liu et al., "DoRA"). The gradient takes the length
   /// that the row has without this scale as a constant.
   bool magnitude = false;
+  /// The layer whose A this layer has too; empty: A is its own.
+  std::string a_of = {};
   bool operator==(const LowRank&) const = default;
 };
 
@@ -38,6 +40,11 @@ struct Linear {
       {};  ///< absent: the layer is its weight and bias alone
   bool operator==(const Linear&) const = default;
 };
+
+/// Returns the name of A of the layer's low-rank part, which is there.
+std::string lora_a(const Linear& layer);
+/// Returns the name of B of the layer's low-rank part.
+std::string lora_b(const Linear& layer);
 
 /// Says that files hold the projections one behind the other, as the rows of one tensor.
 void store_together(const std::string& name, std::initializer_list<Linear*> parts);

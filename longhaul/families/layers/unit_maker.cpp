@@ -22,6 +22,12 @@ KeptIn unless_again(KeptIn in) {
   return in;
 }
 
+/// Returns the first values of A, which torch draws of a uniform distribution whose bound
+/// is one over the root of the width (kaiming_uniform_ with a = sqrt(5)).
+Init first_a(int64_t width) {
+  return {Init::Kind::Uniform, 1.0 / std::sqrt(static_cast<double>(width))};
+}
+
 KeptIn if_again(KeptIn in) {
   in.plain = false;
   return in;
@@ -173,10 +179,7 @@ void UnitMaker::low_rank(const std::string& name, const LowRank& form, const Fea
                          const Feature& y, const format::ShardSplit& split) {
   constexpr format::ShardSplit kWhole = {format::ShardUnit::None, 0};
   const bool by_rows = split.dim == 0;
-  // torch draws A of a uniform distribution whose bound is one over the root of the
-  // width (kaiming_uniform_ with a = sqrt(5)).
-  add(name + ".lora_A.weight", {form.rank, x.width},
-      {Init::Kind::Uniform, 1.0 / std::sqrt(static_cast<double>(x.width))},
+  add(name + ".lora_A.weight", {form.rank, x.width}, first_a(x.width),
       by_rows ? kWhole : split);
   add(name + ".lora_B.weight", {y.width, form.rank}, {Init::Kind::Zeros, 0.0},
       by_rows ? split : kWhole);
@@ -231,40 +234,89 @@ Feature UnitMaker::routed(const Feature& x, const Feature& logits, int64_t top_k
                .each = top_k});
 }
 
-std::vector<Feature> UnitMaker::expert_matrices(
-    const std::vector<std::vector<std::string>>& names, const std::string& fused,
-    int64_t out, const Feature& x, format::ShardSplit split) {
-  const auto experts = static_cast<int64_t>(names.size());
-  const auto each = std::ssize(names.at(0));
-  StoredForm together{.name = fused, .block = out, .period = out, .matrices = experts};
-  together.rows = experts * each * out;
-  const auto elements = static_cast<double>(out * x.width);
-  const auto top_k = static_cast<double>(at(x).each);
+/// Adds matrices of experts. One bucket has the matrices of all experts, for one grouped
+/// product. In the memory of a bucket the last parameter comes first, so that the loop
+/// goes from the last expert to the first.
+void UnitMaker::add_experts(
+    const ExpertNames& names, const std::vector<int64_t>& shape, Init init,
+    const format::ShardSplit& split, const Feature& x,
+    const std::function<std::optional<StoredForm>(int64_t, int64_t)>& form) {
+  const auto experts = std::ssize(names), each = std::ssize(names.at(0));
   bool first = true;
-  // One bucket has the matrices of all experts, for one grouped product. In the memory of
-  // a bucket the last parameter comes first, so that the loop goes from the last expert
-  // to the first.
   for (int64_t i = experts * each; i-- > 0;) {
     const auto of = std::lldiv(i, each);
-    add(names[static_cast<size_t>(of.quot)][static_cast<size_t>(of.rem)], {out, x.width},
-        {Init::Kind::Normal, stddev_}, split);
+    add(names[static_cast<size_t>(of.quot)][static_cast<size_t>(of.rem)], shape, init,
+        split);
     of_expert({of.quot, experts});
     unit_.parameters.back().joint = !std::exchange(first, false);
-    if (fused.empty()) continue;
-    together.first = i * out;
-    unit_.parameters.back().other_form = together;
+    unit_.parameters.back().other_form = form(of.quot, of.rem);
   }
+  const auto elements = static_cast<double>(each * shape[0] * shape[1]);
+  const auto top_k = static_cast<double>(at(x).each);
+  unit_.work.grouped += elements * top_k;
+  unit_.work.unused += elements * (static_cast<double>(experts) - top_k);
+}
+
+std::vector<Feature> UnitMaker::expert_matrices(const ExpertNames& names,
+                                                const std::string& fused, int64_t out,
+                                                const Feature& x,
+                                                format::ShardSplit split) {
+  const auto experts = std::ssize(names), each = std::ssize(names.at(0));
+  StoredForm together{.name = fused, .block = out, .period = out, .matrices = experts};
+  together.rows = experts * each * out;
+  add_experts(names, {out, x.width}, {Init::Kind::Normal, stddev_}, split, x,
+              [&](int64_t expert, int64_t number) -> std::optional<StoredForm> {
+                if (fused.empty()) return std::nullopt;
+                together.first = (expert * each + number) * out;
+                return together;
+              });
   take_input(x);
   std::vector<Feature> results;
-  for (size_t i = 0; i < names.at(0).size(); ++i) {
-    unit_.work.grouped += elements * top_k;
-    unit_.work.unused += elements * (static_cast<double>(experts) - top_k);
+  for (int64_t i = 0; i < each; ++i) {
     KeptTensor result = {.width = out, .rows = at(x).rows, .each = at(x).each};
     if (split.dim == 0) result.split = split;
     put_off(result);
     results.push_back(make(result));
   }
   return results;
+}
+
+void UnitMaker::expert_low_rank(const ExpertNames& names, const std::string& fused,
+                                const LowRank& form, int64_t out, const Feature& x,
+                                const format::ShardSplit& split) {
+  const auto experts = std::ssize(names), each = std::ssize(names.at(0));
+  const int64_t rank = form.rank;
+  const format::ShardSplit whole = {format::ShardUnit::None, 0};
+  const bool by_rows = split.dim == 0;
+  ExpertNames a, b = names;
+  for (auto& expert : b) {
+    a.push_back({expert.front() + ".lora_A.weight"});
+    for (std::string& name : expert) name += ".lora_B.weight";
+  }
+  StoredForm of_a{.name = fused + ".lora_A.weight", .block = rank, .period = rank};
+  of_a.rows = experts * rank;
+  add_experts(a, {rank, x.width}, first_a(x.width), by_rows ? whole : split, x,
+              [&](int64_t expert, int64_t /*number*/) {
+                of_a.first = expert * rank;
+                return of_a;
+              });
+  const Feature inner = make({.kind = KeptKind::FeedForward,
+                              .width = rank,
+                              .rows = at(x).rows,
+                              .each = at(x).each});
+  keep(inner, KeptKind::FeedForward, kAlways);
+  StoredForm of_b{.name = fused + ".lora_B.weight", .block = out, .period = out};
+  of_b.rows = each * out;
+  of_b.column_period = experts;
+  add_experts(b, {out, rank}, {Init::Kind::Zeros, 0.0}, by_rows ? split : whole, inner,
+              [&](int64_t expert, int64_t number) {
+                of_b.first = number * out;
+                of_b.first_column = expert;
+                return of_b;
+              });
+  // The gradients of the two weights need the result of A, and its gradient. The
+  // gradients of the results were counted for the experts' own weights.
+  for (int i = 0; i < 2; ++i) put_off(at(inner));
 }
 
 Feature UnitMaker::gathered(const Feature& x) { return make({.width = x.width}); }

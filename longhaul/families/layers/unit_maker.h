@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -86,13 +87,24 @@ class UnitMaker {
   /// experts that a token is sent to by the router's `logits`. Keeps the experts'
   /// probabilities, and the numbers and weights of those chosen.
   Feature routed(const Feature& x, const Feature& logits, int64_t top_k, bool normalised);
-  /// Adds the projections of experts: names[e][i] is the name of expert e's matrix
-  /// number i, [out, width of x]. x is made by `routed`. Files may hold all of the
-  /// matrices in one tensor `fused` instead, in the order of `names`, unless the name is
-  /// empty. Returns one feature for each i.
-  std::vector<Feature> expert_matrices(const std::vector<std::vector<std::string>>& names,
-                                       const std::string& fused, int64_t out,
-                                       const Feature& x, format::ShardSplit split);
+  /// Names of experts' projections: names[e][i] is that of expert e's number i.
+  using ExpertNames = std::vector<std::vector<std::string>>;
+  /// Adds the projections of experts, matrices [out, width of x]. x is made by `routed`.
+  /// Files may hold all of the matrices in one tensor `fused` instead, in the order of
+  /// `names`, unless the name is empty. Returns one feature for each i.
+  std::vector<Feature> expert_matrices(const ExpertNames& names, const std::string& fused,
+                                       int64_t out, const Feature& x,
+                                       format::ShardSplit split);
+  /// Adds the low-rank parts of experts' projections [out, width of x], whose `names` are
+  /// those of the layers. All projections of an expert have one A, that of number 0. As
+  /// for low_rank(), the half that `split` does not split is whole on every rank.
+  ///
+  /// Files of an adapter hold the parts of all experts in two tensors. The rows of
+  /// FUSED.lora_A.weight [experts * rank, width of x] are by expert, then rank. The
+  /// columns of FUSED.lora_B.weight [i * out, rank * experts] are by rank, then expert.
+  void expert_low_rank(const ExpertNames& names, const std::string& fused,
+                       const LowRank& form, int64_t out, const Feature& x,
+                       const format::ShardSplit& split);
   /// Adds the sum of each token's rows of x, the rows that `routed` made. The result has
   /// one row per token.
   Feature gathered(const Feature& x);
@@ -158,6 +170,10 @@ class UnitMaker {
   KeptTensor& at(const Feature& x) { return unit_.forward.tensors[x.number]; }
   void keep(const Feature& x, KeptKind kind, KeptIn in);
   void keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in);
+  void add_experts(const ExpertNames& names, const std::vector<int64_t>& shape, Init init,
+                   const format::ShardSplit& split, const Feature& x,
+                   const std::function<std::optional<StoredForm>(int64_t expert,
+                                                                 int64_t number)>& form);
   Feature norm_of(const std::string& name, const Feature& x, int64_t rows,
                   std::optional<format::ShardSplit> split, RmsForm form);
   void put_off(KeptTensor tensor);

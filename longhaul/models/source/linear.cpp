@@ -35,7 +35,7 @@ at::Tensor matrix_of(const SourceFiles& files, const std::string& name, int64_t 
 at::Tensor with_low_rank(const SourceFiles& files, const families::Linear& layer,
                          const at::Tensor& x, const at::Tensor& y) {
   const families::LowRank& form = *layer.adapter;
-  const std::string a = layer.name + ".lora_A.weight", b = layer.name + ".lora_B.weight";
+  const std::string a = families::lora_a(layer), b = families::lora_b(layer);
   const at::Tensor inner = files.product(x, a, form.rank);
   const at::Tensor sum = y + files.product(inner, b, layer.out) * form.scale;
   if (!form.magnitude) return sum;

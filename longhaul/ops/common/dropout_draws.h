@@ -23,6 +23,8 @@ struct Dropout {
   /// position of a query is its index.
   at::Tensor index = {};
   int64_t first_head = 0;  ///< for attention: the number in the model of the first head
+  /// Elsewhere: the number in the whole row of the first column that a rank has.
+  int64_t first_column = 0;
 
   bool drops() const { return probability > 0.0; }
   /// Returns the smallest draw that keeps an element.

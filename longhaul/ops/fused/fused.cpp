@@ -116,7 +116,8 @@ void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y) {
                                      x.size(0),
                                      x.size(1),
                                      {draws.key, draws.threshold(), draws.scale()},
-                                     Memory(y)});
+                                     Memory(y),
+                                     static_cast<uint32_t>(draws.first_column / 4)});
   });
 }
 

@@ -286,6 +286,7 @@ struct Dropout {
   int64_t rows, columns;
   Draws draws;
   T* y;
+  uint32_t first_group = 0;  ///< a quarter of the number of column 0
 };
 
 // ---- Attention

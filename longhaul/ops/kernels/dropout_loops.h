@@ -31,10 +31,11 @@ LH_INLINE void in_order(Words (&w)[4]) {
 template <typename T>
 LH_INLINE void dropout_row(const T* x, const Philox& philox,
                            const SequenceWords& sequence, uint32_t index,
-                           const Draws& draws, int64_t columns, T* y) {
+                           const Draws& draws, uint32_t first_group, int64_t columns,
+                           T* y) {
   const Words threshold = same_words(draws.threshold);
   const Vec scale = set1(draws.scale);
-  const Words groups = column_groups();
+  const Words groups = add_words(same_words(first_group), column_groups());
   for (int64_t first = 0; first < columns; first += 4 * kLanes) {
     Words drawn[4] = {add_words(same_words(static_cast<uint32_t>(first / 4)), groups),
                       same_words(index), same_words(sequence.lower),
@@ -54,7 +55,7 @@ void loop(const Dropout<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.columns > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     dropout_row(a.x + r * a.columns, philox, SequenceWords(a.sequences[r], 0),
-                static_cast<uint32_t>(a.index[r]), a.draws, a.columns,
+                static_cast<uint32_t>(a.index[r]), a.draws, a.first_group, a.columns,
                 a.y + r * a.columns);
   }
 }

@@ -216,12 +216,13 @@ TEST(Dropout, KeepsTheElementsThatPhiloxDrawsWithTheSameBitsEverywhere) {
       const Draws draws{0x85a308d3243f6a88, 0x40000000, 4.0F / 3.0F};
       const auto x = random_values<T>(rows * features, 1);
       std::vector<T> y(x.size()), want(x.size());
+      constexpr uint32_t kFirstGroup = 5;
       const Dropout<T> kernel{x.data(), sequences.data(), index.data(), rows, features,
-                              draws,    y.data()};
+                              draws,    y.data(),         kFirstGroup};
       run(kernel, isa);
       for (int64_t i = 0; i < rows * features; ++i) {
         const auto r = static_cast<size_t>(i / features);
-        const auto column = static_cast<uint64_t>(i % features);
+        const auto column = 4 * kFirstGroup + static_cast<uint64_t>(i % features);
         const auto sequence = static_cast<uint64_t>(sequences[r]);
         const auto drawn =
             philox(draws.key, column / 4 | static_cast<uint64_t>(index[r]) << 32,

@@ -31,8 +31,8 @@ checkpoint::AdapterValues first_values(const TrainingSession& session) {
   if (!dir.empty()) {
     checkpoint::SharedSource files;
     comm::on_all_ranks(session.world(), [&] {
-      files = checkpoint::open_peft(dir);
-      checkpoint::check_peft(*files, dir, config, session.model().description);
+      files = checkpoint::fitting_peft(checkpoint::open_peft(dir), dir, config,
+                                       session.model().description);
     });
     return {files, {}};
   }
