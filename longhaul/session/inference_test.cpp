@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/ops/log_softmax.h>
+
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/infer/evaluate.h"
+#include "longhaul/session/token_scores.h"
 #include "longhaul/tensor/init.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/fake_ranks.h"
@@ -62,32 +65,45 @@ infer::SamplingOptions greedy() {
   return options;
 }
 
-Answer answer_of(const ModelConfig& config, const data::TokenSource& source) {
-  const auto model = models::build(config);
+std::unique_ptr<models::Model> whole_model(const ModelConfig& config) {
+  auto model = models::build(config);
   for (const tensor::ParameterPtr& p : model->parameters()) {
     const std::vector<float> values = values_of(p->slice());
     p->set_frozen(true);
     p->bind(at::tensor(values).view(p->slice().extent), at::Tensor());
   }
   model->prepare(kLength, at::kCPU);
+  return model;
+}
+
+Answer answer_of(const ModelConfig& config, const data::TokenSource& source) {
+  const auto model = whole_model(config);
   const auto one = comm::self_world("one");
   return {infer::evaluate(infer::testing::loss_of(*model), source, *one, {}).loss(),
           infer::generate(infer::testing::next_id_of(*model, greedy(), kLength), kPrompt,
                           greedy(), [](int64_t) { return true; })};
 }
 
-RunConfig settings_of(const fs::path& dir, int ranks) {
+RunConfig settings_of(const fs::path& dir, const ParallelSection& parallel) {
   RunConfig config;
   config.run.device = "cpu";
   config.run.threads = 1;
   config.model.config = dir / "config.json";
   config.data.seq_len = kLength;
-  config.parallel.tp = ranks;
-  config.parallel.sequence = false;
+  config.parallel = parallel;
   config.precision.compute = ComputeType::Fp32;
   config.batch.micro_size = 1;
-  config.batch.global_size = 2;
+  config.batch.global_size = 2 * parallel.pp;
   return config;
+}
+
+ParallelSection split(int64_t tp, int64_t pp, int64_t cp, bool sequence = false) {
+  ParallelSection parallel;
+  parallel.tp = tp;
+  parallel.pp = pp;
+  parallel.cp = cp;
+  parallel.sequence = sequence;
+  return parallel;
 }
 
 TEST(Inference, ASessionEvaluatesAndGeneratesAsItsModelDoes) {
@@ -101,7 +117,7 @@ TEST(Inference, ASessionEvaluatesAndGeneratesAsItsModelDoes) {
       const auto weights = checkpoint::as_parameters(
           checkpoint::WeightsSource::open(dir.path(), *world), config.description);
       const Session session =
-          load_for_inference(settings_of(dir.path(), ranks), *weights, world);
+          load_for_inference(settings_of(dir.path(), split(ranks, 1, 1)), *weights, world);
       StageRunner runner(session.chunks(), session.replicas(), stage_options(session));
       const infer::Evaluation found = infer::evaluate(
           [&](std::vector<data::TokenBatch>& batches) {
@@ -117,6 +133,78 @@ TEST(Inference, ASessionEvaluatesAndGeneratesAsItsModelDoes) {
                               int64_t step) { return sequence.next(seen, step); },
                           kPrompt, greedy(), [](int64_t) { return true; });
       EXPECT_EQ(ids, answer.ids) << ranks << " ranks";
+    });
+  }
+}
+
+/// Returns two micro batches of two rows each, in which some tokens have a target.
+std::vector<data::TokenBatch> batches_of(const data::TokenSource& source) {
+  std::vector<data::TokenBatch> batches(2);
+  for (int64_t b = 0; b < 2; ++b) {
+    data::TokenBatch& batch = batches[static_cast<size_t>(b)];
+    source.shape(batch, 2);
+    for (int64_t row = 0; row < 2; ++row) source.read(2 * b + row, batch, row);
+    for (size_t i = 0; i < batch.targets[0].size(); ++i) {
+      if (i % 5 != 0 && i % 32 < 20) batch.targets[0][i] = data::kIgnore;
+    }
+  }
+  return batches;
+}
+
+/// Returns the scores that follow from the logits of the whole model, in fp64.
+std::vector<TokenScore> scores_of(const models::Model& model,
+                                  std::vector<data::TokenBatch> batches) {
+  const at::NoGradGuard no_grad;
+  std::vector<TokenScore> scores;
+  for (data::TokenBatch& batch : batches) {
+    nn::ForwardContext context;
+    context.batch = batch_of(batch, 0, batch.num_sequences, at::kCPU);
+    const at::Tensor logits = model.logits(model.hidden({}, context)[0]);
+    const at::Tensor log_p = at::log_softmax(logits.to(at::kDouble), 1);
+    for (size_t i = 0; i < batch.targets[0].size(); ++i) {
+      const int32_t target = batch.targets[0][i];
+      if (target < 0) continue;
+      const at::Tensor row = log_p[static_cast<int64_t>(i)];
+      scores.push_back({row[target].item<float>(), row.max().item<float>(),
+                        row.argmax().item<int64_t>()});
+    }
+  }
+  return scores;
+}
+
+TEST(TokenScorer, GivesTheLogProbabilitiesOfTheLogitsInAnyLayout) {
+  const testing::TempDir dir;
+  const ModelConfig config = write_model(dir.path());
+  const auto model = whole_model(config);
+  const auto data = data::synthetic_source(4, kLength, config.vocab_size, 1);
+  std::vector<data::TokenBatch> batches = batches_of(*data);
+  // One given token is the likeliest, which random tokens hardly are.
+  const auto first = static_cast<int32_t>(scores_of(*model, batches)[0].best);
+  batches[0].targets[0][0] = first;
+  const std::vector<TokenScore> want = scores_of(*model, batches);
+  ASSERT_GT(want.size(), 60U);
+  ASSERT_TRUE(want[0].is_greedy());
+  for (const ParallelSection& parallel :
+       {split(1, 1, 1), split(3, 1, 1), split(1, 2, 1), split(1, 1, 2),
+        split(2, 2, 2, true)}) {
+    const auto ranks = static_cast<int>(parallel.tp * parallel.pp * parallel.cp);
+    comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+      const auto weights = checkpoint::as_parameters(
+          checkpoint::WeightsSource::open(dir.path(), *world), config.description);
+      const Session session =
+          load_for_inference(settings_of(dir.path(), parallel), *weights, world);
+      TokenScorer scorer(session);
+      for (int again = 0; again < 2; ++again) {
+        std::vector<data::TokenBatch> mine = batches;
+        const std::vector<TokenScore> found = scorer.score(mine);
+        ASSERT_EQ(found.size(), want.size()) << ranks << " ranks";
+        for (size_t i = 0; i < want.size(); ++i) {
+          EXPECT_NEAR(found[i].log_prob, want[i].log_prob, 1e-4) << i;
+          EXPECT_NEAR(found[i].best_log_prob, want[i].best_log_prob, 1e-4) << i;
+          EXPECT_EQ(found[i].best, want[i].best) << i;
+          EXPECT_EQ(found[i].is_greedy(), want[i].is_greedy()) << i;
+        }
+      }
     });
   }
 }

@@ -186,11 +186,11 @@ at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
   const int unit = chunk.units.head;
   units_.use(unit);
   if (training) units_.open(unit);
-  if (options_.observer != nullptr) {
-    options_.observer->head(*chunk.model, hidden, flight.context);
-  }
+  ForwardObserver* observer = options_.observer;
+  if (observer != nullptr) observer->head(*chunk.model, hidden, flight.context);
   at::Tensor loss;
-  if (!flight.context.batch.targets.empty()) {
+  const bool taken = observer != nullptr && observer->takes_targets();
+  if (!flight.context.batch.targets.empty() && !taken) {
     loss = chunk.model->loss(hidden, flight.context);
   }
   // The gradients of the output matrix are formed in its forward. The backward still adds

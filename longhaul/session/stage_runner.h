@@ -39,6 +39,8 @@ class ForwardObserver {
   /// there.
   virtual void head(const models::Model& model, const nn::Tensors& hidden,
                     const nn::ForwardContext& context) = 0;
+  /// Returns true if the targets are only for the observer, so that no loss is computed.
+  virtual bool takes_targets() const { return false; }
 };
 
 /// The options that a stage runner gets when it is made.

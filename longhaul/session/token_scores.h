@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+
+#include "longhaul/session/session.h"
+
+namespace longhaul::session {
+
+/// What a model says of a given token behind the tokens before it. Log-probabilities are
+/// natural.
+struct TokenScore {
+  float log_prob = 0.0F;       ///< of the given token
+  float best_log_prob = 0.0F;  ///< the largest of the whole vocabulary at this place
+  int64_t best = -1;           ///< the lowest id that has the largest
+
+  /// Returns whether no token is likelier. Both numbers come of the same sum, so that
+  /// they are equal exactly where the two logits are.
+  bool is_greedy() const { return log_prob == best_log_prob; }
+};
+
+/// Collects the scores of given tokens from the passes of a stage runner. Passes come
+/// without gradients.
+class ScoreObserver : public ForwardObserver {
+ public:
+  /// `session` must outlive this object.
+  explicit ScoreObserver(const Session& session) : session_(session) {}
+
+  bool takes_targets() const override { return true; }
+  /// Scores the targets of the first term of the loss. Collective over tp.
+  void head(const models::Model& model, const nn::Tensors& hidden,
+            const nn::ForwardContext& context) override;
+  /// Returns the scores of all passes since the last call, in the order of the passes and
+  /// of this rank's tokens. They are equal on all ranks of tp; a rank without the head
+  /// has none.
+  std::vector<TokenScore> take() { return std::exchange(scores_, {}); }
+
+ private:
+  const Session& session_;
+  int64_t first_column_ = -1;  ///< of this rank's logits; -1: not known yet
+  std::vector<TokenScore> scores_;
+};
+
+/// Scores given tokens in any layout of a run.
+class TokenScorer {
+ public:
+  /// `session` must outlive this object. Throws InputError for a model that does not
+  /// predict the next token.
+  explicit TokenScorer(const Session& session);
+
+  /// Returns the scores of the targets of term 0: one for each position whose target is
+  /// not negative, in the order of batches, rows and positions. The batches are micro
+  /// batches of whole sequences, as loss_sums takes them: of each batch this rank's
+  /// positions remain. Only rows with a target go through the output matrix, and no loss
+  /// is computed. All ranks of a replica give the same batches and get the same scores.
+  /// Replicas may give other batches, but equally many. Collective.
+  std::vector<TokenScore> score(std::vector<data::TokenBatch>& batches);
+
+ private:
+  const Session& session_;
+  ScoreObserver observer_;
+  StageRunner runner_;
+};
+
+}  // namespace longhaul::session
