@@ -3,16 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ops/log_softmax.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/session/sequence_runner.h"
+#include "longhaul/session/serving.h"
 #include "longhaul/session/token_scores.h"
+#include "longhaul/system/messages.h"
 #include "longhaul/tensor/init.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/fake_ranks.h"
@@ -334,6 +339,61 @@ TEST(SequenceRunner, ScoresAPromptAsTokenScorerDoes) {
     EXPECT_EQ(found[i].log_prob, want[i].log_prob);
     EXPECT_EQ(found[i].best_log_prob, want[i].best_log_prob);
   }
+}
+
+TEST(ServeSequences, ComputesWhatWaitsTogetherAndTellsEachStep) {
+  const testing::TempDir dir;
+  const ModelConfig config = write_model(dir.path());
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    const auto weights = checkpoint::as_parameters(
+        checkpoint::WeightsSource::open(dir.path(), *world), config.description);
+    const Session session =
+        load_for_inference(settings_of(dir.path(), split(2, 1, 1)), *weights, world);
+    if (world->rank() > 0) return serve_sequences(session, nullptr, {}, {});
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    const Descriptor of_rank(ends[0]), of_client(ends[1]);
+    serve::SequenceQueue queue(of_rank.get());
+    Json sequences = Json::array();
+    for (uint64_t number = 1; number <= 3; ++number) {
+      serve::Sequence sequence;
+      sequence.number = number;
+      sequence.prompt.assign(static_cast<size_t>(number), 9);
+      sequence.max_tokens = static_cast<int64_t>(number) + 1;
+      sequences.push_back(sequence.json());
+    }
+    system::send_text(of_client.get(), json_text(Json{{"sequences", sequences}}));
+    // Each text is what the server says of one step.
+    std::vector<std::string> steps;
+    serve_sequences(session, &queue, {}, [&]() -> std::string {
+      std::string text;
+      char probe = 0;
+      while (::recv(of_client.get(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+        if (!system::receive_text(of_client.get(), text, 1 << 20)) break;
+        steps.push_back(text);
+      }
+      std::set<uint64_t> ended;
+      for (const std::string& step : steps) {
+        for (const Json& event : Json::parse(step)) {
+          if (event.contains("end")) ended.insert(event["number"].get<uint64_t>());
+        }
+      }
+      return ended.size() == 3 ? "all have ended" : "";
+    });
+    std::map<uint64_t, int64_t> made;
+    size_t most = 0;
+    for (const std::string& step : steps) {
+      std::set<uint64_t> together;
+      for (const Json& event : Json::parse(step)) {
+        const auto number = event["number"].get<uint64_t>();
+        made[number] += event.contains("id") ? 1 : 0;
+        together.insert(number);
+      }
+      most = std::max(most, together.size());
+    }
+    EXPECT_EQ(made, (std::map<uint64_t, int64_t>{{1, 2}, {2, 3}, {3, 4}}));
+    EXPECT_EQ(most, 3U) << "what waits is computed together";
+  });
 }
 
 }  // namespace
