@@ -50,10 +50,11 @@ void check_room_for_libtorch() {
       ::putenv(const_cast<char*>(variable.assignment));
   }
   ::execv(program.c_str(), argv);
-  fail_input("file",
-             "{}: {}; train, bench, eval, generate, new and --version need this program, "
-             "which belongs beside {}",
-             program.string(), std::strerror(errno), ours.string());
+  fail_input(
+      "file",
+      "{}: {}; train, bench, eval, generate, serve, new and --version need this program, "
+      "which belongs beside {}",
+      program.string(), std::strerror(errno), ours.string());
 }
 
 void add_torch_verb(CLI::App& program, const TorchVerb& known, char** argv) {
@@ -83,6 +84,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_recipe(program, outcome);
   add_torch_verb(program, kRehearseVerb, argv);
   add_report(program, outcome);
+  add_torch_verb(program, kServeVerb, argv);
   add_submit(program, outcome);
   add_supervise(program, outcome);
   add_torch_verb(program, kTrainVerb, argv);

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
     add_generate(program, outcome);
     add_new(program, outcome);
     add_rehearse(program, outcome);
+    add_serve(program, outcome);
     add_train(program, outcome);
     program.set_version_flag("--version", version_text, kVersionHelp);
   });

@@ -31,6 +31,8 @@ inline constexpr TorchVerb kNewVerb = {
     "new", "Writes a run file for a model, data and this machine, with comments"};
 inline constexpr TorchVerb kRehearseVerb = {
     "rehearse", "Runs a run's first steps at full size on memory that is not there"};
+inline constexpr TorchVerb kServeVerb = {
+    "serve", "Serves a model over HTTP, for evaluation: completions, chats, tokens"};
 inline constexpr TorchVerb kTrainVerb = {"train",
                                          "Trains a model, or goes on training it"};
 inline constexpr const char* kVersionHelp =
@@ -60,6 +62,7 @@ void add_plan(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_rehearse(CLI::App& program, Outcome& outcome);
 void add_report(CLI::App& program, Outcome& outcome);
+void add_serve(CLI::App& program, Outcome& outcome);
 void add_supervise(CLI::App& program, Outcome& outcome);
 void add_submit(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);

@@ -6,7 +6,7 @@ endif()
 find_program(PATCHELF_PROGRAM patchelf)
 # As files: of a target that it installs, CMake ends the build's RUNPATH with a colon, and the
 # loader takes an empty entry for the working directory.
-set(LONGHAUL_PROGRAMS longhaul longhaul-torch)
+set(LONGHAUL_PROGRAMS longhaul longhaul-serve longhaul-torch)
 if(TARGET longhaul_objects_program)
   list(APPEND LONGHAUL_PROGRAMS longhaul-objects)
 endif()

@@ -1,5 +1,5 @@
 # The engine of chat templates: files of llama.cpp that tools/deps.sh fetches, with
-# tools/jinja.patch, as a static library.
+# tools/jinja.patch, as a static library. And cpp-httplib, which comes with them.
 include_guard(GLOBAL)
 # The real path: a link would be copied as a link, and what it leads to be patched.
 get_filename_component(fetched ${PROJECT_SOURCE_DIR}/.cache/jinja REALPATH)
@@ -33,3 +33,12 @@ add_library(longhaul_jinja STATIC ${patched}/unicode.cpp ${patched}/jinja/lexer.
 target_include_directories(longhaul_jinja SYSTEM INTERFACE ${patched})
 target_include_directories(longhaul_jinja PRIVATE ${patched})
 target_compile_options(longhaul_jinja PRIVATE -w $<$<CONFIG:Release>:-O2>)
+
+# Without TLS, and without libraries that unpack what a client sends.
+add_library(longhaul_httplib STATIC ${patched}/cpp-httplib/httplib.cpp)
+target_include_directories(longhaul_httplib SYSTEM INTERFACE ${patched})
+target_compile_options(longhaul_httplib PRIVATE -w)
+target_compile_definitions(longhaul_httplib PUBLIC CPPHTTPLIB_LISTEN_BACKLOG=1024
+  CPPHTTPLIB_TCP_NODELAY=true)
+find_package(Threads REQUIRED)
+target_link_libraries(longhaul_httplib PUBLIC Threads::Threads)

@@ -74,7 +74,7 @@ virtual_environment() {
 }
 
 # The template engine is some files of llama.cpp (MIT), which no Debian package holds. PyPI's source
-# package of llama-cpp-python carries them. pip fetches it from the registry that the user has
+# package of llama-cpp-python carries them, and a newer cpp-httplib (MIT) than Debian does. pip fetches it from the registry that the user has
 # configured, pinned by hash; only these files and the licence are kept. cmake/LonghaulJinja.cmake
 # applies tools/jinja.patch.
 template_engine() {
@@ -110,14 +110,16 @@ EOF
     fail "llama-cpp-python $version could not be fetched; run tools/deps.sh again"
   tar -xzf "$scratch/llama_cpp_python-$version.tar.gz" -C "$scratch" --wildcards \
     '*/vendor/llama.cpp/LICENSE' '*/vendor/llama.cpp/common/unicode.*' \
-    '*/vendor/llama.cpp/common/jinja/*' '*/vendor/llama.cpp/models/templates/*.jinja'
+    '*/vendor/llama.cpp/common/jinja/*' '*/vendor/llama.cpp/models/templates/*.jinja' \
+    '*/vendor/llama.cpp/vendor/cpp-httplib/*'
   source="$scratch/llama_cpp_python-$version/vendor/llama.cpp"
   rm -rf $dir
-  mkdir -p $dir/jinja $dir/templates
+  mkdir -p $dir/jinja $dir/templates $dir/cpp-httplib
   cp "$source"/models/templates/*.jinja $dir/templates  # for tests/chat
   cp "$source"/LICENSE "$source"/common/unicode.{h,cpp} $dir
   cp "$source"/common/jinja/{lexer,parser,runtime,string,value}.{h,cpp} \
     "$source"/common/jinja/utils.h $dir/jinja
+  cp "$source"/vendor/cpp-httplib/{LICENSE,httplib.h,httplib.cpp} $dir/cpp-httplib
   echo "$stamp" > $dir/stamp
   rm -rf "$scratch"
 }

@@ -20,7 +20,8 @@ import sys
 COMPILED_IN = ("libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev", "libhdf5-dev",
                "libaec-dev", "libsodium-dev", "libcmark-gfm-dev", "libyaml-dev")
 # What tools/deps.sh fetches beside the packages: {name: its licence}.
-FETCHED = {"llama.cpp": pathlib.Path(__file__).parents[1] / ".cache/jinja/LICENSE"}
+ENGINE = pathlib.Path(__file__).parents[1] / ".cache/jinja"
+FETCHED = {"llama.cpp": ENGINE / "LICENSE", "cpp-httplib": ENGINE / "cpp-httplib/LICENSE"}
 DOC = pathlib.Path("/usr/share/doc")
 COMMON = pathlib.Path("/usr/share/common-licenses")
 

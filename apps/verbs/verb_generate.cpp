@@ -8,19 +8,19 @@
 #include "apps/named_model.h"
 #include "apps/objects/local_input.h"
 #include "apps/program.h"
+#include "apps/serve/text_model.h"
 #include "apps/verbs.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/text.h"
-#include "longhaul/families/network.h"
 #include "longhaul/infer/chat_prompt.h"
 #include "longhaul/infer/generate.h"
-#include "longhaul/session/inference.h"
+#include "longhaul/session/sequence_runner.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
+
+constexpr const char* kGenerateArea = "generate";
 
 struct GenerateOptions {
   ModelCall call;
@@ -31,20 +31,6 @@ struct GenerateOptions {
   bool json = false;
   infer::SamplingOptions sampling;
 };
-
-/// Opens the tokenizer that was given, else the one beside the weights' config.
-std::unique_ptr<tokenizer::Tokenizer> find_tokenizer(const GenerateOptions& options,
-                                                     const ModelConfig& config) {
-  if (!options.tokenizer.empty()) return tokenizer::Tokenizer::load(options.tokenizer);
-  const fs::path dir = config.source_path.parent_path();
-  if (!tokenizer::find_tokenizer_file(dir)) {
-    fail_input("generate",
-               "{} holds no tokenizer.json and no tokenizer.model; name one with "
-               "--tokenizer DIR",
-               dir.string());
-  }
-  return tokenizer::Tokenizer::load(dir);
-}
 
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -70,43 +56,19 @@ infer::ChatPrompt asked_prompt(const GenerateOptions& options,
   return prompt;
 }
 
-/// Refuses ranks that split data: a prompt is one sequence, which leaves them no work.
-/// Ranks that only share the experts are allowed; each of them computes the whole text.
-void check_one_sequence(const ParallelSection& parallel, bool has_experts, int ranks) {
-  const auto refuse = [&](const std::string& what) {
-    fail_config("generate",
-                "{}, which splits data, and a prompt is one sequence: start {}", what,
-                has_experts ? "tp * pp * ep ranks and give --tp, --pp and --ep"
-                            : "tp * pp ranks and give --tp and --pp");
-  };
-  if (parallel.cp > 1) refuse(fmt::format("the layout has cp {}", parallel.cp));
-  const int64_t whole = parallel.tp * parallel.pp;
-  if (ranks % whole == 0 && ranks > whole && ranks != whole * parallel.ep) {
-    refuse(fmt::format("{} are dp {} of tp {} x pp {}{}", counted(ranks, "rank"),
-                       ranks / whole, parallel.tp, parallel.pp,
-                       has_experts ? fmt::format(" with ep {}", parallel.ep) : ""));
-  }
-}
-
 /// Continues the prompt. Rank 0 writes. Collective.
 void generate(GenerateOptions options, const objects::Access& objects,
               const fs::path& path, const World& world) {
   const NamedModel model = open_model(path, objects, *world, options.call.adapter);
-  if (!model.config.description.is_causal()) {
-    fail_input("generate",
-               "a model of type \"{}\" attends to both sides of a token: it predicts "
-               "masked tokens and cannot continue a text; longhaul eval measures it",
-               model.config.model_type);
-  }
-  const auto tokenizer = find_tokenizer(options, model.config);
+  check_causal(kGenerateArea, model.config);
+  const auto tokenizer = tokenizer_of(kGenerateArea, options.tokenizer, model.config);
   if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);
   const infer::ChatPrompt prompt =
       asked_prompt(options, *tokenizer, model.config, options.sampling.stop_ids);
   const auto positions =
       static_cast<int64_t>(prompt.ids.size()) + options.sampling.max_new_tokens;
   const ParallelSection parallel = asked_parallel(options.call, model, *world);
-  check_one_sequence(parallel, families::has_experts(model.config.network),
-                     world->size());
+  check_whole_data(kGenerateArea, parallel, model, world->size());
   const session::Session session =
       load_model(model, options.call, parallel, positions, /*micro_size=*/1, world);
 
@@ -120,15 +82,17 @@ void generate(GenerateOptions options, const objects::Access& objects,
     text += more;
     if (streams) print(more);
   };
-  session::SequenceRunner sequence(session, options.sampling, positions);
-  const auto ids =
-      infer::generate([&](const std::vector<int64_t>& seen,
-                          int64_t step) { return sequence.next(seen, step); },
-                      prompt.ids, options.sampling,
-                      [&](int64_t id) {
-                        give(stream.add(static_cast<tokenizer::TokenId>(id)));
-                        return true;
-                      });
+  session::SequenceRunner sequence(session);
+  const auto ids = infer::generate(
+      [&](const std::vector<int64_t>& seen, int64_t step) {
+        return step == 0 ? sequence.begin({{seen, options.sampling}})[0].id
+                         : sequence.next()[0].id;
+      },
+      prompt.ids, options.sampling,
+      [&](int64_t id) {
+        give(stream.add(static_cast<tokenizer::TokenId>(id)));
+        return true;
+      });
   give(stream.finish());
   if (streams) fmt::print("\n");
   if (!speaks || !options.json) return;

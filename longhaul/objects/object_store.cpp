@@ -1,16 +1,12 @@
 #include "longhaul/objects/object_store.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -30,14 +26,9 @@
 #include "longhaul/system/messages.h"
 #include "longhaul/system/signals.h"
 
-extern char** environ;
-
 namespace longhaul::objects {
 namespace {
 
-/// How long the service may take to end after its socket was closed. Then it is killed
-/// and left behind: if its disk hangs, SIGKILL does not end it either.
-constexpr std::chrono::seconds kEndSeconds{5};
 constexpr double kUsualPatience = 120.0;
 /// The most times that a small object is read whose bytes do not fit its ETag.
 constexpr int kMostReads = 5;
@@ -66,35 +57,9 @@ pid_t start_service(int socket, int memory, const Address& address,
   // Checks LONGHAUL_OBJECTS_PATIENCE in this process, since nobody reads an error of the
   // other process.
   static_cast<void>(patience_seconds());
-  // These two descriptors have numbers above kServiceSocket and kServiceMemory. So dup2
-  // to one of those numbers closes no descriptor that is still to be copied.
-  const Descriptor high_socket(::fcntl(socket, F_DUPFD_CLOEXEC, kServiceMemory + 1));
-  const Descriptor high_memory(::fcntl(memory, F_DUPFD_CLOEXEC, kServiceMemory + 1));
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, high_socket.get(), kServiceSocket);
-  ::posix_spawn_file_actions_adddup2(&actions, high_memory.get(), kServiceMemory);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  std::string name = program.string();
-  std::string low = kLowPriority;
-  char* arguments[] = {name.data(),
-                       priority == ObjectStore::Priority::Low ? low.data() : nullptr,
-                       nullptr};
-  pid_t child = -1;
-  const int error = !high_socket.is_open() || !high_memory.is_open()
-                        ? EMFILE
-                        : ::posix_spawn(&child, name.c_str(), &actions, &attributes,
-                                        arguments, environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw refused("objects", "the process " + name, error);
-  return child;
+  std::vector<std::string> arguments;
+  if (priority == ObjectStore::Priority::Low) arguments.emplace_back(kLowPriority);
+  return system::start_own_process("objects", program, {socket, memory}, arguments);
 }
 
 Json address_fields(const Address& address) {
@@ -148,16 +113,7 @@ struct ObjectStore::State {
       socket.reset();
       // The process might still be fetching bytes for which nobody waits.
       if (stopped) ::kill(child, SIGKILL);
-      const auto last = std::chrono::steady_clock::now() + kEndSeconds;
-      auto pause = std::chrono::milliseconds(1);
-      while (::waitpid(child, nullptr, WNOHANG) == 0) {
-        if (std::chrono::steady_clock::now() > last) {
-          ::kill(child, SIGKILL);
-          break;
-        }
-        std::this_thread::sleep_for(pause);
-        pause = std::min(2 * pause, std::chrono::milliseconds(100));
-      }
+      system::await_own_process(child);
     }
 
     /// A process that has lost its socket may still write to this memory, so each process

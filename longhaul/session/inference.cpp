@@ -1,9 +1,7 @@
 #include "longhaul/session/inference.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -67,8 +65,10 @@ at::Tensor whole_logits(const Session& session, const at::Tensor& part) {
   comm::Communicator& tp = session.mesh().tp();
   const at::Tensor own = part.to(at::kCPU, at::kFloat);
   if (tp.size() == 1) return own;
-  at::Tensor all = at::zeros({session.model().vocab_size}, at::kFloat);
-  all.narrow(0, first_column(session, own.numel()), own.numel()).copy_(own);
+  auto shape = own.sizes().vec();
+  shape.back() = session.model().vocab_size;
+  at::Tensor all = at::zeros(shape, at::kFloat);
+  all.narrow(-1, first_column(session, own.size(-1)), own.size(-1)).copy_(own);
   tp.all_reduce_wait({all.data_ptr(), all.numel(), format::DType::F32},
                      comm::ReduceOp::Sum);
   return all;
@@ -78,57 +78,6 @@ int64_t most_weight_bytes(const Session& session) {
   int64_t bytes = session.flat().bytes();
   session.world().all_reduce_wait({&bytes, 1, format::DType::I64}, comm::ReduceOp::Max);
   return bytes;
-}
-
-void SequenceRunner::Head::head(const models::Model& model, const nn::Tensors& hidden,
-                                const nn::ForwardContext& /*context*/) {
-  const at::Tensor& rows = hidden[0];
-  logits = model.logits(rows.narrow(0, rows.size(0) - 1, 1)).view({-1});
-}
-
-SequenceRunner::SequenceRunner(const Session& session, infer::SamplingOptions options,
-                               int64_t capacity)
-    : session_(session),
-      options_(std::move(options)),
-      runner_(session.chunks(), session.replicas(), options_of_stage()) {
-  const auto kind = at::TensorOptions(session.device())
-                        .dtype(tensor::to_scalar_type(session.machine().policy.compute));
-  for (const Chunk& chunk : session.chunks()) {
-    caches_.push_back(chunk.model->make_cache(1, capacity, kind));
-  }
-}
-
-StageOptions SequenceRunner::options_of_stage() {
-  StageOptions options = stage_options(session_);
-  options.observer = &head_;
-  options.caches = &caches_;
-  return options;
-}
-
-int64_t SequenceRunner::next(const std::vector<int64_t>& ids, int64_t step) {
-  const at::NoGradGuard no_grad;
-  const auto count = static_cast<int64_t>(ids.size());
-  std::vector<data::TokenBatch> batches(1);
-  data::TokenBatch& batch = batches[0];
-  batch.resize(1, count);
-  batch.targets.clear();
-  std::ranges::fill(batch.document_start, 0);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    batch.tokens[i] = static_cast<int32_t>(ids[i]);
-    batch.positions[i] =
-        static_cast<int32_t>(caches_[0].length + static_cast<int64_t>(i));
-  }
-  run_forward(session_, runner_, batches);
-  for (nn::KvCache& cache : caches_) cache.length += count;
-
-  const at::Tensor logits =
-      head_.logits.defined() ? whole_logits(session_, head_.logits) : at::Tensor();
-  const layout::MeshShape& shape = session_.mesh().shape();
-  const int chooser = layout::rank_at(shape, {.pp = shape.pp - 1});
-  int64_t id = 0;
-  if (session_.world().rank() == chooser) id = infer::sample(logits, options_, step);
-  session_.world().broadcast({&id, 1, format::DType::I64}, chooser)->wait();
-  return id;
 }
 
 }  // namespace longhaul::session

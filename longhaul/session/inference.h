@@ -1,7 +1,6 @@
 #pragma once
 
 #include "longhaul/checkpoint/read/weights_source.h"
-#include "longhaul/infer/generate.h"
 #include "longhaul/session/session.h"
 
 namespace longhaul::session {
@@ -34,42 +33,11 @@ std::vector<double> loss_sums(const Session& session, StageRunner& runner,
 /// ranks with the head.
 int64_t first_column(const Session& session, int64_t columns);
 
-/// Returns the logits [V] in fp32 on the host, of which each rank of tp has `part`.
+/// Returns the logits [..., V] in fp32 on the host, of which each rank of tp has `part`.
 /// Collective over tp.
 at::Tensor whole_logits(const Session& session, const at::Tensor& part);
 
 /// Returns the bytes of weights that the rank with most of them holds now. Collective.
 int64_t most_weight_bytes(const Session& session);
-
-/// Continues one sequence on all ranks of a session whose data is not split: cp is 1, and
-/// sequence parallelism is off. All ranks of dp, which are there for their experts,
-/// continue the same sequence. Each rank keeps the keys and values of its heads and
-/// layers; the first rank of the last stage chooses each token and sends it to all
-/// ranks.
-class SequenceRunner {
- public:
-  /// Makes room for up to `capacity` positions. `session` must outlive this object.
-  SequenceRunner(const Session& session, infer::SamplingOptions options,
-                 int64_t capacity);
-  /// Returns the next token, the same on every rank: the session's infer::NextId.
-  /// Collective.
-  int64_t next(const std::vector<int64_t>& ids, int64_t step);
-
- private:
-  /// Keeps the logits of the last position of a pass.
-  class Head : public ForwardObserver {
-   public:
-    void head(const models::Model& model, const nn::Tensors& hidden,
-              const nn::ForwardContext& context) override;
-    at::Tensor logits;  ///< this rank's part of [V]; undefined where the rank has no head
-  };
-  StageOptions options_of_stage();
-
-  const Session& session_;
-  infer::SamplingOptions options_;
-  std::vector<nn::KvCache> caches_;  ///< one for each chunk
-  Head head_;
-  StageRunner runner_;
-};
 
 }  // namespace longhaul::session

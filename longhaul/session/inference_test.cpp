@@ -3,12 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ops/log_softmax.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
 
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/infer/evaluate.h"
+#include "longhaul/session/sequence_runner.h"
+#include "longhaul/session/serving.h"
 #include "longhaul/session/token_scores.h"
+#include "longhaul/system/messages.h"
 #include "longhaul/tensor/init.h"
 #include "tests/dist/tiny_models.h"
 #include "tests/support/fake_ranks.h"
@@ -116,8 +125,8 @@ TEST(Inference, ASessionEvaluatesAndGeneratesAsItsModelDoes) {
     comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
       const auto weights = checkpoint::as_parameters(
           checkpoint::WeightsSource::open(dir.path(), *world), config.description);
-      const Session session =
-          load_for_inference(settings_of(dir.path(), split(ranks, 1, 1)), *weights, world);
+      const Session session = load_for_inference(
+          settings_of(dir.path(), split(ranks, 1, 1)), *weights, world);
       StageRunner runner(session.chunks(), session.replicas(), stage_options(session));
       const infer::Evaluation found = infer::evaluate(
           [&](std::vector<data::TokenBatch>& batches) {
@@ -127,11 +136,13 @@ TEST(Inference, ASessionEvaluatesAndGeneratesAsItsModelDoes) {
       EXPECT_EQ(found.sequences, 5);
       EXPECT_NEAR(found.loss(), answer.loss, 1e-5 * answer.loss) << ranks << " ranks";
 
-      SequenceRunner sequence(session, greedy(), kLength);
-      const auto ids =
-          infer::generate([&](const std::vector<int64_t>& seen,
-                              int64_t step) { return sequence.next(seen, step); },
-                          kPrompt, greedy(), [](int64_t) { return true; });
+      SequenceRunner sequence(session);
+      const auto ids = infer::generate(
+          [&](const std::vector<int64_t>& seen, int64_t step) {
+            return step == 0 ? sequence.begin({{seen, greedy()}})[0].id
+                             : sequence.next()[0].id;
+          },
+          kPrompt, greedy(), [](int64_t) { return true; });
       EXPECT_EQ(ids, answer.ids) << ranks << " ranks";
     });
   }
@@ -184,9 +195,8 @@ TEST(TokenScorer, GivesTheLogProbabilitiesOfTheLogitsInAnyLayout) {
   const std::vector<TokenScore> want = scores_of(*model, batches);
   ASSERT_GT(want.size(), 60U);
   ASSERT_TRUE(want[0].is_greedy());
-  for (const ParallelSection& parallel :
-       {split(1, 1, 1), split(3, 1, 1), split(1, 2, 1), split(1, 1, 2),
-        split(2, 2, 2, true)}) {
+  for (const ParallelSection& parallel : {split(1, 1, 1), split(3, 1, 1), split(1, 2, 1),
+                                          split(1, 1, 2), split(2, 2, 2, true)}) {
     const auto ranks = static_cast<int>(parallel.tp * parallel.pp * parallel.cp);
     comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
       const auto weights = checkpoint::as_parameters(
@@ -207,6 +217,183 @@ TEST(TokenScorer, GivesTheLogProbabilitiesOfTheLogitsInAnyLayout) {
       }
     });
   }
+}
+
+/// Prompts of different lengths, with settings that differ too.
+std::vector<Continuation> continuations() {
+  std::vector<Continuation> all = {{kPrompt, greedy()},
+                                   {{7}, greedy()},
+                                   {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, greedy()},
+                                   {{50, 60}, greedy(), 3, true}};
+  all[1].sampling.temperature = 0.9;
+  all[1].sampling.seed = 3;
+  all[2].sampling.max_new_tokens = 4;
+  all[2].scores = true;
+  return all;
+}
+
+/// What became of a sequence.
+struct Continued {
+  std::vector<int64_t> ids;
+  std::vector<ChosenToken> tokens;
+  std::vector<TokenScore> scores;
+};
+
+/// Continues sequences together; each leaves when it has all its tokens.
+std::vector<Continued> continued(SequenceRunner& runner,
+                                 const std::vector<Continuation>& sequences) {
+  std::vector<Continued> all(sequences.size());
+  std::vector<ChosenToken> tokens = runner.begin(sequences);
+  std::vector<TokenScore> scores = runner.take_scores();
+  auto from = scores.begin();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (!sequences[i].scores) continue;
+    const auto count = std::ssize(sequences[i].prompt) - 1;
+    all[i].scores.assign(from, from + count);
+    from += count;
+  }
+  EXPECT_EQ(from, scores.end());
+  std::vector<size_t> open(sequences.size());
+  std::iota(open.begin(), open.end(), size_t{0});
+  while (true) {
+    std::vector<size_t> places, left;
+    for (size_t place = 0; place < open.size(); ++place) {
+      Continued& one = all[open[place]];
+      one.ids.push_back(tokens[place].id);
+      one.tokens.push_back(tokens[place]);
+      if (std::ssize(one.ids) == sequences[open[place]].sampling.max_new_tokens) continue;
+      places.push_back(place);
+      left.push_back(open[place]);
+    }
+    if (left.empty()) return all;
+    if (left.size() < open.size()) runner.keep(places);
+    open = left;
+    tokens = runner.next();
+  }
+}
+
+TEST(SequenceRunner, ContinuesEachSequenceAsIfItWereAlone) {
+  const testing::TempDir dir;
+  const ModelConfig config = write_model(dir.path());
+  const std::vector<Continuation> sequences = continuations();
+  std::vector<Continued> alone;
+  for (const ParallelSection& parallel :
+       {split(1, 1, 1), split(2, 1, 1), split(1, 2, 1), split(2, 2, 1)}) {
+    const auto ranks = static_cast<int>(parallel.tp * parallel.pp);
+    comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+      const auto weights = checkpoint::as_parameters(
+          checkpoint::WeightsSource::open(dir.path(), *world), config.description);
+      const Session session =
+          load_for_inference(settings_of(dir.path(), parallel), *weights, world);
+      SequenceRunner runner(session);
+      if (ranks == 1) {
+        for (const Continuation& one : sequences) {
+          alone.push_back(continued(runner, {one})[0]);
+        }
+      }
+      const std::vector<Continued> together = continued(runner, sequences);
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        EXPECT_EQ(together[i].ids, alone[i].ids) << "sequence " << i;
+        ASSERT_EQ(together[i].scores.size(), alone[i].scores.size());
+        for (size_t k = 0; k < alone[i].scores.size(); ++k) {
+          EXPECT_NEAR(together[i].scores[k].log_prob, alone[i].scores[k].log_prob, 1e-4);
+          EXPECT_EQ(together[i].scores[k].best, alone[i].scores[k].best);
+        }
+      }
+      // The last sequence asks for the three likeliest ids, and is greedy.
+      for (const ChosenToken& token : together[3].tokens) {
+        ASSERT_EQ(token.top.size(), 3U);
+        EXPECT_EQ(token.top[0].second, token.log_prob);
+        EXPECT_GE(token.top[0].second, token.top[1].second);
+      }
+      EXPECT_TRUE(together[0].tokens[0].top.empty());
+    });
+  }
+}
+
+TEST(SequenceRunner, ScoresAPromptAsTokenScorerDoes) {
+  const testing::TempDir dir;
+  const ModelConfig config = write_model(dir.path());
+  const auto world = comm::self_world("one");
+  const auto weights = checkpoint::as_parameters(
+      checkpoint::WeightsSource::open(dir.path(), *world), config.description);
+  const Session session =
+      load_for_inference(settings_of(dir.path(), split(1, 1, 1)), *weights, world);
+  SequenceRunner runner(session);
+  Continuation prompt{kPrompt, {}, 1, true};
+  prompt.sampling.max_new_tokens = 0;
+  runner.begin({prompt});
+  const std::vector<TokenScore> found = runner.take_scores();
+  std::vector<data::TokenBatch> batches(1);
+  batches[0].resize(1, std::ssize(kPrompt));
+  for (size_t i = 0; i < kPrompt.size(); ++i) {
+    batches[0].tokens[i] = static_cast<int32_t>(kPrompt[i]);
+    batches[0].positions[i] = static_cast<int32_t>(i);
+    batches[0].document_start[i] = 0;
+    batches[0].targets[0][i] =
+        i + 1 < kPrompt.size() ? static_cast<int32_t>(kPrompt[i + 1]) : data::kIgnore;
+  }
+  const std::vector<TokenScore> want = TokenScorer(session).score(batches);
+  ASSERT_EQ(found.size(), kPrompt.size() - 1);
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(found[i].log_prob, want[i].log_prob);
+    EXPECT_EQ(found[i].best_log_prob, want[i].best_log_prob);
+  }
+}
+
+TEST(ServeSequences, ComputesWhatWaitsTogetherAndTellsEachStep) {
+  const testing::TempDir dir;
+  const ModelConfig config = write_model(dir.path());
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    const auto weights = checkpoint::as_parameters(
+        checkpoint::WeightsSource::open(dir.path(), *world), config.description);
+    const Session session =
+        load_for_inference(settings_of(dir.path(), split(2, 1, 1)), *weights, world);
+    if (world->rank() > 0) return serve_sequences(session, nullptr, {}, {});
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    const Descriptor of_rank(ends[0]), of_client(ends[1]);
+    serve::SequenceQueue queue(of_rank.get());
+    Json sequences = Json::array();
+    for (uint64_t number = 1; number <= 3; ++number) {
+      serve::Sequence sequence;
+      sequence.number = number;
+      sequence.prompt.assign(static_cast<size_t>(number), 9);
+      sequence.max_tokens = static_cast<int64_t>(number) + 1;
+      sequences.push_back(sequence.json());
+    }
+    system::send_text(of_client.get(), json_text(Json{{"sequences", sequences}}));
+    // Each text is what the server says of one step.
+    std::vector<std::string> steps;
+    serve_sequences(session, &queue, {}, [&]() -> std::string {
+      std::string text;
+      char probe = 0;
+      while (::recv(of_client.get(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
+        if (!system::receive_text(of_client.get(), text, 1 << 20)) break;
+        steps.push_back(text);
+      }
+      std::set<uint64_t> ended;
+      for (const std::string& step : steps) {
+        for (const Json& event : Json::parse(step)) {
+          if (event.contains("end")) ended.insert(event["number"].get<uint64_t>());
+        }
+      }
+      return ended.size() == 3 ? "all have ended" : "";
+    });
+    std::map<uint64_t, int64_t> made;
+    size_t most = 0;
+    for (const std::string& step : steps) {
+      std::set<uint64_t> together;
+      for (const Json& event : Json::parse(step)) {
+        const auto number = event["number"].get<uint64_t>();
+        made[number] += event.contains("id") ? 1 : 0;
+        together.insert(number);
+      }
+      most = std::max(most, together.size());
+    }
+    EXPECT_EQ(made, (std::map<uint64_t, int64_t>{{1, 2}, {2, 3}, {3, 4}}));
+    EXPECT_EQ(most, 3U) << "what waits is computed together";
+  });
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ class StageRunner : public parallel::PipelineStage {
   void set_shares(at::Tensor shares) {
     options_.context.router.shares = std::move(shares);
   }
+  /// Sets StageOptions::caches for the passes that follow.
+  void set_caches(std::vector<nn::KvCache>* caches) { options_.caches = caches; }
   /// Forgets what a failed step has left behind.
   void clear();
 

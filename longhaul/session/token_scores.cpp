@@ -81,12 +81,10 @@ void ScoreObserver::head(const models::Model& model, const nn::Tensors& hidden,
     const int64_t n = std::min(chunk, R - from);
     const at::Tensor logits = model.logits(rows.narrow(0, from, n));
     if (first_column_ < 0) first_column_ = first_column(session_, logits.size(1));
-    const at::Tensor mine =
-        statistics(logits, targets.narrow(0, from, n), first_column_);
+    const at::Tensor mine = statistics(logits, targets.narrow(0, from, n), first_column_);
     std::vector<RowStatistics> parts(static_cast<size_t>(n * tp.size()));
-    tp.all_gather(
-          {mine.const_data_ptr(), n * kStatistics, format::DType::F64},
-          {parts.data(), std::ssize(parts) * kStatistics, format::DType::F64})
+    tp.all_gather({mine.const_data_ptr(), n * kStatistics, format::DType::F64},
+                  {parts.data(), std::ssize(parts) * kStatistics, format::DType::F64})
         ->wait();
     for (int64_t row = 0; row < n; ++row) {
       std::vector<RowStatistics> of_row;

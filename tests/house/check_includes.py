@@ -21,6 +21,7 @@ ROOMS = {
                 "supervisor", "agent"],
     "cuda": ["kernels"],
     "objects": ["service"],
+    "serve": ["service"],
     "families": ["description", "layers"],
     "data": ["places", "input", "sources", "store", "store/build", "tasks", "order", "bert/shards", "bert"],
     "layout": ["pipeline"],
@@ -31,7 +32,7 @@ ROOMS = {
     "parallel": ["recompute", "tensor", "context", "expert", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
     "train": ["history", "start", "log", "step", "proof", "save"],
-    "apps": ["arguments", "objects", "start", "inputs", "pages", "version", "new", "try", "verbs"],
+    "apps": ["arguments", "objects", "start", "inputs", "pages", "version", "new", "try", "serve", "verbs"],
 }
 EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
 ROWS = {
@@ -39,18 +40,18 @@ ROWS = {
     "config": {"base", "dictionary", "run", "objects"},
     "format": {"base", "config"}, "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
-    "comm": {"layout"}, "tokenizer": set(), "chat": {"tokenizer"}, "data": {"chat"}, "cluster": set(),
+    "comm": {"layout"}, "tokenizer": set(), "chat": {"tokenizer"}, "serve": {"chat"}, "data": {"chat"}, "cluster": set(),
     "monitor": set(), "translate": {"dictionary"}, "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "device": {"comm"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"tensor", "data"},
-    "session": {"device", "models", "parallel", "checkpoint", "infer"},
+    "session": {"device", "models", "parallel", "checkpoint", "infer", "serve"},
     "plan": {"layout"},
     "train": {"session", "optim", "measure", "monitor"}, "rehearsal": {"train"},
 }
 STRICT = {"base", "system", "objects", "run", "dictionary", "config", "format", "families"}
-TORCH_FREE = {"base", "system", "objects", "run", "dictionary", "config", "format", "families", "layout", "tokenizer", "chat",
+TORCH_FREE = {"base", "system", "objects", "run", "dictionary", "config", "format", "families", "layout", "tokenizer", "chat", "serve",
               "data", "comm", "cluster", "monitor", "drill", "doctor", "translate", "plan"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
@@ -62,7 +63,8 @@ WARM_UP = "warm_up_vector_math();"
 # also use the kernels' namespaces, and cuda those of the kernels that it implements.
 COMMON_NAMES = {"base", "config", "families", "ops", "optim", "cuda"}
 # A program that only runs a model must not include, on any way, what trains one.
-NEVER_REACHES = {("apps/verbs/verb_eval.cpp", "apps/verbs/verb_generate.cpp"): ("train", "optim")}
+NEVER_REACHES = {("apps/verbs/verb_eval.cpp", "apps/verbs/verb_generate.cpp",
+                  "apps/serve/verb_serve.cpp"): ("train", "optim")}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
 
