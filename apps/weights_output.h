@@ -13,10 +13,12 @@ struct WeightsOutput {
   std::string shard_size = "5GB";
 };
 
-/// Adds --out, --dtype and --shard-size; `output` must outlive the parsing.
-void add_weights_output(CLI::App& verb, WeightsOutput& output);
+/// Adds --out, --dtype and --shard-size; `output` must outlive the parsing. With `gguf`
+/// the verb writes GGUF files, too, of which --dtype has one more.
+void add_weights_output(CLI::App& verb, WeightsOutput& output, bool gguf = false);
 
-/// Returns the options for export_hf. Throws InputError for a shard size that is none.
+/// Returns the options for export_hf. Throws InputError for a shard size that is none,
+/// and for a dtype that GGUF alone has.
 checkpoint::ExportOptions export_options(const WeightsOutput& output);
 
 /// Returns "hf/: 291 tensors, 16.1 GB, 4 shards, 9 files in 12.3 s (1.3 GB/s)".

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs what the build and the tests need: Debian packages (as root or through sudo), the
 # virtual environment .venv, and the template engine in .cache/jinja. Does nothing, quickly, when
-# all of it is there.
+# all of it is there. --llama-cpp DIR unpacks the source of llama.cpp there and does nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -73,20 +73,14 @@ virtual_environment() {
   echo "$want" > $stamp
 }
 
-# The template engine is some files of llama.cpp (MIT), which no Debian package holds. PyPI's source
-# package of llama-cpp-python carries them, and a newer cpp-httplib (MIT) than Debian does. pip fetches it from the registry that the user has
-# configured, pinned by hash; only these files and the licence are kept. cmake/LonghaulJinja.cmake
-# applies tools/jinja.patch.
-template_engine() {
-  local version=0.3.36 dir=.cache/jinja scratch source stamp
-  local hash=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
-  # The stamp tells of the package and of what this function takes out of it.
-  stamp="$hash $(declare -f template_engine | sha256sum | cut -d' ' -f1)"
-  [ "$(cat $dir/stamp 2>/dev/null)" = "$stamp" ] && return
-  say "fetching the template engine"
-  scratch=$(mktemp -d -p .cache jinja.XXXXXX)
-  # shellcheck disable=SC2064  # the directory's name of now
-  trap "rm -rf '$PWD/$scratch'" EXIT
+# PyPI's source package of llama-cpp-python carries llama.cpp (MIT), which no Debian package holds.
+# pip fetches it from the registry that the user has configured, pinned by hash.
+llama_cpp_version=0.3.36
+llama_cpp_hash=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+
+# llama_cpp SCRATCH PATTERNS...: unpacks files of llama.cpp. They then lie in $llama_cpp_source.
+llama_cpp() {
+  local scratch=$1 package=llama_cpp_python-$llama_cpp_version
   # pip asks a source package's build backend for the name of what it fetches. The real backend
   # runs CMake for that, which takes five minutes. This one knows the name.
   mkdir -p "$scratch/backend/scikit_build_core"
@@ -96,34 +90,66 @@ import pathlib
 
 
 def prepare_metadata_for_build_wheel(directory, config_settings=None):
-    name = "llama_cpp_python-$version.dist-info"
+    name = "$package.dist-info"
     folder = pathlib.Path(directory, name)
     folder.mkdir()
     (folder / "METADATA").write_text(
-        "Metadata-Version: 2.1\\nName: llama_cpp_python\\nVersion: $version\\n")
+        "Metadata-Version: 2.1\\nName: llama_cpp_python\\nVersion: $llama_cpp_version\\n")
     return name
 EOF
-  echo "llama-cpp-python==$version --hash=sha256:$hash" > "$scratch/requirements.txt"
+  echo "llama-cpp-python==$llama_cpp_version --hash=sha256:$llama_cpp_hash" > "$scratch/requirements.txt"
   PYTHONPATH="$PWD/$scratch/backend" .venv/bin/python3 -m pip download --quiet \
     --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
     --require-hashes -r "$scratch/requirements.txt" -d "$scratch" ||
-    fail "llama-cpp-python $version could not be fetched; run tools/deps.sh again"
-  tar -xzf "$scratch/llama_cpp_python-$version.tar.gz" -C "$scratch" --wildcards \
-    '*/vendor/llama.cpp/LICENSE' '*/vendor/llama.cpp/common/unicode.*' \
+    fail "llama-cpp-python $llama_cpp_version could not be fetched; run tools/deps.sh again"
+  tar -xzf "$scratch/$package.tar.gz" -C "$scratch" --wildcards "${@:2}"
+  llama_cpp_source="$scratch/$package/vendor/llama.cpp"
+}
+
+# The template engine is some files of llama.cpp, and longhaul-serve needs the cpp-httplib (MIT) beside
+# them, which is newer than Debian's. Only these and the licences are kept.
+# cmake/LonghaulJinja.cmake applies tools/jinja.patch.
+template_engine() {
+  local dir=.cache/jinja scratch stamp
+  # The stamp tells of the package and of what this function takes out of it.
+  stamp="$llama_cpp_hash $(declare -f template_engine | sha256sum | cut -d' ' -f1)"
+  [ "$(cat $dir/stamp 2>/dev/null)" = "$stamp" ] && return
+  say "fetching the template engine"
+  scratch=$(mktemp -d -p .cache jinja.XXXXXX)
+  # shellcheck disable=SC2064  # the directory's name of now
+  trap "rm -rf '$PWD/$scratch'" EXIT
+  llama_cpp "$scratch" '*/vendor/llama.cpp/LICENSE' '*/vendor/llama.cpp/common/unicode.*' \
     '*/vendor/llama.cpp/common/jinja/*' '*/vendor/llama.cpp/models/templates/*.jinja' \
     '*/vendor/llama.cpp/vendor/cpp-httplib/*'
-  source="$scratch/llama_cpp_python-$version/vendor/llama.cpp"
   rm -rf $dir
   mkdir -p $dir/jinja $dir/templates $dir/cpp-httplib
-  cp "$source"/models/templates/*.jinja $dir/templates  # for tests/chat
-  cp "$source"/LICENSE "$source"/common/unicode.{h,cpp} $dir
-  cp "$source"/common/jinja/{lexer,parser,runtime,string,value}.{h,cpp} \
-    "$source"/common/jinja/utils.h $dir/jinja
-  cp "$source"/vendor/cpp-httplib/{LICENSE,httplib.h,httplib.cpp} $dir/cpp-httplib
+  cp "$llama_cpp_source"/models/templates/*.jinja $dir/templates  # for tests/chat
+  cp "$llama_cpp_source"/LICENSE "$llama_cpp_source"/common/unicode.{h,cpp} $dir
+  cp "$llama_cpp_source"/common/jinja/{lexer,parser,runtime,string,value}.{h,cpp} \
+    "$llama_cpp_source"/common/jinja/utils.h $dir/jinja
+  cp "$llama_cpp_source"/vendor/cpp-httplib/{LICENSE,httplib.h,httplib.cpp} $dir/cpp-httplib
   echo "$stamp" > $dir/stamp
   rm -rf "$scratch"
 }
 
+# All of llama.cpp, for `make soak`.
+whole_llama_cpp() {
+  local dir=$1 scratch
+  [ "$(cat "$dir/stamp" 2>/dev/null)" = $llama_cpp_hash ] && return
+  say "fetching llama.cpp"
+  scratch=$(mktemp -d -p .cache llama.XXXXXX)
+  # shellcheck disable=SC2064  # the directory's name of now
+  trap "rm -rf '$PWD/$scratch'" EXIT
+  llama_cpp "$scratch" '*/vendor/llama.cpp/*'
+  rm -rf "$dir"
+  mv "$llama_cpp_source" "$dir"
+  echo $llama_cpp_hash > "$dir/stamp"
+}
+
+if [ "${1:-}" = --llama-cpp ]; then
+  whole_llama_cpp "$2"
+  exit
+fi
 [ "${1:-}" = --no-packages ] || debian_packages
 virtual_environment
 template_engine

@@ -19,7 +19,7 @@ READERS = {
     "Start": ["tutorial", "tutorial-chat", "features", "offline", "recipes"],
     "Run": ["running", "planning", "adapters", "preferences", "data", "objects", "watching", "checkpoints", "failures", "health", "troubleshooting"],
     "Understand": ["layouts", "experts", "devices", "numerics", "reliability", "benchmarks"],
-    "Move here": ["migrating", "importing", "public-cases"],
+    "Move here": ["migrating", "importing", "gguf", "public-cases"],
     "Extend": ["tour", "adding", "testing"],
 }
 SETTINGS = """\

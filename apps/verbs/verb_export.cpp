@@ -13,7 +13,10 @@
 #include "apps/weights_output.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/gguf/gguf_export.h"
 #include "longhaul/checkpoint/hf/adapted_model.h"
 #include "longhaul/checkpoint/hf/adapted_source.h"
 #include "longhaul/checkpoint/hf/averaged_source.h"
@@ -36,6 +39,10 @@ struct ExportCall {
   int threads = 0;
   bool merge = false;
   std::vector<int64_t> average;  ///< steps
+  std::string format = "hf";
+  bool no_tokenizer = false;
+
+  bool gguf() const { return format == "gguf"; }
 };
 
 /// Opens the run's checkpoints of these steps as their mean. Collective.
@@ -117,6 +124,57 @@ void tell_dtype(const checkpoint::WeightsSource& source) {
       computed);
 }
 
+/// Throws InputError for options that the format does not have.
+void check_format(const ExportCall& call, const CLI::App& verb) {
+  const auto given = [&](const char* option) {
+    return verb.get_option(option)->count() > 0;
+  };
+  if (call.gguf()) {
+    for (const char* option : {"--shard-size", "--threads"}) {
+      if (given(option)) fail_input("arguments", "{} is for --format hf", option);
+    }
+    if (objects::is_address(call.output.out)) {
+      fail_input("arguments", "--out: \"{}\": {}; a GGUF file is written to a path",
+                 call.output.out, as_address(call.output.out));
+    }
+    return;
+  }
+  if (given("--no-tokenizer")) {
+    fail_input("arguments", "--no-tokenizer is for --format gguf");
+  }
+  if (call.output.out.ends_with(".gguf")) {
+    fail_input("arguments", "--out: {} is the name of a GGUF file; add --format gguf",
+               call.output.out);
+  }
+}
+
+/// Writes a GGUF file. Collective.
+void write_gguf(const checkpoint::SharedSource& source, const ExportCall& options,
+                comm::Communicator& world) {
+  using format::GgufType;
+  const std::string& dtype = options.output.dtype;
+  checkpoint::GgufOptions to;
+  if (dtype == "fp32") to.type = GgufType::F32;
+  if (dtype == "fp16") to.type = GgufType::F16;
+  if (dtype == "bf16") to.type = GgufType::BF16;
+  if (dtype == "q8_0") to.type = GgufType::Q8_0;
+  to.tokenizer = !options.no_tokenizer;
+  system::Progress progress("export", "bytes");
+  if (world.rank() == 0) to.progress = progress.updates();
+  const system::Stopwatch watch;
+  const checkpoint::GgufReport report =
+      checkpoint::export_gguf(source, options.output.out, to, world);
+  if (world.rank() != 0) return;
+  progress.finish();
+  for (const std::string& line : report.notes) fmt::print("note: {}\n", line);
+  const double seconds = watch.seconds();
+  const auto bytes = static_cast<double>(report.bytes);
+  fmt::print("exported {} to {}: {}: {}, {} in {:.1f} s ({}/s)\n",
+             source->source().path.string(), options.output.out, report.what,
+             counted(static_cast<int64_t>(report.tensors), "tensor"), human_bytes(bytes),
+             seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
+}
+
 void run_export(const ExportCall& options, const fs::path& from,
                 const objects::OutputPlace& out, const objects::Access& objects,
                 comm::Communicator& world) {
@@ -134,10 +192,11 @@ void run_export(const ExportCall& options, const fs::path& from,
   }
   const checkpoint::SharedSource written =
       mean ? source : exported(source, options.merge, objects, world);
+  if (options.output.dtype.empty() && speaks && written == source) tell_dtype(*source);
+  if (options.gguf()) return write_gguf(written, options, world);
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
-  if (!to.dtype && speaks && written == source) tell_dtype(*source);
   if (speaks) to.progress = progress.updates();
   const system::Stopwatch watch;
   const auto report = checkpoint::export_hf(*written, options.output.out, to, world);
@@ -158,11 +217,19 @@ void run_export(const ExportCall& options, const fs::path& from,
 void add_export(CLI::App& program, Outcome& outcome) {
   const auto options = std::make_shared<ExportCall>();
   CLI::App* verb = program.add_subcommand(
-      "export", "Writes the weights of a run or checkpoint as a Hugging Face directory");
+      "export",
+      "Writes the weights of a run or checkpoint as a Hugging Face directory or a GGUF "
+      "file");
   verb->add_option("source", options->source,
                    "a run (its newest valid checkpoint), a checkpoint or an HF directory")
       ->required();
-  add_weights_output(*verb, options->output);
+  add_weights_output(*verb, options->output, /*gguf=*/true);
+  verb->add_option("--format", options->format,
+                   "hf: a Hugging Face directory; gguf: a file for llama.cpp")
+      ->check(CLI::IsMember({"hf", "gguf"}))
+      ->capture_default_str();
+  verb->add_flag("--no-tokenizer", options->no_tokenizer,
+                 "of a GGUF file: write it without the tokenizer");
   verb->add_option(
           "--threads", options->threads,
           "writers of this process, about 64 MiB each; default: one per core, at "
@@ -183,9 +250,11 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "  longhaul export runs/cpt --out hf/ --dtype bf16\n"
       "  longhaul export runs/cpt --average 800,900,1000 --out hf-mean/\n"
       "  srun -N 4 longhaul export runs/cpt --out /shared/hf\n"
+      "  longhaul export runs/cpt --format gguf --dtype q8_0 --out cpt.gguf\n"
       "Several ranks share the work of writing the shards. Of a run that trains, the "
       "checkpoint that is newest now is exported.");
-  verb->callback([options, &outcome] {
+  verb->callback([options, verb, &outcome] {
+    check_format(*options, *verb);
     if (!options->average.empty() && objects::is_address(options->source)) {
       fail_config(
           "export",

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/gguf/gguf_source.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/imports/foreign_source.h"
 #include "longhaul/imports/to_checkpoint.h"
@@ -31,7 +33,10 @@ struct ImportCall {
   std::string kv_order;
   std::string hardware;
   std::string fused_rows;
+  std::string tokenizer;
   WeightsOutput output;
+
+  bool from_gguf() const { return source.ends_with(".gguf"); }
   FlagsCall flags;
   bool with_flags = false;
 };
@@ -112,8 +117,49 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
       out.is_address() ? "THE COPY" : made);
 }
 
+/// Turns a GGUF file into a Hugging Face directory.
+void import_gguf(const ImportCall& options, const objects::OutputPlace& out) {
+  const system::SignalWatch signals;  // an import that a signal stops leaves nothing
+  fs::path beside = fs::absolute(options.output.out).lexically_normal();
+  if (!beside.has_filename()) beside = beside.parent_path();
+  const ScratchPath scratch(beside.string() + fmt::format(".config.{}", ::getpid()));
+  const checkpoint::GgufSource source(options.source, options.config, scratch.path(),
+                                      options.tokenizer);
+  fmt::print("{}: GGUF, {}\n", options.source, source.what());
+  if (options.tokenizer.empty()) {
+    fmt::print("note: no tokenizer goes along; --tokenizer DIR names one\n");
+  }
+  system::Progress progress("import", "bytes");
+  checkpoint::ExportOptions to = export_options(options.output);
+  to.progress = progress.updates();
+  const system::Stopwatch watch;
+  const auto report = checkpoint::export_hf(source, options.output.out, to);
+  progress.finish();
+  fmt::print("imported to {}\n",
+             out.as_named(describe_written(options.output, report, watch.seconds())));
+}
+
+/// Throws InputError for options that are not for sources of this kind.
+void check_kind(const ImportCall& call) {
+  if (!call.from_gguf()) {
+    if (call.tokenizer.empty()) return;
+    throw InputError("arguments",
+                     "--tokenizer is for a GGUF file; of other sources the tokenizer "
+                     "beside config.json goes along (--config)");
+  }
+  if (call.format != "hf") {
+    throw InputError("arguments", "a GGUF file has no optimizer state; --format hf");
+  }
+  for (const auto& [name, value] :
+       {std::pair{"--kv-order", &call.kv_order}, std::pair{"--hardware", &call.hardware},
+        std::pair{"--query-key-value", &call.fused_rows}}) {
+    if (!value->empty()) fail_input("arguments", "{} is not for a GGUF file", name);
+  }
+}
+
 void run_import(ImportCall options, const objects::Access& objects) {
   const bool to_checkpoint = options.format == "checkpoint";
+  check_kind(options);
   if (to_checkpoint && !options.output.dtype.empty()) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
   }
@@ -122,6 +168,10 @@ void run_import(ImportCall options, const objects::Access& objects) {
   options.output.out = out.path();
   options.source = local_input(options.source, objects);
   options.config = local_input(options.config, objects);
+  if (options.from_gguf()) {
+    import_gguf(options, out);
+    return out.upload();
+  }
   imports::ForeignOptions from;
   from.config = options.config;
   from.want_optimizer = to_checkpoint;
@@ -187,12 +237,15 @@ void add_import(CLI::App& program, Outcome& outcome) {
   verb->add_option("source", options->source,
                    "a PyTorch state dict (.pt, .pth, .bin, sharded .bin), a "
                    "neuronx-distributed checkpoint (a step, a directory of steps, rank "
-                   "files), or a torch.distributed.checkpoint directory (SMP's too)");
+                   "files), a torch.distributed.checkpoint directory (SMP's too), or a "
+                   "GGUF file (.gguf)");
   add_weights_output(*verb, options->output);
   verb->add_option(
       "--config", options->config,
       "the model's Hugging Face directory (tokenizer and generation config come along) "
       "or its config.json; by default the one beside the source");
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "of a GGUF file: the directory whose tokenizer goes along");
   verb->add_option("--format", options->format,
                    "hf: a Hugging Face directory; checkpoint: a longhaul checkpoint with "
                    "the optimizer's state, to go on training from")
@@ -224,6 +277,7 @@ void add_import(CLI::App& program, Outcome& outcome) {
       "  longhaul import nxd_ckpts/ --config models/Llama-3-70B --out hf/ --dtype bf16\n"
       "  longhaul import nxd_ckpts/step_5000 --config models/Llama-3-70B --format "
       "checkpoint --out runs/from-nxd\n"
+      "  longhaul import model.gguf --tokenizer models/Llama-3-8B --out hf/\n"
       "  longhaul import smp/llama_v2-1000steps --config models/Llama-2-7B --out hf/\n"
       "  longhaul import --flags 'torchrun --nproc_per_node 32 run_llama_nxd.py --lr "
       "1e-4 ...' > run.toml\n"

@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kGguf =
     "GGUF files are for inference; take the safetensors from which they were made, with "
-    "their config.json";
+    "their config.json, or make a directory of the file (longhaul import FILE.gguf)";
 constexpr const char* kAdapter =
     "the directory of an adapter (LoRA), without the model's own weights; name its base "
     "model, and the adapter with init.adapter or --adapter";

@@ -119,7 +119,8 @@ def test_only_verbs_with_a_run_file_take_settings(run, root):
     (["submit", "run.toml", "--nodes", "2", "--time", "8h", "--dry-run"], ["write 30 (minutes), 8:00:00 or 2-0"]),
     (["inspect", "adapter"], ["the directory of an adapter (LoRA)", "name its base model"]),
     (["new", "adapter", "data/mine"], ["the directory of an adapter (LoRA)"]),
-    (["import", "m.gguf", "--out", "out"], ["GGUF files are for inference"]),
+    (["import", "m.gguf", "--out", "out"], ["m.gguf: byte 4: the version needs 4 bytes"]),
+    (["inspect", "m.gguf"], ["GGUF files are for inference", "longhaul import FILE.gguf"]),
     (["train", "run.toml", "--set", "model.config=data/mine", "--set", "run.dir=run.toml/x"],
      ["a file stands where a directory was meant to be"]),
 ], ids=lambda value: "-".join(value[:2]).replace("/", "_") if "." not in value[0] else None)

@@ -16,7 +16,7 @@ import house
 # itself includes a room, or the room includes it: never both.
 ROOMS = {
     "base": ["json"],
-    "checkpoint": ["write", "read", "hf", "mirror", "examine"],
+    "checkpoint": ["write", "read", "hf", "gguf", "mirror", "examine"],
     "cluster": ["control", "process", "health", "watch", "verdict", "record", "fleet", "slurm",
                 "supervisor", "agent"],
     "cuda": ["kernels"],

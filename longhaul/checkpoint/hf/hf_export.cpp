@@ -119,15 +119,6 @@ std::string shard_name(size_t number, size_t shards, bool adapter) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
 }
 
-/// Throws if a SignalWatch has noted a signal. The export then removes its files, as it
-/// does after any error.
-void stop_if_signalled() {
-  const int signal = system::raised_signal().number;
-  if (signal == 0) return;
-  fail_temporary("export", "the export was stopped by {}; it left no files",
-                 system::signal_name(signal));
-}
-
 /// Writes a shard, whose tensors' names get the prefix; after each part `go_on(bytes)`
 /// says whether to go on.
 void write_shard(const WeightsSource& source, const fs::path& path, const Shard& shard,
@@ -220,6 +211,13 @@ void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t
 }
 
 }  // namespace
+
+void stop_if_signalled() {
+  const int signal = system::raised_signal().number;
+  if (signal == 0) return;
+  fail_temporary("export", "the export was stopped by {}; it left no files",
+                 system::signal_name(signal));
+}
 
 bool holds_adapter(const WeightsSource& source) {
   return source.source().kind == ModelSource::Kind::Checkpoint &&

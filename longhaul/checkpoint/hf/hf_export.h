@@ -38,6 +38,10 @@ struct ExportReport {
 /// base.
 bool holds_adapter(const WeightsSource& source);
 
+/// Throws TemporaryError if a SignalWatch has noted a signal. An export then removes its
+/// files, as it does after any error.
+void stop_if_signalled();
+
 /// Writes a complete Hugging Face directory: model.safetensors, or shards and
 /// model.safetensors.index.json; config.json, and the other files that `source` carries.
 /// The dtype that config.json names is the export's. If the source is a checkpoint of an
