@@ -16,11 +16,13 @@ def parse():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument(
         "--precision",
-        choices=["autocast", "master", "fp32"],
+        choices=["autocast", "master", "fp32", "base"],
         default="autocast",
         help="autocast: fp32 weights, bf16 autocast (what Trainer(bf16=True) does); "
-        "master: bf16 weights, fp32 copy and gradients for AdamW; fp32: nothing in bf16",
+        "master: bf16 weights, fp32 copy and gradients for AdamW; fp32: nothing in bf16; "
+        "base: bf16 weights, of which none is trained, fp32 adapters, bf16 autocast",
     )
+    parser.add_argument("--lora", type=int, help="trains adapters of peft of this rank, and no weights")
     parser.add_argument("--experts", help="transformers' form of experts, if not its default")
     return parser.parse_args()
 
@@ -53,16 +55,24 @@ def main():
     forms = {"experts_implementation": options.experts} if options.experts else {}
     model = kind.from_config(config, dtype=torch.float32, **forms)
     model.train()
-    masters = list(model.parameters())
+    if options.precision == "base":
+        model.to(torch.bfloat16)
+    if options.lora:
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(
+            task_type="CAUSAL_LM", r=options.lora, lora_alpha=2 * options.lora, target_modules="all-linear"))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    masters = trained
     if options.precision == "master":
-        masters = [p.detach().clone().requires_grad_() for p in model.parameters()]
+        masters = [p.detach().clone().requires_grad_() for p in trained]
         model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(
         masters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
     )
     forward = torch.compile(model) if options.compile else model
     batch = random_batch(torch, config, options.batch, options.length)
-    autocast = options.precision == "autocast"
+    autocast = options.precision in ("autocast", "base")
     times, losses = [], []
     first = None
     for _ in range(options.steps):
@@ -71,7 +81,7 @@ def main():
             loss = forward(**batch).loss
         loss.backward()
         if options.precision == "master":
-            for master, parameter in zip(masters, model.parameters()):
+            for master, parameter in zip(masters, trained):
                 master.grad = parameter.grad.float()
                 parameter.grad = None
         torch.nn.utils.clip_grad_norm_(masters, 1.0)
@@ -79,7 +89,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         if options.precision == "master":
             with torch.no_grad():
-                for master, parameter in zip(masters, model.parameters()):
+                for master, parameter in zip(masters, trained):
                     parameter.copy_(master)
         losses.append(loss.item())
         times.append(time.perf_counter() - begin)

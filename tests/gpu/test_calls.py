@@ -29,6 +29,7 @@ def rows(out, script):
     *later(("2_training.sh", ["bf16", "offload", "twice", "resume", "families"])),
     *later(("3_ceilings.sh", ["products", "weight_gradient"])),
     ("4_whole_steps.sh", ["tiny"]),
+    *later(("4_whole_steps.sh", ["tiny_lora", "tiny_peft"])),
 ])
 def test_a_call_runs_its_steps_and_ends_with_a_table(tmp_path, script, steps):
     result = call(script, tmp_path, "--cpu", *steps)

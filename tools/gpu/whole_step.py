@@ -10,9 +10,10 @@ import sys
 import time
 
 # hidden, inner, layers, heads, key heads, vocabulary; of Qwen2.5 where the name says so, with
-# one table for embedding and head
-SHAPES = {"8b": (4096, 14336, 8, 32, 8, 128256), "0.5b": (1024, 4096, 24, 16, 8, 32000),
-          "1.5b": (2048, 5632, 24, 16, 8, 32000), "tiny": (64, 96, 2, 4, 2, 320),
+# one table for embedding and head; the 8b has 8 of its 32 layers
+SHAPES = {"8b": (4096, 14336, 8, 32, 8, 128256), "8b-whole": (4096, 14336, 32, 32, 8, 128256),
+          "0.5b": (1024, 4096, 24, 16, 8, 32000), "1.5b": (2048, 5632, 24, 16, 8, 32000),
+          "tiny": (64, 96, 2, 4, 2, 320),
           "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 151936),
           "qwen2.5-1.5b": (1536, 8960, 28, 12, 2, 151936)}
 TEXT = """
@@ -36,6 +37,14 @@ kind = "constant"
 every = 0
 [precision]
 compute = "bf16"
+"""
+LORA = """
+[init]
+weights = "{dir}/model"
+[adapter]
+kind = "lora"
+rank = {rank}
+alpha = {rank}
 """
 
 
@@ -66,6 +75,10 @@ def ours(options):
     path.write_text(TEXT.format(dir=options.dir, device=options.device,
                                 seq_len=options.seq_len, micro=options.micro_size,
                                 size=options.micro_size * options.accumulate))
+    if options.lora:
+        if not list(folder.glob("*.safetensors")):
+            random_model(options).save_pretrained(folder)
+        path.write_text(path.read_text() + LORA.format(dir=options.dir, rank=options.lora))
     records = steps_of(options, path)
     tell(options, [record["step_time_s"] for record in records[2:]],
          max(record["memory_peak_bytes"] for record in records))
@@ -95,30 +108,41 @@ def steps_of(options, path):
         run.wait()
 
 
-def peer(options):
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(error)
-        sys.exit(77)
+def random_model(options):
+    """A model of transformers in bf16."""
+    import torch
+    import transformers
     of = config_of(options)
     config = transformers.AutoConfig.for_model(
         **{k: v for k, v in of.items() if k != "architectures"})
     torch.manual_seed(1)
     with torch.device(options.device):
-        model = transformers.AutoModelForCausalLM.from_config(config)
-    model = model.to(torch.bfloat16)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+
+
+def peer(options):
+    try:
+        import torch
+        model = random_model(options)
+        if options.lora:
+            from peft import LoraConfig, get_peft_model
+            model = get_peft_model(model, LoraConfig(
+                task_type="CAUSAL_LM", r=options.lora, lora_alpha=options.lora,
+                target_modules="all-linear"), autocast_adapter_dtype=False)
+    except ImportError as error:
+        print(error)
+        sys.exit(77)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
     run = torch.compile(model) if options.compile else model
     shape = (options.micro_size, options.seq_len)
     seconds = []
     for _ in range(options.steps):
-        ids = torch.randint(config.vocab_size, shape, device=options.device)
+        ids = torch.randint(model.config.vocab_size, shape, device=options.device)
         begun = time.perf_counter()
         for _ in range(options.accumulate):
             run(input_ids=ids, labels=ids).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         if options.device == "cuda":
@@ -137,6 +161,7 @@ def main():
     parser.add_argument("--micro-size", type=int, required=True)
     parser.add_argument("--accumulate", type=int, default=1, help="micro batches in a step")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--lora", type=int, default=0, help="the rank of adapters, which alone are trained")
     parser.add_argument("--dir", type=pathlib.Path, required=True)
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--compile", action="store_true")
