@@ -91,6 +91,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_try(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);
+  add_why(program, outcome);
 }
 
 }  // namespace

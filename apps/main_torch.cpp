@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   longhaul::tensor::warm_up_vector_math();
   const int exit_code = run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {
     add_bench(program, outcome);
+    add_document_losses(program, outcome);
     add_eval(program, outcome);
     add_generate(program, outcome);
     add_new(program, outcome);

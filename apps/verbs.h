@@ -76,6 +76,9 @@ void add_data_split(CLI::App& data_verb, Outcome& outcome);
 void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome);
 void add_verify(CLI::App& program, Outcome& outcome);
 void add_watch(CLI::App& program, Outcome& outcome);
+void add_why(CLI::App& program, Outcome& outcome);
+/// Adds the verb that `why --loss` calls.
+void add_document_losses(CLI::App& program, Outcome& outcome);
 
 /// Turns the words `data build --bert` into the verb that they mean, data build-bert.
 void expand_build_bert(int& argc, char** argv);

@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -130,6 +131,13 @@ void take_field(const dom::key_value_pair& field, Line& line) {
     if (field.value.get(line.questions) != simdjson::SUCCESS) line.questions = 0;
   } else if (field.key == kSecondsKey) {
     line.seconds = number_of(field.value);
+  } else if (field.key == kDataHashKey) {
+    std::string_view digits;
+    uint64_t hash = 0;
+    if (field.value.get(digits) != simdjson::SUCCESS) return;
+    const char* const end = digits.data() + digits.size();
+    const auto read = std::from_chars(digits.data(), end, hash, 16);
+    if (read.ec == std::errc() && read.ptr == end) line.step.data_hash = hash;
   } else if (field.key == kAppliedKey) {
     bool applied = true;
     if (field.value.get(applied) == simdjson::SUCCESS) line.step.applied = applied;
@@ -212,6 +220,7 @@ Json to_json(const StepRecord& record, const SourceTokens& sources,
   for (const auto& [name, value] : record.losses) json[kLossesKey][name] = value;
   for (const auto& [name, bytes] : memory) json[kPhaseMemoryKey][name] = bytes;
   if (!record.applied) json[kAppliedKey] = false;
+  if (record.data_hash) json[kDataHashKey] = fmt::format("{:016x}", *record.data_hash);
   return json;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,6 +70,9 @@ struct StepRecord : StepNumbers, PairFigures {
   double host_anonymous = kNoFigure;    ///< bytes, the part that belongs to no file
   double host_file = kNoFigure;         ///< bytes, the part of mapped files
   double epoch = 0.0;
+  /// The hash of the step's data (data::StepBatch::content_hash over all ranks); nothing
+  /// in a line of an older program.
+  std::optional<uint64_t> data_hash = {};
 };
 
 /// Tokens of the run so far by source, in the order of data.train. Sources that only
@@ -131,6 +135,7 @@ inline constexpr const char* kExpertBusiestKey = "expert_busiest";
 inline constexpr const char* kRouterEntropyKey = "router_entropy";
 inline constexpr const char* kSourceTokensKey = "source_tokens";
 inline constexpr const char* kPhaseMemoryKey = "phase_memory_bytes";
+inline constexpr const char* kDataHashKey = "data_hash";  ///< 16 hexadecimal digits
 inline constexpr const char* kValidationKey = "validation";
 inline constexpr const char* kTaskKey = "task";
 /// What stands behind a metric's name in the name of its standard error, as in lm-eval.

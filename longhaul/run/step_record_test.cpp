@@ -51,6 +51,20 @@ TEST(StepRecord, ItsLineHasItsOneForm) {
             R"("tokens_per_s":65536.0})");
 }
 
+TEST(StepRecord, HasTheHashOfItsDataWhereTheProgramWroteOne) {
+  StepRecord record = full_record();
+  EXPECT_FALSE(to_json(record, {}).contains(kDataHashKey));
+  record.data_hash = 0x0fedcba987654321;
+  const Json json = to_json(record, {});
+  EXPECT_EQ(json[kDataHashKey], "0fedcba987654321");
+  EXPECT_EQ(std::get<StepRecord>(read(json.dump())).data_hash, record.data_hash);
+  Json bad = json;
+  for (const Json& value : {Json("zz"), Json("1 "), Json(7), Json()}) {
+    bad[kDataHashKey] = value;
+    EXPECT_FALSE(std::get<StepRecord>(read(bad.dump())).data_hash) << value;
+  }
+}
+
 TEST(StepRecord, HasFiguresOfExpertsWhereTheModelHasExpertsOnly) {
   StepRecord record = full_record();
   EXPECT_FALSE(to_json(record, {}).contains(kExpertUseKey));

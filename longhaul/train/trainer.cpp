@@ -267,6 +267,7 @@ class Trainer {
     record.grad_norm = norm;
     record.lr = lr;
     record.epoch = loader_.epoch();
+    record.data_hash = static_cast<uint64_t>(totals.content);
     router_log_.tell(loads, record);
     if (verdict.good && due(config().log.layer_norms_every)) {
       run_.event(layer_norms(session_.model().description, session_.parameter_names(),

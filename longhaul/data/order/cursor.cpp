@@ -131,6 +131,16 @@ int64_t Phase::stream_position(int64_t n) const {
   return n;
 }
 
+std::optional<int64_t> Phase::number_at(int64_t position) const {
+  int64_t passed = 0;
+  for (const SequenceRange& range : skipped) {
+    if (position < range.begin) break;
+    if (position < range.end) return std::nullopt;
+    passed += range.end - range.begin;
+  }
+  return position - passed;
+}
+
 int64_t Phase::per_epoch() const {
   int64_t sum = 0;
   for (const PhaseSource& source : sources) sum += source.num_sequences;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ struct Phase {
   bool same_stream(const Phase& other) const;
   /// Returns the position in the stream of the n-th sequence that is not skipped.
   int64_t stream_position(int64_t n) const;
+  /// Returns which of the sequences that are not skipped, counted from 0, stands at a
+  /// position in the stream; nothing if the position is skipped.
+  std::optional<int64_t> number_at(int64_t position) const;
 };
 
 /// A range that a future phase will skip.

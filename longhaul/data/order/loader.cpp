@@ -153,20 +153,6 @@ std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
   return plan;
 }
 
-int64_t sequence_hash(const TokenBatch& batch, int64_t row, int64_t sequence) {
-  auto hash = static_cast<uint64_t>(sequence);
-  const auto add = [&](const std::vector<int32_t>& values) {
-    const size_t each = values.size() / static_cast<size_t>(batch.num_sequences);
-    hash = XXH3_64bits_withSeed(values.data() + static_cast<size_t>(row) * each,
-                                each * sizeof(int32_t), hash);
-  };
-  add(batch.tokens);
-  for (const std::vector<int32_t>& targets : batch.targets) add(targets);
-  if (!batch.segments.empty()) add(batch.segments);
-  if (!batch.document_end.empty()) add(batch.document_end);
-  return static_cast<int64_t>(hash);
-}
-
 void check_sizes(const LoaderOptions& options) {
   LH_CHECK(options.data_rank >= 0 && options.data_rank < options.data_size, "data",
            "data rank {} of {}", options.data_rank, options.data_size);
@@ -192,6 +178,20 @@ bool changes_weights(const LoaderOptions& options, int64_t step) {
 uint64_t chain_hash(uint64_t previous, int64_t content) {
   const std::array<uint64_t, 2> words = {previous, static_cast<uint64_t>(content)};
   return XXH3_64bits(words.data(), sizeof(words));
+}
+
+int64_t sequence_hash(const TokenBatch& batch, int64_t row, int64_t sequence) {
+  auto hash = static_cast<uint64_t>(sequence);
+  const auto add = [&](const std::vector<int32_t>& values) {
+    const size_t each = values.size() / static_cast<size_t>(batch.num_sequences);
+    hash = XXH3_64bits_withSeed(values.data() + static_cast<size_t>(row) * each,
+                                each * sizeof(int32_t), hash);
+  };
+  add(batch.tokens);
+  for (const std::vector<int32_t>& targets : batch.targets) add(targets);
+  if (!batch.segments.empty()) add(batch.segments);
+  if (!batch.document_end.empty()) add(batch.document_end);
+  return static_cast<int64_t>(hash);
 }
 
 Cursor cursor_before(const std::vector<WeightedSource>& sources,

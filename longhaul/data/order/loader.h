@@ -68,6 +68,10 @@ struct StepBatch {
 /// steps, and 0 for the first step.
 uint64_t chain_hash(uint64_t previous, int64_t content);
 
+/// Returns the hash of one sequence of StepBatch::content_hash: of row `row` of a batch,
+/// which is sequence `sequence` of the run.
+int64_t sequence_hash(const TokenBatch& batch, int64_t row, int64_t sequence);
+
 /// Returns the cursor at which a run hands out the step `step`, if a loader of these
 /// sources with these options hands out options.first_step at `start`. Reads no data.
 Cursor cursor_before(const std::vector<WeightedSource>& sources,

@@ -16,9 +16,12 @@ class Permutation {
   int64_t size() const { return size_; }
   /// Returns the element that `index` goes to, 0 <= index < size.
   int64_t operator()(int64_t index) const;
+  /// Returns the index that goes to `element`, 0 <= element < size.
+  int64_t index_of(int64_t element) const;
 
  private:
   uint64_t encrypt(uint64_t value) const;
+  uint64_t decrypt(uint64_t value) const;
   int64_t size_;
   uint64_t key_;
   int half_bits_;

@@ -14,6 +14,7 @@ TEST(Permutation, HitsEveryElementOnceForEverySmallSize) {
     std::vector<int> hits(static_cast<size_t>(size), 0);
     for (int64_t i = 0; i < size; ++i) ++hits[static_cast<size_t>(order(i))];
     for (const int hit : hits) ASSERT_EQ(hit, 1) << size;
+    for (int64_t i = 0; i < size; ++i) ASSERT_EQ(order.index_of(order(i)), i) << size;
   }
 }
 
@@ -56,6 +57,7 @@ TEST(Permutation, WorksAtTheLargestSize) {
   const Permutation order(size, 5);
   for (int64_t i = 0; i < 100; ++i) {
     const int64_t to = order(size - 1 - i);
+    EXPECT_EQ(order.index_of(to), size - 1 - i);
     EXPECT_GE(to, 0);
     EXPECT_LT(to, size);
   }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <ranges>
 #include <utility>
 
 #include "longhaul/base/random.h"
@@ -124,10 +126,38 @@ PhaseStream::Place PhaseStream::place(int64_t n) {
   if (!phase_.shuffle) return {s, index};
   Order& order = orders_[s];
   if (order.epoch != epoch) {
-    order.permutation.emplace(size, random_key(keys_[s], fmt::format("epoch {}", epoch)));
+    order.permutation = order_of(s, epoch);
     order.epoch = epoch;
   }
   return {s, (*order.permutation)(index)};
+}
+
+Permutation PhaseStream::order_of(size_t source, int64_t epoch) const {
+  return {phase_.sources[source].num_sequences,
+          random_key(keys_[source], fmt::format("epoch {}", epoch))};
+}
+
+std::vector<int64_t> PhaseStream::uses(size_t source, int64_t index,
+                                       int64_t consumed) const {
+  std::vector<int64_t> found;
+  const int64_t end = phase_.stream_position(consumed);
+  const int64_t size = phase_.sources[source].num_sequences;
+  const int64_t first = first_ordinals_[source];
+  const int64_t last = first + mixture_.counts(end)[source];
+  for (int64_t epoch = first / size; epoch * size < last; ++epoch) {
+    const int64_t in_epoch =
+        phase_.shuffle ? order_of(source, epoch).index_of(index) : index;
+    const int64_t ordinal = epoch * size + in_epoch;
+    if (ordinal < first || ordinal >= last) continue;
+    // The position behind which the stream has one more sequence of the source.
+    const auto before = [&](int64_t position) {
+      return mixture_.counts(position + 1)[source] <= ordinal - first;
+    };
+    const int64_t position =
+        *std::ranges::partition_point(std::views::iota(int64_t{0}, end), before);
+    if (const auto n = phase_.number_at(position)) found.push_back(*n);
+  }
+  return found;
 }
 
 std::vector<double> PhaseStream::had(int64_t consumed) const {

@@ -36,6 +36,9 @@ class PhaseStream {
   };
   /// Returns the n-th sequence of the phase that is not skipped.
   Place place(int64_t n);
+  /// Returns each n below `consumed` whose place(n) is sequence `index` of source
+  /// `source`, ascending. The time depends on the number of passes over the source.
+  std::vector<int64_t> uses(size_t source, int64_t index, int64_t consumed) const;
 
   /// Returns how many sequences of each source of the phase training has had after
   /// `consumed` sequences of the phase. A pass at another sequence length has another
@@ -50,6 +53,7 @@ class PhaseStream {
   const Phase& phase() const { return phase_; }
 
  private:
+  Permutation order_of(size_t source, int64_t epoch) const;
   struct Order {
     int64_t epoch = -1;
     std::optional<Permutation> permutation;

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -143,6 +145,45 @@ TEST(Rollback, ADamagedListOfLaterRangesIsRefused) {
                           Json::parse("[[-1, 0, 2]]"), Json::parse("[[0, 0, \"x\"]]")}) {
     json["later"] = bad;
     EXPECT_THROW(Cursor::from_json(json), InputError) << bad;
+  }
+}
+
+/// Returns by source and sequence each number below a phase's `consumed` at which it was
+/// read, one number after the other.
+using Uses = std::map<std::pair<size_t, int64_t>, std::vector<int64_t>>;
+Uses uses_by_place(const std::vector<Phase>& phases) {
+  PhaseStream stream(phases);
+  Uses uses;
+  for (int64_t n = 0; n < phases.back().consumed; ++n) {
+    const PhaseStream::Place place = stream.place(n);
+    uses[{place.source, place.index}].push_back(n);
+  }
+  return uses;
+}
+
+TEST(PhaseStream, FindsEachUseOfASequenceOverEpochsPhasesAndSkippedData) {
+  Phase phase;
+  phase.seq_len = 4;
+  phase.sources = {{"a", 0.7, 13, "a"}, {"b", 0.3, 29, "b"}, {"a", 1.1, 13, "a again"}};
+  for (const bool shuffle : {true, false}) {
+    phase.shuffle = shuffle;
+    Cursor cursor;
+    for (const double weight : {0.7, 4.0, 0.0}) {
+      phase.sources[0].weight = weight;
+      phase.consumed = 0;
+      phase.skipped = {{3, 9}, {40, 57}};
+      cursor.begin_phase(phase);
+      cursor.phases.back().consumed = 131;
+      const PhaseStream stream(cursor.phases);
+      const Uses found = uses_by_place(cursor.phases);
+      for (size_t s = 0; s < 3; ++s) {
+        for (int64_t i = 0; i < phase.sources[s].num_sequences; ++i) {
+          const auto at = found.find({s, i});
+          const auto expected = at == found.end() ? std::vector<int64_t>() : at->second;
+          EXPECT_EQ(stream.uses(s, i, 131), expected) << s << " " << i << " " << weight;
+        }
+      }
+    }
   }
 }
 

@@ -60,6 +60,34 @@ class ConcatenatedSource final : public TokenSource {
       pair.number += first_pairs_[part];
     }
   }
+  std::vector<DocumentPart> documents(int64_t index) const override {
+    const size_t part = part_of(index);
+    auto found = parts_[part]->documents(index - firsts_[part]);
+    for (DocumentPart& one : found) {
+      if (one.store.empty()) one.document = one.record = index;
+    }
+    return found;
+  }
+  std::vector<int64_t> sequences_with(const DocumentPart& of) const override {
+    if (of.store.empty()) return TokenSource::sequences_with(of);
+    std::vector<int64_t> found;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      for (const int64_t index : parts_[part]->sequences_with(of)) {
+        found.push_back(firsts_[part] + index);
+      }
+    }
+    return found;
+  }
+  std::vector<DocumentPart> documents_named(const std::string& file,
+                                            int64_t record) const override {
+    std::vector<DocumentPart> found;
+    for (const auto& part : parts_) {
+      for (DocumentPart& one : part->documents_named(file, record)) {
+        found.push_back(std::move(one));
+      }
+    }
+    return found;
+  }
   int64_t next_piece(int64_t index) const override {
     const size_t part = part_of(index);
     return firsts_[part] + parts_[part]->next_piece(index - firsts_[part]);

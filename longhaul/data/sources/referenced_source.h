@@ -26,6 +26,16 @@ class ReferencedSource final : public TokenSource {
     inner_->shape(batch, rows);
   }
   void read(int64_t index, TokenBatch& batch, int64_t row) const override;
+  std::vector<DocumentPart> documents(int64_t index) const override {
+    return inner_->documents(index);
+  }
+  std::vector<int64_t> sequences_with(const DocumentPart& part) const override {
+    return inner_->sequences_with(part);
+  }
+  std::vector<DocumentPart> documents_named(const std::string& file,
+                                            int64_t record) const override {
+    return inner_->documents_named(file, record);
+  }
   int64_t next_piece(int64_t index) const override { return inner_->next_piece(index); }
   void fetch_ahead(int64_t index) const override { inner_->fetch_ahead(index); }
   void check_rows(const std::atomic<bool>& stop) const override {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -48,6 +49,24 @@ void TokenSource::limit_ids(int64_t vocab_size) {
              "{}: holds token id {}, but the model's vocabulary has {} ids; use data "
              "made with the model's tokenizer",
              describe(), max_token_id() - 1, vocab_size);
+}
+
+std::vector<DocumentPart> TokenSource::documents(int64_t index) const {
+  DocumentPart whole;
+  whole.document = index;
+  whole.record = index;
+  whole.tokens = seq_len();
+  return {std::move(whole)};
+}
+
+std::vector<int64_t> TokenSource::sequences_with(const DocumentPart& part) const {
+  const bool here = part.store.empty() && part.document < num_sequences();
+  return here ? std::vector<int64_t>{part.document} : std::vector<int64_t>();
+}
+
+std::vector<DocumentPart> TokenSource::documents_named(const std::string& /*file*/,
+                                                       int64_t /*record*/) const {
+  return {};
 }
 
 BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,

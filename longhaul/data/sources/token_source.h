@@ -71,6 +71,19 @@ struct TokenBatch {
   int64_t num_real() const;
 };
 
+/// Positions of a sequence whose tokens are of one document.
+struct DocumentPart {
+  /// The directory of the document's token store. Empty: the source knows no documents,
+  /// and each of its sequences counts as one.
+  std::string store;
+  int64_t document = 0;  ///< number in the store, or of the sequence in the source
+  int64_t offset = 0;    ///< the document's token that stands first here
+  int64_t begin = 0;     ///< its position in the sequence
+  int64_t tokens = 0;
+  std::string file;    ///< the document's name, as TokenStore::name_of; empty: none
+  int64_t record = 0;  ///< belongs to `file`; without a file it is `document`
+};
+
 /// A set of sequences of one length with random access, which a Loader reads. Immutable
 /// after keep_losses and limit_ids: any thread may read.
 class TokenSource {
@@ -100,6 +113,15 @@ class TokenSource {
   /// Copies sequence `index`, 0 <= index < num_sequences(), to row `row` of a batch that
   /// shape() has made.
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
+  /// Returns what sequence `index` is made of, in order, without padding. Reads no
+  /// tokens.
+  virtual std::vector<DocumentPart> documents(int64_t index) const;
+  /// Returns the sequences, ascending, that hold a token of a part's document from
+  /// part.offset on, up to part.tokens tokens of it.
+  virtual std::vector<int64_t> sequences_with(const DocumentPart& part) const;
+  /// Returns all of each document of this name; nothing if the source has none.
+  virtual std::vector<DocumentPart> documents_named(const std::string& file,
+                                                    int64_t record) const;
   /// Returns the first sequence behind `index` whose read needs other files than the read
   /// of `index`, if the source fetches its files one after another; else num_sequences().
   virtual int64_t next_piece(int64_t /*index*/) const { return num_sequences(); }

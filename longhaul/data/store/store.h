@@ -25,6 +25,9 @@ namespace longhaul::data {
 //                          target. Only where a token of the shard is no target
 //   texts_00000.bin        for each document the bytes of its text, u32 little-endian.
 //                          Only where the shard was made from text
+//   records_00000.bin      for each document the record that it was made from, as
+//                          DocumentOrigin::packed(): u64 little-endian. Stores of older
+//                          programs have no such files
 //   hashes_00000.json      xxh3-128 of each 1 MiB block of the shard's files
 //   self_test.json         texts and their ids (self_test.h)
 //   bad_records.jsonl      the records that were left out as broken; only where there are
@@ -46,6 +49,19 @@ struct StoreFile {
 /// Returns the name, the size and the hash of a file.
 StoreFile hashed_file(const fs::path& path);
 
+/// The record that a document was made from.
+struct DocumentOrigin {
+  int64_t file = 0;  ///< index into StoreInfo::origins
+  /// The line in JSON lines and CSV, counted from 1; the row in Parquet and Arrow,
+  /// counted from 0; 0 for a file of text.
+  int64_t record = 0;
+
+  /// Returns both numbers as one: 28 bits for the file, 36 bits for the record. Returns
+  /// nothing if they do not fit.
+  std::optional<uint64_t> packed() const;
+  static DocumentOrigin unpacked(uint64_t packed);
+};
+
 struct StoreShard {
   int64_t tokens = 0;
   int64_t documents = 0;
@@ -54,6 +70,12 @@ struct StoreShard {
   StoreFile document_file;
   std::optional<StoreFile> target_file;
   std::optional<StoreFile> text_file;
+  /// The lines in it are counted from the begin of the range that the shard was made
+  /// from.
+  std::optional<StoreFile> record_file;
+  /// By file, how many lines stand before that range; without files whose range begins
+  /// with them.
+  std::map<int64_t, int64_t> lines_before;
   StoreFile hash_file;
   /// Returns the shard's files that exist; the file of hashes comes last.
   std::vector<StoreFile> files() const;

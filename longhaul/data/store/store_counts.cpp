@@ -6,6 +6,25 @@
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
+namespace {
+
+constexpr int kRecordBits = 36;
+constexpr int kFileBits = 28;
+
+}  // namespace
+
+std::optional<uint64_t> DocumentOrigin::packed() const {
+  const auto fits = [](int64_t number, int bits) {
+    return number >= 0 && number < (int64_t{1} << bits);
+  };
+  if (!fits(file, kFileBits) || !fits(record, kRecordBits)) return std::nullopt;
+  return (static_cast<uint64_t>(file) << kRecordBits) | static_cast<uint64_t>(record);
+}
+
+DocumentOrigin DocumentOrigin::unpacked(uint64_t packed) {
+  const uint64_t record = packed & ((uint64_t{1} << kRecordBits) - 1);
+  return {static_cast<int64_t>(packed >> kRecordBits), static_cast<int64_t>(record)};
+}
 
 StoreFile hashed_file(const fs::path& path) {
   const MappedFile file(path);
@@ -18,6 +37,7 @@ std::vector<StoreFile> StoreShard::files() const {
   std::vector<StoreFile> all = {token_file, document_file};
   if (target_file) all.push_back(*target_file);
   if (text_file) all.push_back(*text_file);
+  if (record_file) all.push_back(*record_file);
   all.push_back(hash_file);
   return all;
 }

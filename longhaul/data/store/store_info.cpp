@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -72,6 +73,7 @@ void check_shard(const JsonFields& fields, const StoreShard& shard, int token_by
   require(shard.document_file, documents * sizeof(uint64_t));
   if (shard.target_file) require(*shard.target_file, (tokens + 7) / 8);
   if (shard.text_file) require(*shard.text_file, documents * sizeof(uint32_t));
+  if (shard.record_file) require(*shard.record_file, documents * sizeof(uint64_t));
   if (shard.not_targets > shard.tokens ||
       (shard.not_targets > 0) != shard.target_file.has_value()) {
     fields.fail(
@@ -220,6 +222,10 @@ OrderedJson to_json(const StoreShard& shard) {
                       {"document_file", to_json(shard.document_file)}};
   if (shard.target_file) json["target_file"] = to_json(*shard.target_file);
   if (shard.text_file) json["text_file"] = to_json(*shard.text_file);
+  if (shard.record_file) json["record_file"] = to_json(*shard.record_file);
+  for (const auto& [file, lines] : shard.lines_before) {
+    json["lines_before"].push_back({file, lines});
+  }
   json["hash_file"] = to_json(shard.hash_file);
   return json;
 }
@@ -244,6 +250,13 @@ StoreShard shard_from_json(const Json& json, const fs::path& file) {
   shard.document_file = file_in(fields, "document_file");
   shard.target_file = optional_file(fields, "target_file");
   shard.text_file = optional_file(fields, "text_file");
+  shard.record_file = optional_file(fields, "record_file");
+  if (fields.has("lines_before")) {
+    using Lines = std::vector<std::pair<int64_t, int64_t>>;
+    for (const auto& [origin, lines] : fields.get<Lines>("lines_before")) {
+      shard.lines_before[origin] = lines;
+    }
+  }
   shard.hash_file = file_in(fields, "hash_file");
   return shard;
 }
@@ -265,8 +278,8 @@ StoreCounts counts_from_json(const Json& json, const fs::path& file) {
 bool is_token_store(const fs::path& path) { return fs::exists(path / kStoreRecord); }
 
 bool is_shard_file(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kKinds = {"tokens_", "documents_", "targets_",
-                                                      "texts_", "hashes_"};
+  constexpr std::array<std::string_view, 6> kKinds = {"tokens_", "documents_", "targets_",
+                                                      "texts_",  "records_",   "hashes_"};
   return name.find('/') == std::string_view::npos &&
          std::ranges::any_of(kKinds, [&](auto kind) { return name.starts_with(kind); });
 }

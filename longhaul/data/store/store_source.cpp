@@ -57,6 +57,42 @@ class StoreSource final : public TokenSource {
     if (document_mask_) mark_documents(begin, to);
   }
 
+  std::vector<DocumentPart> documents(int64_t index) const override {
+    std::vector<DocumentPart> parts;
+    const int64_t begin = index * length_;
+    int64_t document = store_.document_of(begin);
+    const int64_t documents = store_.info().documents;
+    for (int64_t at = begin; at < begin + length_ && document < documents; ++document) {
+      const int64_t end = std::min(store_.document_end(document), begin + length_);
+      if (end > at) {
+        parts.push_back(
+            store_.part_of(document, at - store_.document_begin(document), end - at));
+        parts.back().begin = at - begin;
+      }
+      at = std::max(at, end);
+    }
+    return parts;
+  }
+  std::vector<int64_t> sequences_with(const DocumentPart& part) const override {
+    std::vector<int64_t> found;
+    if (part.store != store_.path().string() || part.tokens < 1) return found;
+    const int64_t first = store_.document_begin(part.document) + part.offset;
+    const int64_t last =
+        std::min(first + part.tokens, store_.document_end(part.document)) - 1;
+    for (int64_t i = first / length_; i <= last / length_ && i < sequences_; ++i) {
+      found.push_back(i);
+    }
+    return found;
+  }
+  std::vector<DocumentPart> documents_named(const std::string& file,
+                                            int64_t record) const override {
+    std::vector<DocumentPart> found;
+    for (const int64_t document : store_.documents_named({file, record})) {
+      found.push_back(store_.part_of(document, 0, -1));
+    }
+    return found;
+  }
+
   int64_t next_piece(int64_t index) const override {
     if (!store_.in_pieces()) return sequences_;
     const int64_t next = store_.next_shard(index * length_);

@@ -87,6 +87,7 @@ std::shared_ptr<const TokenStore::Files> TokenStore::open(const StoreShard& from
   files->ends = ProvedFile(dir, from.document_file, hashes);
   if (from.target_file) files->targets = ProvedFile(dir, *from.target_file, hashes);
   if (from.text_file) files->texts = ProvedFile(dir, *from.text_file, hashes);
+  if (from.record_file) files->records = ProvedFile(dir, *from.record_file, hashes);
   const uint64_t end = last_end(files->ends);
   if (end == static_cast<uint64_t>(from.tokens)) return files;
   fail_input("data",
@@ -204,6 +205,68 @@ int64_t TokenStore::document_of(int64_t token) const {
       std::views::iota(int64_t{0}, shard.documents - 1),
       [&](int64_t i) { return end_in_shard(shard, *files, i) <= inside; });
   return shard.first_document + *document;
+}
+
+std::optional<DocumentOrigin> TokenStore::origin_of(int64_t document) const {
+  const Shard& shard = shard_of(document, &Shard::first_document);
+  const auto files = files_of(shard);
+  if (files->records.empty()) return std::nullopt;
+  DocumentOrigin origin = DocumentOrigin::unpacked(
+      word_at<uint64_t>(files->records, document - shard.first_document));
+  if (origin.file >= std::ssize(info_.origins)) {
+    fail_input("data",
+               "{}: document {} was made from file {} of {}: the store is damaged; "
+               "'longhaul verify' finds the file",
+               path_.string(), document, origin.file, info_.origins.size());
+  }
+  const auto& before = record_of(shard).lines_before;
+  if (const auto lines = before.find(origin.file); lines != before.end()) {
+    origin.record += lines->second;
+  }
+  return origin;
+}
+
+TokenStore::Name TokenStore::name_of(int64_t document) const {
+  if (const auto origin = origin_of(document)) {
+    return {info_.origins[static_cast<size_t>(origin->file)].path, origin->record};
+  }
+  const Shard& shard = shard_of(document, &Shard::first_document);
+  return {(path_ / record_of(shard).token_file.name).string(),
+          document - shard.first_document};
+}
+
+DocumentPart TokenStore::part_of(int64_t document, int64_t offset, int64_t tokens) const {
+  Name name = name_of(document);
+  if (tokens < 0) tokens = document_end(document) - document_begin(document) - offset;
+  return {.store = path_.string(),
+          .document = document,
+          .offset = offset,
+          .tokens = tokens,
+          .file = std::move(name.file),
+          .record = name.record};
+}
+
+std::vector<int64_t> TokenStore::documents_named(const Name& name) const {
+  std::vector<int64_t> found;
+  const auto file = std::ranges::find(info_.origins, name.file, &StoreOrigin::path);
+  const auto number = file - info_.origins.begin();
+  for (const Shard& shard : shards_) {
+    const StoreShard& record = record_of(shard);
+    if (name.file == (path_ / record.token_file.name).string()) {
+      if (name.record >= 0 && name.record < shard.documents) {
+        found.push_back(shard.first_document + name.record);
+      }
+      continue;
+    }
+    if (file == info_.origins.end() || !record.record_file) continue;
+    for (int64_t i = 0; i < shard.documents; ++i) {
+      const auto origin = origin_of(shard.first_document + i);
+      if (origin->file == number && origin->record == name.record) {
+        found.push_back(shard.first_document + i);
+      }
+    }
+  }
+  return found;
 }
 
 uint64_t TokenStore::text_bytes(int64_t document) const {

@@ -3,9 +3,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/data/store/proved_file.h"
 #include "longhaul/data/store/store.h"
 
@@ -49,6 +52,28 @@ class TokenStore {
   int64_t next_shard(int64_t token) const;
   /// In a store in pieces, begins to fetch the shard of a token.
   void fetch_ahead(int64_t token) const;
+  /// Returns the record that a document was made from; nothing if the store does not say
+  /// it. Throws InputError for a damaged file of records.
+  std::optional<DocumentOrigin> origin_of(int64_t document) const;
+  /// The name of a document: the file and the record that it was made from. In a store
+  /// without records the file is the shard's file of tokens, and the record is the
+  /// document's number in the shard, counted from 0.
+  struct Name {
+    std::string file;
+    int64_t record = 0;
+    bool operator==(const Name&) const = default;
+  };
+  Name name_of(int64_t document) const;
+  /// Returns `tokens` tokens of a document from its token `offset` on, as the part of a
+  /// sequence that begins with them; -1: all that follow.
+  DocumentPart part_of(int64_t document, int64_t offset, int64_t tokens) const;
+  /// Returns where a document begins, as a number of a token.
+  int64_t document_begin(int64_t document) const {
+    return document == 0 ? 0 : document_end(document - 1);
+  }
+  /// Returns the documents of a name, ascending. The number in a shard is understood in
+  /// every store. Looks at the records of all documents.
+  std::vector<int64_t> documents_named(const Name& name) const;
   /// Returns the UTF-8 bytes of a document's text; 0 for a document that came as token
   /// ids.
   uint64_t text_bytes(int64_t document) const;
@@ -61,6 +86,7 @@ class TokenStore {
     ProvedFile ends;
     ProvedFile targets;  // empty: all are targets
     ProvedFile texts;    // empty: ready ids
+    ProvedFile records;  // empty: the store has none
   };
   struct Shard {
     int64_t first_token = 0;

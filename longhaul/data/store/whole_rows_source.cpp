@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -76,6 +77,39 @@ class WholeRowsSource final : public TokenSource {
     set_real_length(batch, row, place);
   }
 
+  std::vector<DocumentPart> documents(int64_t index) const override {
+    std::vector<DocumentPart> parts;
+    int64_t place = 0;
+    for (const uint32_t number : plan_.units_of(index)) {
+      if (number >= units_.size()) refuse(index);
+      const RowUnits::Unit unit = units_.at(number);
+      for (size_t side = 0; side < units_.sides(); ++side) {
+        const auto document = static_cast<int64_t>(number * units_.sides() + side);
+        parts.push_back(store_.part_of(document, 0, unit.kept[side].tokens));
+        parts.back().begin = place;
+        place += unit.kept[side].tokens;
+      }
+    }
+    return parts;
+  }
+  std::vector<int64_t> sequences_with(const DocumentPart& part) const override {
+    if (part.store != store_.path().string()) return {};
+    const auto sides = static_cast<int64_t>(units_.sides());
+    const RowUnits::Unit unit = units_.at(part.document / sides);
+    const auto side = static_cast<size_t>(part.document % sides);
+    if (part.offset >= unit.kept[side].tokens) return {};
+    const uint32_t row = row_of(part.document / sides);
+    return row == kNoRow ? std::vector<int64_t>() : std::vector<int64_t>{row};
+  }
+  std::vector<DocumentPart> documents_named(const std::string& file,
+                                            int64_t record) const override {
+    std::vector<DocumentPart> found;
+    for (const int64_t document : store_.documents_named({file, record})) {
+      found.push_back(store_.part_of(document, 0, -1));
+    }
+    return found;
+  }
+
   std::string describe() const override {
     const RowCounts& counts = plan_.counts();
     const int64_t padding = counts.rows * how_.seq_len - counts.tokens;
@@ -128,6 +162,21 @@ class WholeRowsSource final : public TokenSource {
     }
   }
 
+  /// Returns the row of a unit; kNoRow if it is in none. The first call goes through the
+  /// whole plan.
+  uint32_t row_of(int64_t unit) const {
+    std::call_once(rows_once_, [this] {
+      row_of_.assign(static_cast<size_t>(units_.size()), kNoRow);
+      for (int64_t row = 0; row < plan_.counts().rows; ++row) {
+        for (const uint32_t number : plan_.units_of(row)) {
+          if (number >= units_.size()) refuse(row);
+          row_of_[number] = static_cast<uint32_t>(row);
+        }
+      }
+    });
+    return row_of_.at(static_cast<size_t>(unit));
+  }
+
   std::string left_out() const {
     const RowCounts& counts = plan_.counts();
     const std::string cut =
@@ -177,6 +226,8 @@ class WholeRowsSource final : public TokenSource {
   WholeRows how_;
   RowUnits units_;
   RowPlan plan_;
+  mutable std::once_flag rows_once_;
+  mutable std::vector<uint32_t> row_of_;  ///< by unit, once row_of() was called
   bool chosen_tokens_ = true;  ///< of pairs, the chosen sides' tokens are targets too
 };
 

@@ -58,6 +58,53 @@ TEST_F(BuildTest, DocumentsAreThoseOfTheInputInItsOrderAcrossShards) {
   EXPECT_EQ(lengths.counts[3], 500);  // 8 to 15 tokens
 }
 
+TEST_F(BuildTest, EachDocumentKnowsTheFileAndTheLineThatItWasMadeFrom) {
+  std::string corpus;
+  for (int i = 0; i < 300; ++i) corpus += i % 3 == 1 ? "\n" : line(std::to_string(i));
+  BuildOptions wanted = options(corpus);
+  wanted.inputs.arguments.push_back(
+      dir.write("more.jsonl", line("a") + line("b")).string());
+  wanted.part_bytes = 700;  // several shards from one file
+  wanted.holdout = 0.3;
+  const BuildReport report = build_store(&tokenizer, wanted);
+  EXPECT_GT(report.train.shards.size(), 4U);
+  for (const fs::path& path : {report.train_path, *report.validation_path}) {
+    const TokenStore store(path);
+    const std::vector<std::string> all = texts(path);
+    for (int64_t d = 0; d < store.info().documents; ++d) {
+      const std::string text = all[static_cast<size_t>(d)];
+      const TokenStore::Name name = store.name_of(d);
+      const bool more = text == "<bos>a<eos>" || text == "<bos>b<eos>";
+      EXPECT_EQ(name.file, wanted.inputs.arguments[more ? 1 : 0]);
+      const int64_t at = more ? (text == "<bos>b<eos>") : std::stoll(text.substr(5));
+      EXPECT_EQ(name.record, at + 1) << text;
+      EXPECT_EQ(store.documents_named(name), std::vector<int64_t>{d});
+    }
+    EXPECT_TRUE(store.documents_named({wanted.inputs.arguments[0], 2}).empty());
+  }
+}
+
+TEST_F(BuildTest, AStoreWithoutRecordsNamesDocumentsByShardAndNumber) {
+  BuildOptions wanted = options(many_documents(40));
+  wanted.part_bytes = 2000;
+  build_store(&tokenizer, wanted);
+  const fs::path record = dir / "store/store.json";
+  Json json = parse_json(read_text(record), "store.json");
+  for (Json& shard : json["shards"]) {
+    shard.erase("record_file");
+    shard.erase("lines_before");
+  }
+  write_text_atomic(record, json.dump());
+  const TokenStore store(dir / "store");
+  ASSERT_GT(store.info().shards.size(), 1U);
+  const int64_t in_first = store.info().shards[0].documents;
+  EXPECT_FALSE(store.origin_of(in_first + 1));
+  const TokenStore::Name name = store.name_of(in_first + 1);
+  EXPECT_EQ(name.file, (dir / "store" / store.info().shards[1].token_file.name).string());
+  EXPECT_EQ(name.record, 1);
+  EXPECT_EQ(store.documents_named(name), std::vector<int64_t>{in_first + 1});
+}
+
 TEST_F(BuildTest, DropsLaterCopiesWhateverThePartsAndTheMemory) {
   std::string corpus;
   std::vector<std::string> expected;

@@ -29,6 +29,8 @@ std::string_view bytes_of(const std::vector<int32_t>& ids) {
   return {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)};
 }
 
+DocumentOrigin origin_of(const RecordPlace& place) { return {place.file, place.line}; }
+
 std::string beginning(const std::string& text) {
   size_t end = std::min(text.size(), kFirstTextBytes);
   while (end < text.size() && end > 0 &&
@@ -116,7 +118,7 @@ bool DocumentEncoder::is_held_out(std::string_view content) const {
          holdout_below_;
 }
 
-std::string DocumentEncoder::add_text(const std::string& text,
+std::string DocumentEncoder::add_text(const std::string& text, const RecordPlace& place,
                                       EncodedPiece& result) const {
   thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(special_.before.begin(), special_.before.end());
@@ -139,7 +141,7 @@ std::string DocumentEncoder::add_text(const std::string& text,
     return {};
   }
   ShardPiece& side = is_held_out(text) ? result.sides.validation : result.sides.train;
-  side.add(tokens, {}, text.size());
+  side.add(tokens, {}, text.size(), origin_of(place));
   side.counts().special_in_text += special_in_text;
   result.tokens += static_cast<int64_t>(tokens.size());
   if (!result.first_text) result.first_text = beginning(text);
@@ -172,7 +174,7 @@ void DocumentEncoder::add_chat(ParsedRecord& parsed, const RecordPlace& place,
     for (const chat::EncodedChat& one : encoded.sides) {
       const bool all = std::ranges::find(one.is_target, 0) == one.is_target.end();
       side.add(one.tokens, all ? std::span<const uint8_t>() : one.is_target,
-               one.text_bytes);
+               one.text_bytes, origin_of(place));
       result.tokens += static_cast<int64_t>(one.tokens.size());
     }
     for (size_t i = 0; i < chat::kFindings; ++i) {
@@ -195,12 +197,13 @@ void DocumentEncoder::refuse_ids_with_option_of_texts() const {
              option_of_texts_.substr(0, option_of_texts_.find(' ')));
 }
 
-void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {
+void DocumentEncoder::add_ids(const ParsedRecord& parsed, const RecordPlace& place,
+                              EncodedPiece& result) const {
   thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(parsed.ids.begin(), parsed.ids.end());
   ShardPiece& side =
       is_held_out(bytes_of(parsed.ids)) ? result.sides.validation : result.sides.train;
-  side.add(tokens, parsed.is_target, 0);
+  side.add(tokens, parsed.is_target, 0, origin_of(place));
   result.padding += parsed.padding;
   result.tokens += static_cast<int64_t>(tokens.size());
   if (tokens.capacity() > kKeptTokens) tokens = {};
@@ -226,11 +229,11 @@ EncodedPiece DocumentEncoder::encode(Piece& piece,
         add_chat(parsed, record.place, result);
       } else if (parsed.kind == ParsedRecord::Kind::Text) {
         if (newlines_to_spaces_) std::ranges::replace(parsed.text, '\n', ' ');
-        parsed.detail = add_text(parsed.text, result);
+        parsed.detail = add_text(parsed.text, record.place, result);
         if (!parsed.detail.empty()) parsed.problem = RecordProblem::NotTokenized;
       } else {
         refuse_ids_with_option_of_texts();
-        add_ids(parsed, result);
+        add_ids(parsed, record.place, result);
       }
     }
     if (parsed.problem == RecordProblem::None) {

@@ -87,9 +87,11 @@ class DocumentEncoder {
   void add_chat(ParsedRecord& parsed, const RecordPlace& place,
                 EncodedPiece& result) const;
   /// Returns what the tokenizer cannot express; empty if the text was added.
-  std::string add_text(const std::string& text, EncodedPiece& result) const;
+  std::string add_text(const std::string& text, const RecordPlace& place,
+                       EncodedPiece& result) const;
   void refuse_ids_with_option_of_texts() const;
-  void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;
+  void add_ids(const ParsedRecord& parsed, const RecordPlace& place,
+               EncodedPiece& result) const;
   bool is_held_out(std::string_view content) const;
 
   const tokenizer::Tokenizer* tokenizer_;

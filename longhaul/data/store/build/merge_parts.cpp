@@ -66,7 +66,8 @@ class Merger {
 
  private:
   void add_part(int part) {
-    const PartRecord record = read_part_record(context_.directory.part_record(part));
+    PartRecord record = read_part_record(context_.directory.part_record(part));
+    tell_lines_before(record);
     record.sides.train.add_to(train_);
     record.sides.validation.add_to(validation_);
     for (const auto& [problem, count] : record.left_out) {
@@ -88,6 +89,17 @@ class Merger {
     if (record.bad() > 0) copy_bad_records(context_.directory.bad_records(part));
     if (train_.chat) add_part_findings(record.findings);
     range_lines_.clear();
+  }
+
+  /// Notes in the part's shards how many lines stand before its ranges.
+  void tell_lines_before(PartRecord& record) const {
+    for (const FinishedRange& range : record.ranges) {
+      const int64_t lines = lines_[static_cast<size_t>(range.range.file)];
+      if (lines == 0 || is_row(range.range.file)) continue;
+      for (ShardSide* side : {&record.sides.train, &record.sides.validation}) {
+        if (side->shard) side->shard->lines_before[range.range.file] = lines;
+      }
+    }
   }
 
   bool is_row(int file) const {

@@ -22,7 +22,8 @@ void ShardSide::add_to(StoreInfo& store) const {
 }
 
 void ShardPiece::add(std::span<const tokenizer::TokenId> tokens,
-                     std::span<const uint8_t> is_target, uint64_t text_bytes) {
+                     std::span<const uint8_t> is_target, uint64_t text_bytes,
+                     const std::optional<DocumentOrigin>& origin) {
   LH_CHECK(!tokens.empty(), "data", "a document without tokens");
   LH_CHECK(is_target.empty() || is_target.size() == tokens.size(), "data",
            "{} tokens, {} of them marked", tokens.size(), is_target.size());
@@ -39,6 +40,8 @@ void ShardPiece::add(std::span<const tokenizer::TokenId> tokens,
     }
   }
   tokens_ += count;
+  const std::optional<uint64_t> record = origin ? origin->packed() : std::nullopt;
+  if (record && records_.size() == lengths_.size()) records_.push_back(*record);
   lengths_.push_back(count);
   text_bytes_.push_back(static_cast<uint32_t>(text_bytes));
   counts_.not_targets += no_targets;
@@ -138,6 +141,8 @@ void ShardWriter::append_documents(const ShardPiece& piece) {
   }
   document_file_->write(std::as_bytes(std::span(ends)));
   text_file_->write(std::as_bytes(std::span(piece.text_bytes_)));
+  record_file_->write(std::as_bytes(std::span(piece.records_)));
+  all_records_ = all_records_ && piece.records_.size() == piece.lengths_.size();
 }
 
 void ShardWriter::append(const ShardPiece& piece) {
@@ -148,6 +153,7 @@ void ShardWriter::append(const ShardPiece& piece) {
     open(token_file_, "tokens");
     open(document_file_, "documents");
     open(text_file_, "texts");
+    open(record_file_, "records");
   }
   token_file_->write(piece.words_);
   append_targets(piece);
@@ -168,6 +174,8 @@ ShardSide ShardWriter::finish() {
   shard.document_file = document_file_->finish(blocks);
   if (counts_.text_bytes > 0) shard.text_file = text_file_->finish(blocks);
   text_file_.reset();
+  if (all_records_) shard.record_file = record_file_->finish(blocks);
+  record_file_.reset();
   if (target_file_) {
     fill_targets(tokens_);
     if (in_targets_ % 8 != 0) {

@@ -36,9 +36,10 @@ class ShardPiece {
 
   /// Adds one document of at least one token, special tokens included. `is_target` has a
   /// 0 or 1 for each token; when it is empty, all tokens are targets. `text_bytes` is 0
-  /// for a document that came as token ids.
+  /// for a document that came as token ids. A shard of which a document has no `origin`
+  /// has no file of records.
   void add(std::span<const tokenizer::TokenId> tokens, std::span<const uint8_t> is_target,
-           uint64_t text_bytes);
+           uint64_t text_bytes, const std::optional<DocumentOrigin>& origin = {});
   StoreCounts& counts() { return counts_; }
 
  private:
@@ -47,6 +48,7 @@ class ShardPiece {
   std::vector<std::byte> words_;
   std::vector<int64_t> lengths_;
   std::vector<uint32_t> text_bytes_;
+  std::vector<uint64_t> records_;   // one for each document, up to the first without
   std::vector<uint8_t> is_target_;  // one for each token, or empty: all are targets
   int64_t tokens_ = 0;
   StoreCounts counts_;
@@ -105,11 +107,13 @@ class ShardWriter {
   std::optional<HashedFile> token_file_;
   std::optional<HashedFile> document_file_;
   std::optional<HashedFile> text_file_;
+  std::optional<HashedFile> record_file_;
   std::optional<HashedFile> target_file_;
   int64_t tokens_ = 0;
   int64_t documents_ = 0;
-  uint8_t bits_ = 0;        // bits of targets that do not fill a byte yet
-  int64_t in_targets_ = 0;  // tokens whose bits are in the file or in bits_
+  bool all_records_ = true;  // every document so far has its record
+  uint8_t bits_ = 0;         // bits of targets that do not fill a byte yet
+  int64_t in_targets_ = 0;   // tokens whose bits are in the file or in bits_
   StoreCounts counts_;
 };
 

@@ -28,6 +28,7 @@ struct Document {
   std::vector<tokenizer::TokenId> tokens;
   std::vector<uint8_t> is_target;  // empty: all tokens are targets
   uint64_t text_bytes = 0;
+  std::optional<DocumentOrigin> origin;
 };
 
 class Splitter {
@@ -92,6 +93,7 @@ class Splitter {
       store_.read_targets(begin, result.is_target);
     }
     result.text_bytes = store_.text_bytes(document);
+    result.origin = store_.origin_of(document);
     return result;
   }
 
@@ -160,7 +162,7 @@ class Splitter {
     for (int64_t d = first_document_[shard]; d < first_document_[shard + 1]; ++d) {
       const Document document = read(d);
       ShardPiece& side = hash(document) <= border_ ? pieces.validation : pieces.train;
-      side.add(document.tokens, document.is_target, document.text_bytes);
+      side.add(document.tokens, document.is_target, document.text_bytes, document.origin);
       side.counts().special_in_text += special_inside(document);
       held += document.tokens.size();
       if (held >= kPieceTokens) flush();

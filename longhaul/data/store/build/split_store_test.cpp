@@ -115,5 +115,29 @@ TEST_F(SplitTest, RefusesAnEmptySideAndATakenPlace) {
   split_store(dir / "store", wanted);
 }
 
+TEST_F(SplitTest, DocumentsKeepTheLinesThatTheyWereMadeFrom) {
+  build_ids(300);
+  SplitOptions wanted = split("named");
+  wanted.share = 0.3;
+  split_store(dir / "store", wanted);
+  const TokenStore whole(dir / "store");
+  std::set<int64_t> lines;
+  for (const fs::path& path : {wanted.out_train, wanted.out_validation}) {
+    const TokenStore side(path);
+    for (int64_t d = 0; d < side.info().documents; ++d) {
+      const auto origin = side.origin_of(d);
+      ASSERT_TRUE(origin);
+      lines.insert(origin->record);
+      std::vector<int32_t> ids(
+          static_cast<size_t>(side.document_end(d) - side.document_begin(d)));
+      std::vector<int32_t> then = ids;
+      side.read(side.document_begin(d), ids);
+      whole.read(whole.document_begin(origin->record - 1), then);
+      EXPECT_EQ(ids, then) << origin->record;
+    }
+  }
+  EXPECT_EQ(std::ssize(lines), 300);
+}
+
 }  // namespace
 }  // namespace longhaul::data
