@@ -5,7 +5,7 @@
 chats: from JSON lines of conversations to packed rows. longhaul's seconds are those of two whole processes, one that
 builds the store and one that plans its rows; the peer's are those of two processes of SFTTrainer, without Python's
 start. lora, dpo: training steps of the Llama of bench_train.py with 125M parameters, 2048 tokens each, and peak memory
-of the whole process; the pairs need no padding on either side. Peers have longhaul's malloc.
+of the whole process; the pairs need no padding on either side. Peers that train have longhaul's malloc.
 
 Every figure is the median over the rounds, with the least and the most; a ratio is the median of the ratios of single
 rounds. Exit 1 when a target is missed.

@@ -247,7 +247,10 @@ TEST(KeptBytes, OfAdaptersAreThoseThatARunHolds) {
 
 TEST(KeptBytes, OfAdaptersOfExpertsAreThoseThatARunHolds) {
   for (const ForwardForm& form : every_form()) {
-    check_one({.family = "mixtral", .form = form, .adapter = AdapterKind::Lora});
+    // Half of the forms meet each dtype and each kind of recomputation.
+    if (form.fused == (form.compute_bytes == 2)) {
+      check_one({.family = "mixtral", .form = form, .adapter = AdapterKind::Lora});
+    }
   }
   for (const bool sequence : {false, true}) {
     check_one({.family = "qwen3_moe",

@@ -173,18 +173,21 @@ def bytes_tokenizer(path, split, ignore_merges=False, begins=False, size=320):
     tokenizer.save(str(path / "tokenizer.json"))
     (path / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|begin|>",
-        "eos_token": "<|end|>", "clean_up_tokenization_spaces": False,
+        "eos_token": "<|end|>",
+        "pad_token": "<|end|>", "unk_token": "<|end|>", "clean_up_tokenization_spaces": False,
         "chat_template": "{{ messages[0]['content'] }}"}))
     return tokenizer
 
 
-def pieces_tokenizer(path, size=316):
-    """A SentencePiece model in the form of Llama 2's, with an added token."""
+def pieces_tokenizer(path, prefix=True, size=316):
+    """A SentencePiece model in the form of Llama 2's, without `prefix` of Gemma's, with an added
+    token."""
     path.mkdir(exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(WORDS * 20), model_prefix=str(path / "tokenizer"), vocab_size=size,
         model_type="bpe", byte_fallback=True, normalization_rule_name="identity",
         remove_extra_whitespaces=False, hard_vocab_limit=False, minloglevel=2,
+        add_dummy_prefix=prefix,
         character_coverage=0.98)
     (path / "tokenizer.vocab").unlink()
     count = sentencepiece.SentencePieceProcessor(str(path / "tokenizer.model")).vocab_size()

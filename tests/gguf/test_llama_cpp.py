@@ -27,6 +27,7 @@ PIECES = ("mistral", "llama_tied", "gemma3")
 # What the converter does not write: whether tokens stand around a text is said in any case, and
 # the window's layers where they are not the usual ones.
 MORE = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token",
+        "tokenizer.ggml.add_sep_token", "tokenizer.ggml.unknown_token_id",
         "gemma3.attention.sliding_window_pattern", "general.file_type"}
 
 
@@ -37,7 +38,7 @@ def model(request, run, tmp_path_factory):
     make_directory(case, root / "hf")
     pre = "gpt-2"
     if case in PIECES:
-        pieces_tokenizer(root / "hf")
+        pieces_tokenizer(root / "hf", prefix=case != "gemma3")
     else:
         split, ignore_merges, begins, pre = SPLITS.get(case, ("gpt2", False, False, "gpt-2"))
         bytes_tokenizer(root / "hf", split, ignore_merges, begins)

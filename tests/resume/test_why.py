@@ -160,7 +160,7 @@ def test_a_planted_document_is_found_over_the_resume(run, made):
              if (one["file"], one["record"]) == (str(file), GARBAGE)]
     assert sorted(set(had)) == found
     text = run("longhaul", "why", tmp_path / "run", "--document", f"{file}:{GARBAGE}").stdout
-    assert [int(line.split()[0]) for line in text.splitlines()[1:]] == had
+    assert [int(line.split()[0]) for line in text.splitlines()[2:]] == had
     refused = run("longhaul", "why", tmp_path / "run", "--document", f"{file}:999", check=False)
     assert refused.returncode == 78
     assert "no source of the run has a document" in refused.stderr

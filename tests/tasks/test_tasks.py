@@ -11,12 +11,12 @@ import pytest
 import torch
 import transformers
 from models import BASE, model_of
-from programs import SOURCE, split
+from programs import SOURCE, later, split
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
 from reference import Peer, figures_of, requests_of, scores_of  # noqa: E402
-from refusals import training_refused  # noqa: E402
+from refusals import refused, training_refused  # noqa: E402
 
 FIXTURES = SOURCE / "tests" / "fixtures" / "tasks"
 DELIMITERS = {"choices": " ", "pairs": "", "schema": " ", "cloze": "", "texts": ""}
@@ -236,11 +236,19 @@ def test_a_wrong_file_is_refused_before_the_first_step(run, root, tmp_path, name
     training_refused(run, tmp_path, ['validation.tasks=[{ name = "t", path = "wrong.jsonl" }]'], *said)
 
 
+@pytest.mark.parametrize("words, said", [
+    ([], "give --data STORE for a loss, or --tasks FILE"),
+    *later((["--tasks", FIXTURES / "pairs.jsonl", "--max-sequences", 3], "--tasks excludes --max-sequences"),
+           (["--tasks", "nowhere.jsonl"], "nowhere.jsonl"), (["--tasks", FIXTURES], "is a directory"))])
+def test_eval_takes_data_or_tasks_that_are_there(run, root, words, said):
+    refused(evaluate(run, root / "dense", *words, check=False), said)
+
+
 def test_a_model_without_a_tokenizer_is_refused(run, root, tmp_path):
     for name in ("config.json", "model.safetensors"):
         shutil.copy(root / "dense" / name, tmp_path)
     done = evaluate(run, tmp_path, "--tasks", FIXTURES / "pairs.jsonl", check=False)
-    assert done.returncode == 78 and "no tokenizer.json and no tokenizer.model" in done.stderr
+    refused(done, "no tokenizer.json and no tokenizer.model")
 
 
 @pytest.mark.soak

@@ -167,6 +167,12 @@ void set_rope_fields(const FileKeys& keys, OrderedJson& json) {
   json["rope_scaling"] = std::move(rope);
 }
 
+/// Sets head_dim where the file has it. Without it the class of the model takes the width
+/// over the heads, too.
+void set_head_dim(const FileKeys& keys, OrderedJson& json) {
+  if (keys.find("attention.key_length") != nullptr) json["head_dim"] = head_width(keys);
+}
+
 /// Returns the fields that all decoders have.
 OrderedJson decoder(const FileKeys& keys, const char* model_type,
                     const char* architecture) {
@@ -187,7 +193,7 @@ OrderedJson read_llama(const FileKeys& keys) {
   const bool mixes = keys.find("expert_count") != nullptr;
   OrderedJson json = mixes ? decoder(keys, "mixtral", "MixtralForCausalLM")
                            : decoder(keys, "llama", "LlamaForCausalLM");
-  json["head_dim"] = head_width(keys);
+  set_head_dim(keys, json);
   set_rope_fields(keys, json);
   if (!mixes) return json;
   json["num_local_experts"] = keys.count("expert_count");
@@ -211,7 +217,7 @@ OrderedJson read_qwen3(const FileKeys& keys) {
 
 OrderedJson read_qwen3moe(const FileKeys& keys) {
   OrderedJson json = decoder(keys, "qwen3_moe", "Qwen3MoeForCausalLM");
-  json["head_dim"] = head_width(keys);
+  set_head_dim(keys, json);
   json["num_experts"] = keys.count("expert_count");
   json["num_experts_per_tok"] = keys.count("expert_used_count");
   json["moe_intermediate_size"] = keys.count("expert_feed_forward_length");
@@ -291,7 +297,7 @@ OrderedJson read_granite(const FileKeys& keys) {
 
 OrderedJson read_smollm3(const FileKeys& keys) {
   OrderedJson json = decoder(keys, "smollm3", "SmolLM3ForCausalLM");
-  if (keys.find("attention.key_length") != nullptr) json["head_dim"] = head_width(keys);
+  set_head_dim(keys, json);
   json["no_rope_layer_interval"] = 4;
   set_rope_fields(keys, json);
   return json;

@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
 #include "longhaul/checkpoint/gguf/gguf_model.h"
 #include "longhaul/checkpoint/gguf/gguf_tokenizer.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
@@ -212,14 +213,19 @@ GgufReport write_gguf(const WeightsSource& source, const ModelConfig& config,
   add_tokenizer(dir, config, model, options.tokenizer, values, report);
 
   std::vector<format::GgufTensor> tensors;
+  std::vector<std::string> uneven;
   uint64_t total = 0;
   for (const GgufPart& part : model.parts) {
     tensors.push_back(part.tensor);
     total += part.tensor.bytes();
-    if (part.tensor.type == type || part.tensor.type != GgufType::F16) continue;
+    if (part.tensor.type != type && part.tensor.type == GgufType::F16) {
+      uneven.push_back(part.tensor.name);
+    }
+  }
+  if (!uneven.empty()) {
     report.notes.push_back(
-        fmt::format("{} is F16: its rows of {} elements are no whole blocks of Q8_0",
-                    part.tensor.name, part.tensor.shape.back()));
+        fmt::format("{} became F16, since rows are no whole blocks of Q8_0: {}",
+                    counted(std::ssize(uneven), "tensor"), listed(uneven, 3)));
   }
   format::GgufWriter writer(out, values, std::move(tensors));
   uint64_t done = 0;

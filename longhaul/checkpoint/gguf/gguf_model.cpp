@@ -92,8 +92,9 @@ void set_rope(const LlamaCppModel& model, Keys& keys) {
   }
 }
 
-/// Sets the keys of the layers that have a window. Gemma 3's pattern is written where it is not the one
-/// that llama.cpp takes without the key, of which the converter does not know.
+/// Sets the keys of the layers that have a window. Gemma 3's pattern is written where it
+/// is not the one that llama.cpp takes without the key, of which the converter does not
+/// know.
 void set_windows(const LlamaCppModel& model, Keys& keys) {
   if (!model.architecture.windows || model.sliding == nullptr) return;
   keys.count("attention.sliding_window", *model.sliding->window);

@@ -181,6 +181,7 @@ void set_special(const TokenizerDirectory& in, GgufTokenizer& out) {
   set("bos", set_end(in, "bos", in.tokenizer->special_prefix(), out.values));
   const auto eos = set_end(in, "eos", in.tokenizer->special_suffix(), out.values);
   set("eos", eos);
+  out.values.emplace_back("tokenizer.ggml.add_sep_token", false);
   if (!eos) {
     out.notes.push_back(
         "the tokenizer names no eos_token, in whose place llama.cpp takes a token of its "
@@ -503,6 +504,7 @@ GgufTokenizer describe_gguf_tokenizer(const fs::path& dir, int64_t vocab_size) {
     }
   }
   GgufTokenizer out;
+  out.notes = in.tokenizer->warnings();
   if (bytes) {
     describe_bytes(in, JsonNode(root, name, ""), out);
   } else {

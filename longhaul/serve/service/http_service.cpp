@@ -2,6 +2,7 @@
 
 #include <cpp-httplib/httplib.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -187,6 +188,11 @@ HttpService::HttpService(Served served, int socket)
                                          : nullptr),
       engine_(socket) {
   server_.new_task_queue = [this] { return new Connections(threads_, connections_); };
+  // The library would let two servers share one port.
+  server_.set_socket_options([](int listener) {
+    const int yes = 1;
+    ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  });
   server_.set_payload_max_length(kMostBodyBytes);
   server_.set_keep_alive_timeout(kIdleSeconds);
   server_.set_read_timeout(kIdleSeconds);
