@@ -50,10 +50,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 /// The settings of posix_spawn: a process group of its own, no signal blocked or ignored,
-/// no input, these descriptors for output.
+/// the file for input, these descriptors for output.
 class SpawnSettings {
  public:
-  SpawnSettings(int output, int errors) {
+  SpawnSettings(const std::string& input, int output, int errors) {
     ::posix_spawnattr_init(&attributes_);
     ::posix_spawn_file_actions_init(&actions_);
     sigset_t none;
@@ -66,7 +66,8 @@ class SpawnSettings {
     ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP |
                                                  POSIX_SPAWN_SETSIGMASK |
                                                  POSIX_SPAWN_SETSIGDEF);
-    ::posix_spawn_file_actions_addopen(&actions_, 0, "/dev/null", O_RDONLY, 0);
+    const char* read = input.empty() ? "/dev/null" : input.c_str();
+    ::posix_spawn_file_actions_addopen(&actions_, 0, read, O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions_, output, 1);
     ::posix_spawn_file_actions_adddup2(&actions_, errors, 2);
   }
@@ -105,7 +106,7 @@ class RunningCommand {
       : options_(options) {
     const int output = options.shares_output ? STDOUT_FILENO : output_.write.get();
     const int errors = options.shares_output ? STDERR_FILENO : errors_.write.get();
-    pid_ = SpawnSettings(output, errors).spawn(words, options);
+    pid_ = SpawnSettings(options.input, output, errors).spawn(words, options);
     output_.write.reset();
     errors_.write.reset();
   }

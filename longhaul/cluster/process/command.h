@@ -15,6 +15,7 @@ struct CommandOptions {
   /// Variables that are added to this process's environment or replace its variables; an
   /// empty value removes a variable.
   std::vector<std::pair<std::string, std::string>> environment;
+  std::string input;  ///< path of the file that the command reads; empty: no input
   /// The command writes to this process's own output, and nothing is kept.
   bool shares_output = false;
   /// Called about fifty times a second while the command runs. Returns the number of a
@@ -33,8 +34,8 @@ struct CommandResult {
   bool ok() const { return exit_code == 0 && !timed_out; }
 };
 
-/// Runs a program, found by PATH, with arguments, without a shell and without input, in a
-/// process group of its own and with every signal at its default. Returns when the
+/// Runs a program, found by PATH, with arguments and without a shell, in a process group
+/// of its own and with every signal at its default. Returns when the
 /// program has ended, even if it left processes running in the background. Throws
 /// TemporaryError if the program is absent or no process can be made. Thread-safe.
 CommandResult run_command(const std::vector<std::string>& words,

@@ -28,6 +28,15 @@ TEST(Command, ArgumentsReachNoShell) {
             "$HOME|a b|`id`|; id|");
 }
 
+TEST(Command, ReadsTheFileThatIsItsInputAndElseNothing) {
+  const TestDirectory dir;
+  write_file(dir / "in", "words\n");
+  CommandOptions options;
+  EXPECT_EQ(run_command({"cat"}, options).output, "");
+  options.input = (dir / "in").string();
+  EXPECT_EQ(run_command({"cat"}, options).output, "words\n");
+}
+
 TEST(Command, WhoLooksMaySignalIt) {
   CommandOptions options;
   int looks = 0;
