@@ -271,6 +271,9 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
         fs::create_directories(path.parent_path());
         write_text_atomic(path, file.text);
       }
+    });
+    if (options.complete) options.complete(temporary);
+    comm::on_rank_zero(world, [&] {
       sync_directory(temporary);
       // rename() replaces an empty directory in one step.
       fs::rename(temporary, final);

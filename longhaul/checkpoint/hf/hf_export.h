@@ -25,6 +25,9 @@ struct ExportOptions {
   /// Called with the bytes that are done and the bytes of all of this rank's shards, for
   /// a progress display, by one thread at a time. May be empty.
   std::function<void(uint64_t, uint64_t)> progress;
+  /// Called on every rank with the directory once all files are in it, before it gets its
+  /// name. It may add files, and what it throws ends the export. May be empty.
+  std::function<void(const fs::path& dir)> complete;
 };
 
 struct ExportReport {
