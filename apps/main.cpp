@@ -52,8 +52,8 @@ void check_room_for_libtorch() {
   ::execv(program.c_str(), argv);
   fail_input(
       "file",
-      "{}: {}; train, bench, eval, generate, serve, new and --version need this program, "
-      "which belongs beside {}",
+      "{}: {}; train, bench, eval, generate, serve, new, export --passport and --version "
+      "need this program, which belongs beside {}",
       program.string(), std::strerror(errno), ours.string());
 }
 
@@ -74,7 +74,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_doctor(program, outcome);
   add_drill(program, outcome);
   add_torch_verb(program, kEvalVerb, argv);
-  add_export(program, outcome);
+  add_export(program, outcome, [argv] { become_torch_program(argv); });
   add_torch_verb(program, kGenerateVerb, argv);
   add_import(program, outcome);
   add_inspect(program, outcome);

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     add_bench(program, outcome);
     add_document_losses(program, outcome);
     add_eval(program, outcome);
+    add_export(program, outcome, [] {});
     add_generate(program, outcome);
     add_new(program, outcome);
     add_rehearse(program, outcome);

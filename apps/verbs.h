@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 
 #include "longhaul/objects/access.h"
 
@@ -52,7 +53,10 @@ void add_docs(CLI::App& program, Outcome& outcome);
 void add_doctor(CLI::App& program, Outcome& outcome);
 void add_drill(CLI::App& program, Outcome& outcome);
 void add_eval(CLI::App& program, Outcome& outcome);
-void add_export(CLI::App& program, Outcome& outcome);
+/// With --passport, which needs LibTorch, the verb calls `become_torch_program` first. In
+/// longhaul-torch that does nothing.
+void add_export(CLI::App& program, Outcome& outcome,
+                const std::function<void()>& become_torch_program);
 void add_generate(CLI::App& program, Outcome& outcome);
 void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);

@@ -120,7 +120,8 @@ class Kept:
 
     def serves(self, program, arguments, environment, options):
         """Whether such a command may run so. A sanitizer's build has no such library."""
-        return (program == "longhaul" and arguments and arguments[0] in self.VERBS
+        return (program == "longhaul" and arguments
+                and (arguments[0] in self.VERBS or "--passport" in arguments)
                 and options.keys() <= {"cwd", "timeout"} and "LD_PRELOAD" not in environment
                 and self.loaded_with(environment) == self.loaded_with(self.environment)
                 and self.LIBRARY.exists())

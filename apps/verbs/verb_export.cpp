@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "apps/objects/local_input.h"
+#include "apps/passport/passport_files.h"
+#include "apps/passport/write_passport.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
@@ -23,6 +25,7 @@
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/checkpoint/hf/model_check.h"
 #include "longhaul/checkpoint/read/weights_source.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/objects/address.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
@@ -43,6 +46,7 @@ struct ExportCall {
   bool no_tokenizer = false;
 
   bool gguf() const { return format == "gguf"; }
+  PassportCall passport;
 };
 
 /// Opens the run's checkpoints of these steps as their mean. Collective.
@@ -130,7 +134,7 @@ void check_format(const ExportCall& call, const CLI::App& verb) {
     return verb.get_option(option)->count() > 0;
   };
   if (call.gguf()) {
-    for (const char* option : {"--shard-size", "--threads"}) {
+    for (const char* option : {"--shard-size", "--threads", "--passport"}) {
       if (given(option)) fail_input("arguments", "{} is for --format hf", option);
     }
     if (objects::is_address(call.output.out)) {
@@ -177,7 +181,8 @@ void write_gguf(const checkpoint::SharedSource& source, const ExportCall& option
 
 void run_export(const ExportCall& options, const fs::path& from,
                 const objects::OutputPlace& out, const objects::Access& objects,
-                comm::Communicator& world) {
+                const World& ranks) {
+  comm::Communicator& world = *ranks;
   using Source = checkpoint::WeightsSource;
   const bool mean = !options.average.empty();
   const checkpoint::SharedSource source =
@@ -199,7 +204,22 @@ void run_export(const ExportCall& options, const fs::path& from,
   to.threads = options.threads;
   if (speaks) to.progress = progress.updates();
   const system::Stopwatch watch;
+  double written_in = 0.0;  // seconds
+  if (options.passport.wanted) {
+    if (checkpoint::holds_adapter(*written)) {
+      fail_config("export",
+                  "--passport describes a whole model, and {} holds an adapter; give "
+                  "--merge too",
+                  source->source().path.string());
+    }
+    to.complete = [&](const fs::path& dir) {
+      written_in = watch.seconds();
+      progress.finish();
+      write_passport(dir, source->source(), options.passport, objects, ranks);
+    };
+  }
   const auto report = checkpoint::export_hf(*written, options.output.out, to, world);
+  if (!options.passport.wanted) written_in = watch.seconds();
   if (!speaks) return;
   progress.finish();
   tell_tied_head(*written);
@@ -209,12 +229,33 @@ void run_export(const ExportCall& options, const fs::path& from,
            : source->source().path.string();
   fmt::print("{}\n", out.as_named(fmt::format(
                          "exported {} to {}", what,
-                         describe_written(options.output, report, watch.seconds()))));
+                         describe_written(options.output, report, written_in))));
+  if (!options.passport.wanted) return;
+  fmt::print("with {}, which {} checks ({:.1f} s)\n", kPassportFile, kCheckerFile,
+             watch.seconds() - written_in);
+}
+
+void add_passport_options(CLI::App& verb, PassportCall& call) {
+  CLI::Option* wanted = verb.add_flag(
+      "--passport", call.wanted,
+      "write passport.json too: what the weights are, from what they come, and how they "
+      "behave; the model is loaded in fp32 for it");
+  verb.add_option("--sign", call.key,
+                  "sign the passport with this private key of ssh-keygen, or with the "
+                  "key that ssh-agent holds for this public one")
+      ->needs(wanted);
+  verb.add_option("--tp", call.tp, "ranks that split each matrix for the passport")
+      ->check(CLI::Range(1, 1'000'000))
+      ->needs(wanted);
+  verb.add_option("--pp", call.pp, "pipeline stages for the passport")
+      ->check(CLI::Range(1, 1'000'000))
+      ->needs(wanted);
 }
 
 }  // namespace
 
-void add_export(CLI::App& program, Outcome& outcome) {
+void add_export(CLI::App& program, Outcome& outcome,
+                const std::function<void()>& become_torch_program) {
   const auto options = std::make_shared<ExportCall>();
   CLI::App* verb = program.add_subcommand(
       "export",
@@ -245,16 +286,20 @@ void add_export(CLI::App& program, Outcome& outcome) {
           "fp64, instead of its newest checkpoint; fp32 unless --dtype says else")
       ->delimiter(',')
       ->excludes("--merge");
+  add_passport_options(*verb, options->passport);
   verb->footer(
       "Examples:\n"
       "  longhaul export runs/cpt --out hf/ --dtype bf16\n"
       "  longhaul export runs/cpt --average 800,900,1000 --out hf-mean/\n"
+      "  longhaul export runs/cpt --out hf/ --passport --sign ~/.ssh/id_ed25519\n"
       "  srun -N 4 longhaul export runs/cpt --out /shared/hf\n"
       "  longhaul export runs/cpt --format gguf --dtype q8_0 --out cpt.gguf\n"
       "Several ranks share the work of writing the shards. Of a run that trains, the "
       "checkpoint that is newest now is exported.");
-  verb->callback([options, verb, &outcome] {
+  verb->callback([options, verb, &outcome, become_torch_program] {
     check_format(*options, *verb);
+    if (options->passport.wanted) become_torch_program();
+    options->passport.mean_of = options->average;
     if (!options->average.empty() && objects::is_address(options->source)) {
       fail_config(
           "export",
@@ -268,12 +313,15 @@ void add_export(CLI::App& program, Outcome& outcome) {
       const objects::OutputPlace out(options->output.out, outcome.objects,
                                      output_use({.processes = world->size()}));
       options->output.out = out.path();
+      if (!options->passport.key.empty()) {
+        comm::on_rank_zero(*world, [&] { check_signing_key(options->passport.key); });
+      }
       const system::SignalWatch signals;  // an export that a signal stops leaves nothing
       const StopObjectsAtSignal stop_objects(signals, outcome.objects);
       checkpoint::with_fall_back(
           options->source,
           [&](const fs::path& from) {
-            run_export(*options, from, out, outcome.objects, *world);
+            run_export(*options, from, out, outcome.objects, world);
           },
           [&](const std::string& line) {
             if (world->rank() == 0) say_warning(line);

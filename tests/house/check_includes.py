@@ -32,7 +32,7 @@ ROOMS = {
     "parallel": ["recompute", "tensor", "context", "expert", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
     "train": ["history", "start", "log", "step", "proof", "save"],
-    "apps": ["arguments", "objects", "start", "inputs", "pages", "version", "new", "try", "serve", "why", "verbs"],
+    "apps": ["arguments", "objects", "start", "inputs", "pages", "passport", "version", "new", "try", "serve", "why", "verbs"],
 }
 EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
 ROWS = {
@@ -63,7 +63,7 @@ WARM_UP = "warm_up_vector_math();"
 # also use the kernels' namespaces, and cuda those of the kernels that it implements.
 COMMON_NAMES = {"base", "config", "families", "ops", "optim", "cuda"}
 # A program that only runs a model must not include, on any way, what trains one.
-NEVER_REACHES = {("apps/verbs/verb_eval.cpp", "apps/verbs/verb_generate.cpp",
+NEVER_REACHES = {("apps/verbs/verb_eval.cpp", "apps/verbs/verb_export.cpp", "apps/verbs/verb_generate.cpp",
                   "apps/serve/verb_serve.cpp"): ("train", "optim")}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
