@@ -136,6 +136,7 @@ template_engine() {
 whole_llama_cpp() {
   local dir=$1 scratch
   [ "$(cat "$dir/stamp" 2>/dev/null)" = $llama_cpp_hash ] && return
+  [ ! -e "$dir" ] || [ -f "$dir/stamp" ] || fail "$dir is there already and not of this script"
   say "fetching llama.cpp"
   scratch=$(mktemp -d -p .cache llama.XXXXXX)
   # shellcheck disable=SC2064  # the directory's name of now

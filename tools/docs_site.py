@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What a reader wants, and the pages that serve it.
 READERS = {
     "Start": ["tutorial", "tutorial-chat", "features", "offline", "recipes"],
-    "Run": ["running", "planning", "adapters", "preferences", "data", "objects", "watching", "why", "checkpoints", "passport", "failures", "health", "troubleshooting"],
+    "Run": ["running", "planning", "adapters", "preferences", "data", "serve", "objects", "watching", "why", "checkpoints", "passport", "failures", "health", "troubleshooting"],
     "Understand": ["layouts", "experts", "devices", "numerics", "reliability", "benchmarks"],
     "Move here": ["migrating", "importing", "gguf", "public-cases"],
     "Extend": ["tour", "adding", "testing"],

@@ -50,7 +50,7 @@ int64_t length_of(const EvalOptions& options, const ModelConfig& config) {
 }
 
 /// Returns the tokenizer beside the model's config; null if there is none.
-std::unique_ptr<tokenizer::Tokenizer> tokenizer_of(const ModelConfig& config) {
+std::unique_ptr<tokenizer::Tokenizer> tokenizer_beside(const ModelConfig& config) {
   const fs::path dir = config.source_path.parent_path();
   if (!tokenizer::find_tokenizer_file(dir)) return {};
   return tokenizer::Tokenizer::load(dir);
@@ -68,7 +68,7 @@ SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
                               /*verify=*/true, options.field);
   source->limit_ids(config.vocab_size);
   data::fit_losses(*source, config.description.losses_with_targets(), config.model_type);
-  if (const auto tokenizer = tokenizer_of(config)) {
+  if (const auto tokenizer = tokenizer_beside(config)) {
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(options.data, *tokenizer, "the model's tokenizer");
   }
@@ -168,7 +168,7 @@ std::string question_lines(const infer::TaskSet& set,
 /// Measures the model on tasks and prints their figures on rank 0. Collective.
 void evaluate_tasks(const EvalOptions& options, const objects::Access& objects,
                     const NamedModel& model, int64_t seq_len, const World& world) {
-  const auto tokenizer = tokenizer_of(model.config);
+  const auto tokenizer = tokenizer_beside(model.config);
   std::vector<infer::TaskSet> sets;
   for (const std::string& path : options.tasks) {
     sets.push_back(infer::open_task(*world, infer::task_name_of(path), path,

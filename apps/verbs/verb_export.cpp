@@ -152,9 +152,9 @@ void check_format(const ExportCall& call, const CLI::App& verb) {
   }
 }
 
-/// Writes a GGUF file. Collective.
-void write_gguf(const checkpoint::SharedSource& source, const ExportCall& options,
-                comm::Communicator& world) {
+/// Writes a GGUF file of a source, which `named` names for the person. Collective.
+void write_gguf(const checkpoint::SharedSource& source, const fs::path& named,
+                const ExportCall& options, comm::Communicator& world) {
   using format::GgufType;
   const std::string& dtype = options.output.dtype;
   checkpoint::GgufOptions to;
@@ -173,8 +173,8 @@ void write_gguf(const checkpoint::SharedSource& source, const ExportCall& option
   for (const std::string& line : report.notes) fmt::print("note: {}\n", line);
   const double seconds = watch.seconds();
   const auto bytes = static_cast<double>(report.bytes);
-  fmt::print("exported {} to {}: {}: {}, {} in {:.1f} s ({}/s)\n",
-             source->source().path.string(), options.output.out, report.what,
+  fmt::print("exported {} to {}: {}: {}, {} in {:.1f} s ({}/s)\n", named.string(),
+             options.output.out, report.what,
              counted(static_cast<int64_t>(report.tensors), "tensor"), human_bytes(bytes),
              seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
 }
@@ -198,7 +198,7 @@ void run_export(const ExportCall& options, const fs::path& from,
   const checkpoint::SharedSource written =
       mean ? source : exported(source, options.merge, objects, world);
   if (options.output.dtype.empty() && speaks && written == source) tell_dtype(*source);
-  if (options.gguf()) return write_gguf(written, options, world);
+  if (options.gguf()) return write_gguf(written, source->source().path, options, world);
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;

@@ -99,7 +99,9 @@ bool adapt_experts(Network& network, const std::set<std::string>& adapted,
   for (Block& block : network.blocks) {
     for (Step& step : block) {
       for (Branch& branch : step.branches) {
-        if (auto* layer = std::get_if<Experts>(&branch.core)) adapt(*layer);
+        by_kind(
+            branch.core, [](Attention&) {}, [](FeedForward&) {},
+            [&](Experts& layer) { adapt(layer); });
       }
     }
   }

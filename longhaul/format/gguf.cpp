@@ -381,8 +381,8 @@ void read_tensors(Reader& in, uint64_t count, GgufHeader& header) {
   header.data_start = rounded_up(in.at(), alignment);
 }
 
-/// Throws InputError unless the data of the tensors are all that follows. The padding behind the last
-/// tensor may be absent.
+/// Throws InputError unless the data of the tensors are all that follows. The padding
+/// behind the last tensor may be absent.
 void check_data(const Reader& in, uint64_t file_size, const GgufHeader& header) {
   const uint64_t alignment = read_alignment(in, header.values);
   uint64_t end = header.data_start;

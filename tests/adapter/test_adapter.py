@@ -326,7 +326,10 @@ def test_a_run_finds_its_base_from_another_directory(run, tmp_path, monkeypatch)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     there = place.export("--merge", to="there")
-    assert off(*(load_file(p / "model.safetensors") for p in (there, here))) == 0
+    place.export("--merge", "--format", "gguf", to="merged.gguf")
+    run("longhaul", "import", tmp_path / "merged.gguf", "--out", tmp_path / "back")
+    for path in (there, tmp_path / "back"):
+        assert off(*(load_file(p / "model.safetensors") for p in (path, here))) == 0
 
 
 def test_another_base_is_refused(run, tmp_path):

@@ -114,7 +114,7 @@ def test_only_verbs_with_a_run_file_take_settings(run, root):
     (["export", "runs/absent", "--out", "out"], ["runs/absent: no such file or directory"]),
     (["compare", "models/small", "models/small"], ["models/small is a Hugging Face directory"]),
     (["recipe", "show", "llama"], ["there are", "llama2-7b"]),
-    (["docs", "lora"], ["these pages have the word:", "migrating"]),
+    (["docs", "lora"], ["these pages have the word:", "adapters"]),
     (["doctor", "--gpu"], ["it looks at the GPUs that it finds"]),
     (["submit", "run.toml", "--nodes", "2", "--time", "8h", "--dry-run"], ["write 30 (minutes), 8:00:00 or 2-0"]),
     (["inspect", "adapter"], ["the directory of an adapter (LoRA)", "name its base model"]),

@@ -12,8 +12,10 @@ HERE = SOURCE / "tests" / "gguf"
 
 @functools.cache
 def source():
-    """The folder of llama.cpp's source, fetched when it is first asked for."""
-    folder = os.environ.get("LONGHAUL_LLAMA_CPP") or SOURCE / ".cache" / "llama.cpp"
+    """The folder of llama.cpp's source: that of LONGHAUL_LLAMA_CPP, or one that is fetched."""
+    if given := os.environ.get("LONGHAUL_LLAMA_CPP"):
+        return given
+    folder = SOURCE / ".cache" / "llama.cpp"
     subprocess.run([SOURCE / "tools" / "deps.sh", "--llama-cpp", folder], check=True)
     return folder
 

@@ -19,7 +19,9 @@ BUILD = pathlib.Path(sys.argv.pop())
 KINDS = r"(?:nn::)?Attention, (?:nn::)?FeedForward, (?:nn::)?Experts"
 # The header with the variant -> its readers, and what each of them asks by_kind about.
 VARIANTS = {
-    "longhaul/families/network.h": {"longhaul/families/adapter.cpp": "branch.core",
+    "longhaul/families/network.h": {"longhaul/checkpoint/gguf/gguf_architecture.cpp": "core",
+                                    "longhaul/checkpoint/gguf/gguf_model.cpp": "second.core",
+                                    "longhaul/families/adapter.cpp": "branch.core",
                                     "longhaul/families/describe.cpp": "core",
                                     "longhaul/models/block.cpp": "form",
                                     "longhaul/models/source_model.cpp": "branch.core"},

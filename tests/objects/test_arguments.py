@@ -17,7 +17,7 @@ BY_ADDRESS = {
     "compare": {"first", "second"}, "data build": {"inputs", "--tokenizer", "--out"},
     "data build-bert": {"inputs", "--tokenizer", "--out"}, "data export": {"store"},
     "data inspect": {"path"}, "data split": {"store"}, "data train-tokenizer": {"inputs"},
-    "eval": {"model", "--data"}, "export": {"source", "--out"}, "generate": {"model", "--tokenizer"},
+    "eval": {"model", "--data", "--tasks"}, "export": {"source", "--out"}, "generate": {"model", "--tokenizer"},
     "import": {"source", "--config", "--out"}, "inspect": {"path"}, "try": {"inputs"},
     "verify": {"dir"}, "submit": {"config"}}
 

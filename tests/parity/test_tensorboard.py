@@ -29,7 +29,7 @@ def as_float(value):
 def figures(record):
     """The figures of a record of metrics.jsonl by tag. Step and time are fields of the event
     itself."""
-    flat = {key: value for key, value in record.items() if key not in ("step", "time")}
+    flat = {key: value for key, value in record.items() if key not in ("step", "time", "data_hash")}
     for key in ("source_tokens", "phase_memory_bytes"):
         flat |= {f"{key}/{name}": count for name, count in flat.pop(key, {}).items()}
     return flat

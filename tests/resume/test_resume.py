@@ -52,6 +52,7 @@ def test_every_figure_of_every_step_is_a_number(run, tmp_path):
         assert min(parts) > 0 and sum(parts) < 1.05 * record["host_memory_bytes"], step
         assert record.pop("source_tokens") == {"synthetic": step * 8 * 32}
         assert min(record.pop("phase_memory_bytes", {"none": 1}).values()) > 0
+        assert len(record.pop("data_hash")) == 16
         assert all(isinstance(value, (int, float)) for value in record.values())
 
 

@@ -164,10 +164,15 @@ void check_layer(const LlamaCppModel& model, size_t layer) {
                "the weights of a token's experts do not add up to one "
                "(norm_topk_prob is false)");
   }
-  const auto* feed_forward = std::get_if<FeedForward>(&branches_of(block).back()->core);
-  if (feed_forward != nullptr && feed_forward->down.bias && !model.architecture.biases) {
-    cannot_say(model, "the feed-forward has biases");
-  }
+  const families::Core& core = branches_of(block).back()->core;
+  families::by_kind(
+      core, [](const Attention&) {},
+      [&](const FeedForward& second) {
+        if (second.down.bias && !model.architecture.biases) {
+          cannot_say(model, "the feed-forward has biases");
+        }
+      },
+      [](const Experts&) {});
 }
 
 }  // namespace

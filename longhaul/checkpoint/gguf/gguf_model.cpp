@@ -298,11 +298,13 @@ void set_parts(const LlamaCppModel& model, GgufType type, bool stores_head,
     parts.attention(block, std::get<Attention>(first.core));
     if (first.after) parts.norm(block + "post_attention_norm", *first.after);
     if (second.before) parts.norm(block + "ffn_norm", *second.before);
-    if (const auto* experts = std::get_if<Experts>(&second.core)) {
-      parts.experts(block, *experts);
-    } else {
-      parts.feed_forward(block, std::get<FeedForward>(second.core));
-    }
+    families::by_kind(
+        second.core,
+        [&](const Attention&) {
+          fail_input("gguf", "the last branch of layer {} is an attention", i);
+        },
+        [&](const FeedForward& layer) { parts.feed_forward(block, layer); },
+        [&](const Experts& layer) { parts.experts(block, layer); });
     if (second.after) parts.norm(block + "post_ffw_norm", *second.after);
   }
   parts.norm("output_norm", model.head.norm);

@@ -160,7 +160,7 @@ TEST(GgufModel, RotationsThatLlamaCppLacksAreRefusedByName) {
   const auto scaled = [](const std::string& type, const OrderedJson& more) {
     OrderedJson rope = {
         {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
-    rope.update(more);
+    for (const auto& [key, value] : more.items()) rope[key] = value;
     return of_type(type, {{"rope_scaling", rope}});
   };
   EXPECT_NO_THROW(described(scaled("qwen3", {})));

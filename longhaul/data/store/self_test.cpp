@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
 #include "longhaul/chat/chat_format.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_fields.h"
@@ -116,9 +117,10 @@ void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenize
 }
 
 std::string compare_templates(const fs::path& store,
-                              const tokenizer::Tokenizer& tokenizer) {
+                              const tokenizer::Tokenizer& tokenizer,
+                              const objects::Pieces* pieces) {
   if (!is_token_store(store)) return {};
-  const StoreInfo info = read_store_info(store);
+  const StoreInfo info = read_store_info(store, pieces);
   if (!info.chat) return {};
   const fs::path dir = tokenizer.files().front().parent_path();
   std::string beside;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/objects/pieces.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
@@ -37,8 +38,10 @@ void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenize
 
 /// Returns a warning if the store has chats or pairs that were not written by the
 /// templates and the special tokens beside the tokenizer's file, which exports of a run
-/// carry; else an empty text.
+/// carry; else an empty text. `pieces` is given for a store whose shards are fetched when
+/// they are read.
 std::string compare_templates(const fs::path& store,
-                              const tokenizer::Tokenizer& tokenizer);
+                              const tokenizer::Tokenizer& tokenizer,
+                              const objects::Pieces* pieces = nullptr);
 
 }  // namespace longhaul::data

@@ -410,10 +410,10 @@ TEST_F(StoreTest, VerifyNamesAnyFileInWhichABitIsFlippedOrMissing) {
     write_text_atomic(store / name, bytes);
   }
   EXPECT_EQ(kinds,
-            (std::set<std::string>{"bad_records.jsonl", "documents_00000.bin",
-                                   "hashes_00000.json", "self_test.json", "store.json",
-                                   "targets_00000.bin", "texts_00000.bin",
-                                   "tokenizer/tokenizer.json", "tokens_00000.bin"}));
+            (std::set<std::string>{
+                "bad_records.jsonl", "documents_00000.bin", "hashes_00000.json",
+                "records_00000.bin", "self_test.json", "store.json", "targets_00000.bin",
+                "texts_00000.bin", "tokenizer/tokenizer.json", "tokens_00000.bin"}));
 }
 
 TEST_F(StoreTest, TokensThatAreNoTargetsAreIgnoredWhereTheyWouldBePredicted) {

@@ -68,7 +68,8 @@ struct Model {
       const float* logits = llama_get_logits_ith(context, static_cast<int32_t>(i));
       const int32_t top = best(logits);
       double sum = 0.0;
-      for (int32_t k = 0; k < vocab_size; ++k) sum += std::exp(double{logits[k]} - logits[top]);
+      for (int32_t k = 0; k < vocab_size; ++k)
+        sum += std::exp(double{logits[k]} - logits[top]);
       std::printf("%d %.9g ", top, logits[ids[i + 1]] - logits[top] - std::log(sum));
     }
   }
@@ -89,9 +90,11 @@ struct Model {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  llama_log_set([](ggml_log_level level, const char* text, void*) {
-    if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
-  }, nullptr);
+  llama_log_set(
+      [](ggml_log_level level, const char* text, void*) {
+        if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
+      },
+      nullptr);
   llama_backend_init();
   llama_model_params of_model = llama_model_default_params();
   of_model.n_gpu_layers = 0;
@@ -105,8 +108,7 @@ int main(int argc, char** argv) {
   of_context.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   llama_context* context = llama_init_from_model(model, of_context);
   if (context == nullptr) return 5;
-  const Model asked{model, context,
-                    llama_vocab_n_tokens(llama_model_get_vocab(model))};
+  const Model asked{model, context, llama_vocab_n_tokens(llama_model_get_vocab(model))};
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string what, hex;

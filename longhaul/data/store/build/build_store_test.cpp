@@ -86,7 +86,7 @@ TEST_F(BuildTest, EachDocumentKnowsTheFileAndTheLineThatItWasMadeFrom) {
 
 TEST_F(BuildTest, AStoreWithoutRecordsNamesDocumentsByShardAndNumber) {
   BuildOptions wanted = options(many_documents(40));
-  wanted.part_bytes = 2000;
+  wanted.part_bytes = 700;
   build_store(&tokenizer, wanted);
   const fs::path record = dir / "store/store.json";
   Json json = parse_json(read_text(record), "store.json");
