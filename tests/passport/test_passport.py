@@ -230,11 +230,12 @@ def test_a_run_is_told_with_its_data_and_its_base(run, check, tmp_path):
     run("longhaul", "data", "build", tmp_path / "corpus" / "*.txt", "--tokenizer", tmp_path / "models/small", "--out",
         tmp_path / "data/mine", "--holdout", "20%")
     (tmp_path / "run.toml").write_text(TRAINING)
-    run("longhaul", "train", "run.toml", "--set", "run.steps=2", "--set", "validation.every=2", cwd=tmp_path)
+    run("longhaul", "train", "run.toml", "--set", "run.steps=2", "--set", "validation.every=2", "--set",
+        "checkpoint.every=1", cwd=tmp_path)
     said = run("longhaul", "export", "runs/mine", "--out", "hf", "--dtype", "bf16", "--passport", cwd=tmp_path).stdout
     assert "note: the passport says nothing of the chat templates: no chat template" in said
     passport = passport_of(tmp_path / "hf")
-    [step] = (tmp_path / "runs/mine/checkpoints").glob("step_*")
+    step = tmp_path / "runs/mine/checkpoints/step_00000002"
     state = json.loads(next(step.glob("*state.json")).read_text())
     identity = json.loads((tmp_path / "runs/mine/run.json").read_text())["run"]
     assert (passport["run"]["identity"], passport["run"]["step"]) == (identity, 2)
@@ -248,6 +249,8 @@ def test_a_run_is_told_with_its_data_and_its_base(run, check, tmp_path):
     assert passport["run"]["validation"] == [{"name": "mine", "step": 2, "loss": pytest.approx(loss, rel=1e-6)}]
     base = passport["base"]["files_at_the_export"]
     assert sorted(base) == sorted(path.name for path in (tmp_path / "models/small").glob("*.safetensors"))
+    run("longhaul", "export", "runs/mine", "--average", "1,2", "--out", "mean", "--passport", cwd=tmp_path)
+    assert passport_of(tmp_path / "mean")["run"] == passport["run"] | {"mean_of_steps": [1, 2]}
     code, lines = check(tmp_path / "hf")
     assert code == 0 and lines[0] == "note: the passport says nothing of the templates", lines
     assert lines[1].endswith("the passport is not signed")
@@ -255,6 +258,7 @@ def test_a_run_is_told_with_its_data_and_its_base(run, check, tmp_path):
 
 REFUSED = {
     "key": (["--passport", "--sign", "nowhere"], "ssh-keygen does not sign with"),
+    "gguf": (["--passport", "--format", "gguf"], "--passport is for --format hf"),
     "alone": (["--sign", "key"], "--sign requires --passport"),
 }
 
