@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,9 +14,11 @@ namespace longhaul::serve {
 //
 //   rank 0 -> longhaul-serve      a Served, first of all
 //   longhaul-serve -> rank 0      a reply (base/failure.h) whose answer is the port
-//   longhaul-serve -> rank 0      {"sequences": [a Sequence, ...]} or {"cancel": a
-//   number} rank 0 -> longhaul-serve      a list of events, each with the "number" of its
-//   sequence:
+//   longhaul-serve -> rank 0      {"sequences": [a Sequence, ...]}
+//   longhaul-serve -> rank 0      {"cancel": a number}
+//   rank 0 -> longhaul-serve      a list of events
+//
+// Each event has the "number" of its sequence:
 //     {"scores": [[log-probability, the largest one, its id], ...]}
 //     {"id": id, "log_prob": p, "top": [[id, p], ...]}
 //     {"end": "stop" | "length"}
@@ -38,8 +41,10 @@ struct Served {
   int port = 0;       ///< 0: any that is free
   std::string token;  ///< clients have to send it; empty: none is needed
 
-  Json json() const;
-  static Served of(const Json& json);
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Served, model, tokenizer, vocab_size, max_length,
+                                 eos_ids, chat_problem, end_of_turn, host, port, token)
+  Json json() const { return *this; }
+  static Served of(const Json& json) { return json.get<Served>(); }
 };
 
 /// One sequence that is scored, continued or both.
@@ -55,9 +60,13 @@ struct Sequence {
   bool scores = false;  ///< of the prompt
 
   /// Returns the positions that the sequence takes. The last id is never fed.
-  int64_t positions() const;
-  Json json() const;
-  static Sequence of(const Json& json);
+  int64_t positions() const {
+    return std::ssize(prompt) + std::max<int64_t>(max_tokens, 1) - 1;
+  }
+  NLOHMANN_DEFINE_TYPE_INTRUSIVE(Sequence, number, prompt, max_tokens, temperature, top_p,
+                                 seed, stop_ids, top, scores)
+  Json json() const { return *this; }
+  static Sequence of(const Json& json) { return json.get<Sequence>(); }
 };
 
 /// The descriptor of the socket in longhaul-serve.

@@ -162,7 +162,8 @@ std::vector<ChosenToken> SequenceRunner::choose() {
   int64_t most_top = 0;
   for (const Row& row : rows_) most_top = std::max(most_top, row.sequence.top);
   most_top = std::min(most_top, session_.model().vocab_size);
-  // Of each row the id, its log-probability, and pairs of these of the likeliest.
+  // A row has the id, its log-probability, and then pairs of an id and its
+  // log-probability for the likeliest ids.
   const int64_t each = 2 + 2 * most_top;
   std::vector<double> numbers(rows_.size() * static_cast<size_t>(each), 0.0);
   const at::Tensor logits =
