@@ -8,18 +8,24 @@
 
 namespace longhaul::apps {
 
+std::unique_ptr<tokenizer::Tokenizer> tokenizer_beside(const ModelConfig& config) {
+  const fs::path dir = config.source_path.parent_path();
+  if (!tokenizer::find_tokenizer_file(dir)) return {};
+  return tokenizer::Tokenizer::load(dir);
+}
+
 std::unique_ptr<tokenizer::Tokenizer> tokenizer_of(const std::string& verb,
                                                    const std::string& named,
                                                    const ModelConfig& config) {
   if (!named.empty()) return tokenizer::Tokenizer::load(named);
-  const fs::path dir = config.source_path.parent_path();
-  if (!tokenizer::find_tokenizer_file(dir)) {
+  auto found = tokenizer_beside(config);
+  if (!found) {
     fail_input(verb,
                "{} holds no tokenizer.json and no tokenizer.model; name one with "
                "--tokenizer DIR",
-               dir.string());
+               config.source_path.parent_path().string());
   }
-  return tokenizer::Tokenizer::load(dir);
+  return found;
 }
 
 void check_causal(const std::string& verb, const ModelConfig& config) {

@@ -8,8 +8,11 @@
 
 namespace longhaul::apps {
 
-// Questions that generate and serve ask of a model that continues texts. `verb` is the
+// Questions that eval, generate and serve ask of a model of texts. `verb` is the
 // area of the errors, all of which are the same on every rank.
+
+/// Opens the tokenizer beside the weights' config; null if there is none.
+std::unique_ptr<tokenizer::Tokenizer> tokenizer_beside(const ModelConfig& config);
 
 /// Opens the tokenizer at the path `named`, else the one beside the weights' config.
 /// Throws InputError if there is none.

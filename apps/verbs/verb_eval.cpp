@@ -8,6 +8,7 @@
 
 #include "apps/named_model.h"
 #include "apps/objects/local_input.h"
+#include "apps/serve/text_model.h"
 #include "apps/verbs.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
@@ -47,13 +48,6 @@ int64_t length_of(const EvalOptions& options, const ModelConfig& config) {
     return data::ExampleStoreInfo::read(options.data).form.seq_len;
   }
   return std::min<int64_t>(config.network.max_positions, 2048);
-}
-
-/// Returns the tokenizer beside the model's config; null if there is none.
-std::unique_ptr<tokenizer::Tokenizer> tokenizer_beside(const ModelConfig& config) {
-  const fs::path dir = config.source_path.parent_path();
-  if (!tokenizer::find_tokenizer_file(dir)) return {};
-  return tokenizer::Tokenizer::load(dir);
 }
 
 using SourcePtr = std::unique_ptr<data::TokenSource>;
