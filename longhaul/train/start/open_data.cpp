@@ -95,9 +95,11 @@ Source open_path(const DataInputs& inputs, const fs::path& path,
   if (inputs.tokenizer != nullptr) {
     data::check_tokenizer(*source, inputs.tokenizer->fingerprint());
     data::check_self_test(path, *inputs.tokenizer, "the model's tokenizer");
-    const std::string warning = data::compare_templates(
-        path, *inputs.tokenizer, inputs.objects.pieces_at(path).get());
-    if (!warning.empty()) inputs.log.warning(warning);
+    if (inputs.world.rank() == 0) {
+      const std::string warning = data::compare_templates(
+          path, *inputs.tokenizer, inputs.objects.pieces_at(path).get());
+      if (!warning.empty()) inputs.log.warning(warning);
+    }
   }
   return source;
 }
