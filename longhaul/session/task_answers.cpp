@@ -1,5 +1,7 @@
 #include "longhaul/session/task_answers.h"
 
+#include <utility>
+
 #include "longhaul/base/error.h"
 #include "longhaul/session/token_scores.h"
 
@@ -7,21 +9,26 @@ namespace longhaul::session {
 namespace {
 
 struct Wanted {
-  size_t request;
+  int32_t request;  ///< negative: the place gives no such token
   int32_t token;
 };
 
-/// Returns the targets of the batches in their order, and takes the numbers of their
-/// requests out of the batches.
+/// Returns the targets of the batches in the order of their scores, and takes the numbers
+/// of their requests out of the batches.
 std::vector<Wanted> take_wanted(std::vector<data::TokenBatch>& batches) {
   std::vector<Wanted> wanted;
   for (data::TokenBatch& batch : batches) {
-    const std::vector<int32_t>& requests = batch.targets.at(1);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      if (requests[i] == data::kIgnore) continue;
-      wanted.push_back({static_cast<size_t>(requests[i]), batch.targets[0][i]});
+    std::vector<std::vector<int32_t>> given;
+    for (size_t i = 0; i < batch.targets[0].size(); ++i) {
+      if (batch.targets[0][i] == data::kIgnore) continue;
+      for (size_t term = 0; term < batch.targets.size(); term += 2) {
+        wanted.push_back({batch.targets[term + 1][i], batch.targets[term][i]});
+      }
     }
-    batch.targets.resize(1);
+    for (size_t term = 0; term < batch.targets.size(); term += 2) {
+      given.push_back(std::move(batch.targets[term]));
+    }
+    batch.targets = std::move(given);
   }
   return wanted;
 }
@@ -43,7 +50,8 @@ std::vector<data::TaskAnswer> answer_requests(
              scores.size(), wanted.size());
     std::vector<double> sums(2 * requests, 0.0);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      const size_t request = wanted[i].request;
+      if (wanted[i].request < 0) continue;
+      const auto request = static_cast<size_t>(wanted[i].request);
       sums[request] += scores[i].log_prob;
       if (scores[i].best != wanted[i].token) sums[requests + request] += 1.0;
     }

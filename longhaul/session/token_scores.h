@@ -26,12 +26,13 @@ class ScoreObserver : public ForwardObserver {
   explicit ScoreObserver(const Session& session) : session_(session) {}
 
   bool takes_targets() const override { return true; }
-  /// Scores the targets of the first term of the loss. Collective over tp.
+  /// Scores the targets of all terms at the places where term 0 has one. Collective over
+  /// tp.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override;
-  /// Returns the scores of all passes since the last call, in the order of the passes and
-  /// of this rank's tokens. They are equal on all ranks of tp; a rank without the head
-  /// has none.
+  /// Returns the scores of all passes since the last call, in the order of the passes, of
+  /// this rank's tokens and of the terms. They are equal on all ranks of tp; a rank
+  /// without the head has none.
   std::vector<TokenScore> take() { return std::exchange(scores_, {}); }
 
  private:
@@ -47,8 +48,10 @@ class TokenScorer {
   /// predict the next token.
   explicit TokenScorer(const Session& session);
 
-  /// Returns the scores of the targets of term 0: one for each position whose target is
-  /// not negative, in the order of batches, rows and positions. The batches are micro
+  /// Returns the scores of the tokens given at each position that has a target in term 0,
+  /// in the order of batches, rows and positions. A further term gives another token for
+  /// the same position, whose score follows; where that token is negative, the score
+  /// means nothing. All batches have equally many terms. The batches are micro
   /// batches of whole sequences, as loss_sums takes them: of each batch this rank's
   /// positions remain. Only rows with a target go through the output matrix, and no loss
   /// is computed. All ranks of a replica give the same batches and get the same scores.

@@ -269,5 +269,42 @@ TEST_F(TaskFileTest, RowsHoldEachRequestOnceBesideOthersThatItDoesNotSee) {
   EXPECT_EQ(batch.real, (std::vector<int32_t>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0}));
 }
 
+TEST_F(TaskFileTest, ChoicesOfOneTokenBehindOneContextShareTheirPlace) {
+  const TaskEncoding made =
+      encode({{"abc", "d"}, {"abc", "e"}, {"abx", "d"}, {"abc", "fg"}, {"abc", "d"}}, 6,
+             /*own_bos=*/false);
+  const TaskRows rows(made.tokens, 6, 300);
+  EXPECT_EQ(rows.num_requests(), 5);
+  EXPECT_EQ(rows.losses().size(), 6U);
+  std::vector<std::vector<int32_t>> found;  // request, token, place
+  for (int64_t row = 0; row < rows.num_sequences(); ++row) {
+    TokenBatch batch;
+    rows.shape(batch, 1);
+    rows.read(0, batch, 0);  // what stood there before is gone
+    rows.read(row, batch, 0);
+    for (size_t term = 0; term < 6; term += 2) {
+      for (size_t i = 0; i < 6; ++i) {
+        ASSERT_EQ(batch.targets[term][i] < 0, batch.targets[term + 1][i] < 0);
+        if (batch.targets[term][i] < 0) continue;
+        found.push_back({batch.targets[term + 1][i], batch.targets[term][i],
+                         static_cast<int32_t>(row * 6) + static_cast<int32_t>(i)});
+      }
+    }
+  }
+  std::ranges::sort(found);
+  ASSERT_EQ(found.size(), 6U);
+  EXPECT_EQ(found[0][1], 'd');
+  EXPECT_EQ(found[1][1], 'e');
+  EXPECT_EQ(found[2][1], 'd');
+  EXPECT_EQ(found[5][1], 'd');
+  EXPECT_EQ(found[1][2], found[0][2]);
+  EXPECT_EQ(found[5][2], found[0][2]);
+  EXPECT_NE(found[2][2], found[0][2]);  // behind another context
+  EXPECT_EQ(found[3][1], 'f');
+  EXPECT_EQ(found[4][1], 'g');
+  EXPECT_NE(found[3][2], found[0][2]);  // two tokens, the first of which is seen
+  EXPECT_EQ(rows.num_sequences(), 2);   // abc and abx, then abcf
+}
+
 }  // namespace
 }  // namespace longhaul::data

@@ -11,8 +11,10 @@ namespace longhaul::data {
 
 /// The requests of a task as rows. Each row holds as many parts as fit, which do not see
 /// each other, and then padding, as rows of whole documents do. Only scored tokens are
-/// targets. In the place of a second term of the loss a batch has, for each target, the
-/// number of its request. Immutable; any thread may read.
+/// targets. Parts of one scored token behind the same tokens, as the letters of a
+/// question are, stand once and share their place. The terms of a batch come in twos, as
+/// many as most parts share a place: the tokens, and the number of the request of each;
+/// kIgnore where fewer share it. Immutable; any thread may read.
 class TaskRows final : public TokenSource {
  public:
   /// Throws an internal error for a part of more than seq_len + 1 tokens.
@@ -23,7 +25,7 @@ class TaskRows final : public TokenSource {
 
   int64_t num_sequences() const override { return std::ssize(ends_); }
   int64_t seq_len() const override { return seq_len_; }
-  std::vector<std::string> losses() const override { return {kNextToken, "request"}; }
+  std::vector<std::string> losses() const override;
   int64_t max_token_id() const override { return vocab_size_; }
   void shape(TokenBatch& batch, int64_t rows) const override;
   void read(int64_t index, TokenBatch& batch, int64_t row) const override;
@@ -36,7 +38,10 @@ class TaskRows final : public TokenSource {
   int64_t vocab_size_;
   std::vector<size_t> begins_;   ///< by part, its first token in tokens_.ids
   std::vector<uint32_t> order_;  ///< the parts of all rows, one row after another
-  std::vector<size_t> ends_;     ///< by row, the place behind its last part in order_
+  /// By part, the next part that shares its place; 0: none.
+  std::vector<uint32_t> next_;
+  size_t most_shared_ = 1;
+  std::vector<size_t> ends_;  ///< by row, the place behind its last part in order_
 };
 
 }  // namespace longhaul::data
