@@ -1,10 +1,10 @@
 """Multiple choice beside lm-eval's own `hf` model on one machine, in turn; prints Markdown for docs/benchmarks.md.
 
-    .venv/bin/python3 bench/bench_tasks.py build/bin/longhaul --lm-eval PYTHON [--rounds 3] [--questions 30]
+    .venv/bin/python3 bench/bench_tasks.py build/bin/longhaul --lm-eval PYTHON [--rounds 3] [--questions 20]
 
 PYTHON is that of an environment with lm-eval 0.4.13 and torch. The model is the Llama of bench_train.py with 125M
-parameters in fp32; batches are of 8 requests. words: four choices of some words. letters: four choices of one token
-behind one context, which lm-eval computes once. lm-eval's seconds are those of its requests alone; those of
+parameters in fp32; batches are of 8 requests. words: four choices of some words. tokens: four choices of one token
+behind one context, which both compute once. lm-eval's seconds are those of its requests alone; those of
 `eval --tasks` are the whole process's. Every figure is the median over the rounds. Exit 1 when a target is missed, or when
 two log-likelihoods differ by more than 1e-2."""
 
@@ -30,12 +30,12 @@ BATCH, TARGET = 8, 2.0
 WORDS = sorted({word for text in small_model.documents() for word in text.split()})
 
 
-def questions(path, kind, count):
+def questions(path, kind, count, single):
     draw = random.Random(kind)
     lines = []
     for number in range(count):
-        context = " ".join(draw.choices(WORDS, k=draw.randint(20, 60)))
-        choices = [" " + letter for letter in "ABCD"] if kind == "letters" else [
+        context = " ".join(draw.choices(WORDS, k=draw.randint(10, 30)))
+        choices = [" " + word for word in single[:4]] if kind == "tokens" else [
             " " + " ".join(draw.choices(WORDS, k=draw.randint(2, 6))) for _ in range(4)]
         asked = {f"gen_args_{i}": {"arg_0": context, "arg_1": choice} for i, choice in enumerate(choices)}
         lines.append(json.dumps({
@@ -57,7 +57,7 @@ def eval_tasks(binary, samples, model):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "answers.jsonl"
         begin = time.perf_counter()
-        subprocess.run([binary, "eval", model, "--tasks", samples, "--seq-len", "512", "--dtype", "fp32",
+        subprocess.run([binary, "eval", model, "--tasks", samples, "--seq-len", "511", "--dtype", "fp32",
                         "--out", out, "--json"], check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - begin
         answers = [json.loads(line) for line in out.read_text().splitlines()]
@@ -80,7 +80,7 @@ def main():
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--lm-eval", dest="python", required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--questions", type=int, default=30)
+    parser.add_argument("--questions", type=int, default=20)
     options = parser.parse_args()
     print(f"{machine()}; {options.rounds} rounds in turn\n", flush=True)
     missed = False
@@ -90,9 +90,11 @@ def main():
         config = {**LLAMA, **LARGE, "bos_token_id": 0, "eos_token_id": 1}
         transformers.LlamaForCausalLM(transformers.LlamaConfig(**config)).save_pretrained(model)
         small_model.make_tokenizer(model, small_model.documents())
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        single = [word for word in WORDS if len(tokenizer.encode(" " + word, add_special_tokens=False)) == 1]
         print("| choices | who | seconds | lm-eval's hf / its own |\n|---|---|---|---|")
-        for kind in ("words", "letters"):
-            samples = questions(pathlib.Path(folder) / f"samples_{kind}.jsonl", kind, options.questions)
+        for kind in ("words", "tokens"):
+            samples = questions(pathlib.Path(folder) / f"samples_{kind}.jsonl", kind, options.questions, single)
             found = compare({
                 "lm-eval, hf": lambda: peer(options.python, samples, model),
                 "longhaul eval --tasks": lambda: eval_tasks(options.binary, samples, model),

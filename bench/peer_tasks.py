@@ -27,7 +27,7 @@ def main():
                                      metadata=("questions", number, 1)))
     if options.server:
         model = LocalCompletionsAPI(model=options.model, base_url=options.server, batch_size=options.batch,
-                                    max_length=512, num_concurrent=2, tokenizer_backend="huggingface",
+                                    max_length=511, num_concurrent=2, tokenizer_backend="huggingface",
                                     tokenizer=options.model)
     else:
         model = HFLM(pretrained=options.model, dtype="float32", device="cpu", max_length=511,

@@ -148,7 +148,8 @@ TEST(Inference, ASessionEvaluatesAndGeneratesAsItsModelDoes) {
   }
 }
 
-/// Returns two micro batches of two rows each, in which some tokens have a target.
+/// Returns two micro batches of two rows each, in which some tokens have a target, and
+/// another token is given for the same places.
 std::vector<data::TokenBatch> batches_of(const data::TokenSource& source) {
   std::vector<data::TokenBatch> batches(2);
   for (int64_t b = 0; b < 2; ++b) {
@@ -158,6 +159,8 @@ std::vector<data::TokenBatch> batches_of(const data::TokenSource& source) {
     for (size_t i = 0; i < batch.targets[0].size(); ++i) {
       if (i % 5 != 0 && i % 32 < 20) batch.targets[0][i] = data::kIgnore;
     }
+    batch.targets.push_back(batch.targets[0]);
+    for (int32_t& target : batch.targets[1]) target = target < 0 ? target : target / 2;
   }
   return batches;
 }
@@ -173,11 +176,12 @@ std::vector<TokenScore> scores_of(const models::Model& model,
     const at::Tensor logits = model.logits(model.hidden({}, context)[0]);
     const at::Tensor log_p = at::log_softmax(logits.to(at::kDouble), 1);
     for (size_t i = 0; i < batch.targets[0].size(); ++i) {
-      const int32_t target = batch.targets[0][i];
-      if (target < 0) continue;
+      if (batch.targets[0][i] < 0) continue;
       const at::Tensor row = log_p[static_cast<int64_t>(i)];
-      scores.push_back({row[target].item<float>(), row.max().item<float>(),
-                        row.argmax().item<int64_t>()});
+      for (const std::vector<int32_t>& term : batch.targets) {
+        scores.push_back({row[term[i]].item<float>(), row.max().item<float>(),
+                          row.argmax().item<int64_t>()});
+      }
     }
   }
   return scores;
@@ -193,7 +197,7 @@ TEST(TokenScorer, GivesTheLogProbabilitiesOfTheLogitsInAnyLayout) {
   const auto first = static_cast<int32_t>(scores_of(*model, batches)[0].best);
   batches[0].targets[0][0] = first;
   const std::vector<TokenScore> want = scores_of(*model, batches);
-  ASSERT_GT(want.size(), 60U);
+  ASSERT_GT(want.size(), 120U);
   ASSERT_TRUE(want[0].is_greedy());
   for (const ParallelSection& parallel : {split(1, 1, 1), split(3, 1, 1), split(1, 2, 1),
                                           split(1, 1, 2), split(2, 2, 2, true)}) {
