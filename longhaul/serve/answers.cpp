@@ -78,15 +78,17 @@ Answer::Answer(const Completion& request, size_t index,
 void Answer::take(const Json& event) {
   if (ended()) return;
   if (event.contains("scores")) return take_scores(event["scores"]);
-  if (event.contains("end")) {
-    fresh_ += answer_.finish();
-    reason_ = answer_.stopped() ? kStop : event["end"].get<std::string>();
-    return;
-  }
-  Token token{event.at("id").get<int64_t>(), {}, {}};
+  const std::string end = event.value("end", "");
+  if (event.contains("id")) take_token(event, end != kStop);
+  if (!end.empty()) fresh_ += answer_.finish();
+  reason_ = answer_.stopped() ? kStop : end;
+}
+
+/// Takes a token of the text, or the one that has ended it.
+void Answer::take_token(const Json& event, bool is_text) {
+  Token token{event["id"].get<int64_t>(), {}, {}};
   ++made_;
-  fresh_ += answer_.add(token.id);
-  if (answer_.stopped()) reason_ = kStop;
+  if (is_text) fresh_ += answer_.add(token.id);
   if (!event.contains("log_prob")) return;
   // A number that is not finite, of broken weights, comes as null.
   if (event["log_prob"].is_number()) token.log_prob = event["log_prob"].get<double>();
