@@ -28,7 +28,7 @@ namespace longhaul::serve {
 namespace {
 
 constexpr const char* kJsonType = "application/json";
-/// How often a request that waits for the model looks whether its client has left.
+/// How often a request that is computed looks whether its client has left.
 constexpr double kLookSeconds = 0.25;
 /// A connection that sends nothing for so long is closed.
 constexpr time_t kIdleSeconds = 5;
@@ -85,12 +85,18 @@ class Connections final : public httplib::TaskQueue {
     if (open_ >= kConnections + kMostWaiting) return false;
     ++open_;
     threads_.add([&open = open_, serve = std::move(serve)] {
-      const std::shared_ptr<void> count(nullptr, [&open](void*) { --open; });
+      const std::shared_ptr<void> count(nullptr, [&open](void*) {
+        --open;
+        open.notify_all();
+      });
       serve();
     });
     return true;
   }
-  void shutdown() override {}
+  /// Waits until all connections have their answers.
+  void shutdown() override {
+    for (int open = open_; open > 0; open = open_) open_.wait(open);
+  }
 
  private:
   system::WorkerPool& threads_;
@@ -126,14 +132,15 @@ struct Running {
     open = answers.size();
   }
 
-  /// Waits for an event for a short time. Returns the sequence that it belongs to.
+  /// Waits for an event for a short time. Returns the sequence that it belongs to and
+  /// that had not ended before.
   std::optional<size_t> step() {
     const auto event = call.next(kLookSeconds);
     if (!event) return std::nullopt;
     Answer& of = answers[event->first];
-    const bool before = of.ended();
+    if (of.ended()) return std::nullopt;  // it came before the sequence was cancelled
     of.take(event->second);
-    if (of.ended() && !before) {
+    if (of.ended()) {
       --open;
       call.cancel(event->first);
     }
@@ -336,8 +343,16 @@ void HttpService::complete(Completion completion, const httplib::Request& reques
                            httplib::Response& response) {
   auto running = std::make_shared<Running>(std::move(completion), engine_, *tokenizer_);
   if (running->request.stream) return stream(std::move(running), response);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point looked = Clock::now();
   while (running->open > 0) {
-    if (!running->step() && request.is_connection_closed()) return;
+    running->step();
+    if (Clock::now() - looked < std::chrono::duration<double>(kLookSeconds)) continue;
+    looked = Clock::now();
+    if (request.is_connection_closed()) {
+      // A client that has closed only its own end still reads.
+      return answer_error(response, 408, "the client's end of the connection is closed");
+    }
   }
   std::vector<OrderedJson> choices;
   for (Answer& one : running->answers) choices.push_back(one.choice());
