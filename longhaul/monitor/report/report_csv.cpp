@@ -76,7 +76,7 @@ void for_each_row(const RunFiles& run,
       use(first.key(), first.mapped());
     }
   };
-  size_t number = 0;  // of the line's record among all steps
+  size_t number = 0;  // steps of lines so far
   LineTail lines(run.dir() / run::kMetricsFile);
   const auto take = [&](std::string_view line) {
     const auto read = run::read_record(line);
