@@ -1,5 +1,6 @@
 # The engine of chat templates: files of llama.cpp that tools/deps.sh fetches, with
-# tools/jinja.patch, as a static library. And cpp-httplib, which comes with them.
+# tools/jinja.patch, as a static library. And cpp-httplib, which comes with them; the patch has a
+# server close a connection whose request, head and body, has not come within a time.
 include_guard(GLOBAL)
 # The real path: a link would be copied as a link, and what it leads to be patched.
 get_filename_component(fetched ${PROJECT_SOURCE_DIR}/.cache/jinja REALPATH)
@@ -39,6 +40,6 @@ add_library(longhaul_httplib STATIC ${patched}/cpp-httplib/httplib.cpp)
 target_include_directories(longhaul_httplib SYSTEM INTERFACE ${patched})
 target_compile_options(longhaul_httplib PRIVATE -w)
 target_compile_definitions(longhaul_httplib PUBLIC CPPHTTPLIB_LISTEN_BACKLOG=1024
-  CPPHTTPLIB_TCP_NODELAY=true)
+  CPPHTTPLIB_TCP_NODELAY=true LONGHAUL_REQUEST_SECONDS=10)
 find_package(Threads REQUIRED)
 target_link_libraries(longhaul_httplib PUBLIC Threads::Threads)

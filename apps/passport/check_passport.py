@@ -11,6 +11,7 @@ program that reads the model, and ssh-keygen for the signature."""
 
 import argparse
 import datetime
+import fnmatch
 import functools
 import hashlib
 import json
@@ -24,10 +25,24 @@ import urllib.request
 
 NAMESPACE = "longhaul-passport"
 WEIGHTS = (".safetensors", ".safetensors.index.json")
+# The names in a folder, in lower case, that a program may load a model from.
+LOADED = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.py", "*.index.json", "config.json",
+          "generation_config.json", "*processor*.json", "*tokenizer*", "*.model", "*.spm", "*.tiktoken", "tekken*",
+          "*vocab*", "encoder.json", "merges.txt", "bpe.codes", "dict*.txt", "added_tokens.json",
+          "special_tokens_map.json", "chat_template*", "additional_chat_templates*")
 
 
 class CannotTell(Exception):
     """What reads the model has no way to say this."""
+
+
+def calendar_of(day):
+    """The class datetime on this day."""
+    class FixedDay(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromisoformat(day)
+    return FixedDay
 
 
 class Transformers:
@@ -53,13 +68,7 @@ class Transformers:
         from transformers.utils import chat_template_utils
         if self.tokenizer.chat_template is None:
             return None
-
-        class FixedDay(datetime.datetime):
-            @classmethod
-            def now(cls, tz=None):
-                return cls.fromisoformat(day)
-
-        chat_template_utils.datetime = FixedDay
+        chat_template_utils.datetime = calendar_of(day)
         return self.tokenizer.apply_chat_template(
             case["messages"], tools=case["tools"], add_generation_prompt=case["add_generation_prompt"], tokenize=False)
 
@@ -79,18 +88,22 @@ class LlamaCpp:
         path = options.model or next(iter(sorted(folder.glob("*.gguf"))), None)
         if path is None:
             sys.exit(f"{folder} has no file in GGUF; name it with --model")
-        self.model = llama_cpp.Llama(str(path), n_ctx=512, logits_all=True, verbose=False)
+        fp32 = 0  # GGML_TYPE_F32; llama.cpp keeps keys and values in fp16 otherwise
+        self.model = llama_cpp.Llama(str(path), n_ctx=512, logits_all=True, verbose=False, type_k=fp32, type_v=fp32)
 
     def ids(self, text, special):
         return self.model.tokenize(text.encode(), add_bos=special, special=True)
 
-    def text(self, case, _day):
-        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+    def text(self, case, day):
+        from llama_cpp import llama_chat_format
         template = self.model.metadata.get("tokenizer.chat_template")
         if template is None:
             return None
-        eos, bos = (self.model._model.token_get_text(i) for i in (self.model.token_eos(), self.model.token_bos()))
-        write = Jinja2ChatFormatter(template, eos, bos, add_generation_prompt=case["add_generation_prompt"])
+        llama_chat_format.datetime = calendar_of(day)
+        ids = self.model.token_eos(), self.model.token_bos()
+        eos, bos = ("" if i == -1 else self.model._model.token_get_text(i) for i in ids)
+        write = llama_chat_format.Jinja2ChatFormatter(template, eos, bos,
+                                                      add_generation_prompt=case["add_generation_prompt"])
         return write(messages=case["messages"], tools=case["tools"]).prompt
 
     def scores(self, ids, best):
@@ -145,6 +158,11 @@ def shown(value, most=60):
     return text if len(text) <= most else text[:most] + " ..."
 
 
+def say(text):
+    """Prints a line that may have been written by anybody: a terminal obeys no character of it."""
+    print("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+
+
 def tokenizer_difference(consumer, facts):
     for number, one in enumerate(facts["strings"]):
         if (ids := list(consumer.ids(one["text"], False))) != one["ids"]:
@@ -152,7 +170,8 @@ def tokenizer_difference(consumer, facts):
                     f"({shown(one['text'], 30)})")
     one = facts["with_special_tokens"]
     if one and (ids := list(consumer.ids(one["text"], True))) != one["ids"]:
-        return f"tokenizer: {one['text']!r} with special tokens gives ids {shown(ids)}, the passport has {one['ids']}"
+        return (f"tokenizer: {shown(one['text'])} with special tokens gives ids {shown(ids)}, the passport has "
+                f"{shown(one['ids'])}")
     return None
 
 
@@ -184,7 +203,9 @@ def config_difference(folder, passport):
     if not path.is_file():
         return None
     now, then = fields(json.loads(path.read_text())), fields(passport["config"])
-    words = [f"{key} is {now.get(key, 'absent')}, the passport has {then.get(key, 'none')}"
+    def at(values, key):
+        return shown(values[key]) if key in values else "nothing"
+    words = [f"{key} is {at(now, key)}, the passport has {at(then, key)}"
              for key in sorted(now.keys() | then.keys()) if now.get(key) != then.get(key)]
     return "config: " + "; ".join(words) if words else None
 
@@ -197,19 +218,32 @@ def sha256_of(path):
     return digest.hexdigest()
 
 
+def loaded_names(folder):
+    """The names of files and links, also in folders, that a program may load a model from."""
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*"))
+             if path.is_symlink() or not path.is_dir()]
+    return [name for name in names if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in LOADED)]
+
+
 def file_differences(folder, passport, all_needed):
     """Lines about files that are not those of the passport, weights first."""
-    problems, absent = {"weights": [], "files": []}, 0
+    problems, absent = [], 0
     for name, fact in passport["files"].items():
-        path, kind = folder / name, "weights" if name.endswith(WEIGHTS) else "files"
-        if not path.is_file():
-            problems[kind] += [f"{name} is missing"] * all_needed
+        path, inside = folder / name, pathlib.PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts:
+            problems.append((name, "lies outside the folder"))
+        elif not path.is_file():
+            problems += [(name, "is missing")] * all_needed
             absent += not all_needed
         elif sha256_of(path) != fact["sha256"]:
-            problems[kind].append(f"{name} has another sha256")
+            problems.append((name, "has another sha256"))
     if absent:
         print(f"note: {absent} files of the passport are not here, and were not compared")
-    return [f"{kind}: {', '.join(words)}" for kind, words in problems.items() if words]
+    if all_needed:
+        problems += [(name, "was added") for name in loaded_names(folder) if name not in passport["files"]]
+    lines = [(kind, ", ".join(f"{name} {what}" for name, what in problems if name.endswith(WEIGHTS) == of_kind))
+             for kind, of_kind in (("weights", True), ("files", False))]
+    return [f"{kind}: {words}" for kind, words in lines if words]
 
 
 def logit_difference(consumer, facts, tolerance):
@@ -257,25 +291,26 @@ def asked(what, check, *arguments):
     try:
         return check(*arguments)
     except CannotTell as why:
-        print(f"note: {what} not compared: {why}")
+        say(f"note: {what} not compared: {why}")
         return None
     except Exception as problem:  # of any library
         return f"{what}: {type(problem).__name__}: {str(problem).strip().splitlines()[0] if str(problem) else ''}"
 
 
-def compare(folder, passport, consumer, options):
+def compare(folder, passport, kind, options):
     """The lines about what differs, and what is to be said where nothing does."""
-    behaviour, said = passport["behaviour"], []
-    problems = []
+    behaviour, said, problems = passport["behaviour"], [], []
+    files = file_differences(folder, passport, kind.has_files)  # before a program loads them
+    consumer = kind(folder, options)
     for name, check in (("tokenizer", tokenizer_difference), ("templates", template_difference)):
         if behaviour[name] is None:
             print(f"note: the passport says nothing of the {name}")
         else:
             problems.append(asked(name, check, consumer, behaviour[name]))
     for line in (behaviour["tokenizer"] or {}).get("transformers_differs", []) if consumer.has_files else []:
-        print(f"note: {line}")
+        say(f"note: {line}")
     problems.append(asked("config", config_difference, folder, passport))
-    problems += file_differences(folder, passport, consumer.has_files)
+    problems += files
     logits = asked("logits", logit_difference, consumer, behaviour["logits"], options.tolerance)
     if isinstance(logits, float):
         said.append(f"largest difference of a log-probability {logits:.2g}")
@@ -305,8 +340,9 @@ def main():
     kind = Server if "://" in options.consumer else kinds.get(options.consumer)
     if kind is None:
         parser.error(f"--with {options.consumer}: it is transformers, llama-cpp or an address")
-    problems, said = compare(options.folder, passport, kind(options.folder, options), options)
-    print("\n".join(problems) or f"{options.folder} is what its passport says: {said}")
+    problems, said = compare(options.folder, passport, kind, options)
+    for line in problems or [f"{options.folder} is what its passport says: {said}"]:
+        say(line)
     return 1 if problems else 0
 
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sodium.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -48,7 +50,7 @@ Json hash_of_file(const fs::path& path) {
 std::vector<std::string> names_below(const fs::path& dir) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
-    if (!entry.is_directory()) {
+    if (!fs::is_directory(entry.symlink_status())) {  // a link has a name as a file has
       names.push_back(entry.path().lexically_relative(dir).generic_string());
     }
   }
@@ -64,8 +66,20 @@ bool may_be_loaded(const std::string& name) {
   constexpr std::array<std::string_view, 6> kEndings = {".safetensors", ".bin",  ".pt",
                                                         ".pth",         ".gguf", ".py"};
   return name == "config.json" || name == "generation_config.json" ||
+         name == "additional_chat_templates" ||  // a link to such a folder
          name.ends_with(".index.json") || format::is_tokenizer_side_file(name) ||
          std::ranges::any_of(kEndings, [&](auto end) { return name.ends_with(end); });
+}
+
+/// Makes a directory that no other user can write to or foretell.
+fs::path private_directory() {
+  std::string path = (fs::temp_directory_path() / "longhaul-sign-XXXXXX").string();
+  if (::mkdtemp(path.data()) != nullptr) return path;
+  fail_temporary(
+      "export",
+      "{}: no directory can be made there to try the key in: {}; make room, or "
+      "set TMPDIR to a directory that can be written",
+      fs::temp_directory_path().string(), std::strerror(errno));
 }
 
 cluster::CommandResult run_ssh(std::vector<std::string> words,
@@ -159,9 +173,7 @@ Json hashes_of_files(const fs::path& dir, const std::vector<std::string>& names)
 }
 
 void check_signing_key(const fs::path& key) {
-  const ScratchPath scratch(fs::temp_directory_path() /
-                            fmt::format("longhaul-sign-{}", ::getpid()));
-  fs::create_directories(scratch.path());
+  const ScratchPath scratch(private_directory());
   const fs::path file = scratch.path() / kPassportFile;
   write_text_atomic(file, "{}\n");
   sign_file(file, key);

@@ -153,7 +153,7 @@ void check_format(const ExportCall& call, const CLI::App& verb) {
 }
 
 /// Writes a GGUF file of a source, which `named` names for the person. Collective.
-void write_gguf(const checkpoint::SharedSource& source, const fs::path& named,
+void write_gguf(const checkpoint::SharedSource& source, const std::string& named,
                 const ExportCall& options, comm::Communicator& world) {
   using format::GgufType;
   const std::string& dtype = options.output.dtype;
@@ -173,7 +173,7 @@ void write_gguf(const checkpoint::SharedSource& source, const fs::path& named,
   for (const std::string& line : report.notes) fmt::print("note: {}\n", line);
   const double seconds = watch.seconds();
   const auto bytes = static_cast<double>(report.bytes);
-  fmt::print("exported {} to {}: {}: {}, {} in {:.1f} s ({}/s)\n", named.string(),
+  fmt::print("exported {} to {}: {}: {}, {} in {:.1f} s ({}/s)\n", named,
              options.output.out, report.what,
              counted(static_cast<int64_t>(report.tensors), "tensor"), human_bytes(bytes),
              seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
@@ -198,7 +198,11 @@ void run_export(const ExportCall& options, const fs::path& from,
   const checkpoint::SharedSource written =
       mean ? source : exported(source, options.merge, objects, world);
   if (options.output.dtype.empty() && speaks && written == source) tell_dtype(*source);
-  if (options.gguf()) return write_gguf(written, source->source().path, options, world);
+  const std::string what =
+      mean ? fmt::format("the mean of steps {} of {}", fmt::join(options.average, ", "),
+                         from.string())
+           : source->source().path.string();
+  if (options.gguf()) return write_gguf(written, what, options, world);
   system::Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;
@@ -223,10 +227,6 @@ void run_export(const ExportCall& options, const fs::path& from,
   if (!speaks) return;
   progress.finish();
   tell_tied_head(*written);
-  const std::string what =
-      mean ? fmt::format("the mean of steps {} of {}", fmt::join(options.average, ", "),
-                         from.string())
-           : source->source().path.string();
   fmt::print("{}\n", out.as_named(fmt::format(
                          "exported {} to {}", what,
                          describe_written(options.output, report, written_in))));
@@ -299,6 +299,7 @@ void add_export(CLI::App& program, Outcome& outcome,
   verb->callback([options, verb, &outcome, become_torch_program] {
     check_format(*options, *verb);
     if (options->passport.wanted) become_torch_program();
+    std::ranges::sort(options->average);  // the files beside a mean are those of the last
     options->passport.mean_of = options->average;
     if (!options->average.empty() && objects::is_address(options->source)) {
       fail_config(
@@ -318,14 +319,18 @@ void add_export(CLI::App& program, Outcome& outcome,
       }
       const system::SignalWatch signals;  // an export that a signal stops leaves nothing
       const StopObjectsAtSignal stop_objects(signals, outcome.objects);
-      checkpoint::with_fall_back(
-          options->source,
-          [&](const fs::path& from) {
-            run_export(*options, from, out, outcome.objects, world);
-          },
-          [&](const std::string& line) {
-            if (world->rank() == 0) say_warning(line);
-          });
+      const auto export_from = [&](const fs::path& from) {
+        run_export(*options, from, out, outcome.objects, world);
+      };
+      if (options->average.empty()) {
+        checkpoint::with_fall_back(options->source, export_from,
+                                   [&](const std::string& line) {
+                                     if (world->rank() == 0) say_warning(line);
+                                   });
+      } else {
+        export_from(
+            options->source);  // no other checkpoint can stand in for one of these
+      }
       out.upload();
     });
   });

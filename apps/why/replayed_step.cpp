@@ -13,6 +13,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/read/reader.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/config/load.h"
 #include "longhaul/run/events.h"
@@ -43,6 +44,7 @@ RunConfig replay_settings(RunConfig config, const fs::path& dir, int64_t last) {
   saves.resume = config.checkpoint.resume;
   config.checkpoint = saves;
   config.validation.every = 0;
+  config.validation.tasks.clear();
   config.log = {};
   config.log.tensorboard = false;
   config.log.layer_norms_every = 0;
@@ -54,6 +56,12 @@ RunConfig replay_settings(RunConfig config, const fs::path& dir, int64_t last) {
   config.resilience.peer_memory_every = 0;
   config.resilience.health_command.clear();
   return config;
+}
+
+/// Returns whether a checkpoint has the end that run.until or run.budget set for a run.
+bool has_ending(const Json& state) {
+  const auto schedule = state.find("schedule");
+  return schedule != state.end() && schedule->contains("ending");
 }
 
 bool same(double a, double b) {
@@ -84,7 +92,7 @@ class Replay {
       : data_(data),
         step_(step),
         number_(step.record.step),
-        settings_(data.settings_of(step)),
+        settings_(data.settings_of(step.record)),
         scratch_(new_directory(options.dir)),
         run_(options.dir / "run") {
     if (options.keep) scratch_.keep();
@@ -119,6 +127,11 @@ class Replay {
       result_.from = step;
       before_ = path;
       resume = {ResumeFrom::Kind::Path, 0, fs::absolute(path)};
+      // Where the run ends was decided by its speed, and is not decided anew.
+      auto& goes_on = settings_.schedule.continue_;
+      const bool decided =
+          settings_.run.ends_by_speed() && has_ending(checkpoint::read_state(path));
+      if (decided && !goes_on) goes_on = ContinueKind::Keep;
     } else if (resume.kind != ResumeFrom::Kind::Path) {
       resume = {ResumeFrom::Kind::Never, 0, {}};
     } else {
@@ -197,7 +210,10 @@ class Replay {
   }
 
   void rank(const std::vector<StepPart>& parts) {
-    const data::TokenBatch first = data_.read(step_, 0);
+    // Rows of whole documents are masked in any case.
+    std::optional<bool> mask;
+    if (settings_.data.pack == PackKind::Stream) mask = settings_.data.document_mask;
+    const data::TokenBatch first = data_.read(step_, 0, mask);
     if (first.targets.size() > 1 || !first.pairs.empty() || !first.segments.empty()) {
       result_.unranked = "only the loss of next tokens is split by documents";
       return;
@@ -218,7 +234,7 @@ class Replay {
     Json rows = Json::array();
     size_t next = 0;
     for (int64_t i = 0; i < step_.sequences; ++i) {
-      const data::TokenBatch row = data_.read(step_, i);
+      const data::TokenBatch row = data_.read(step_, i, mask);
       std::vector<int32_t> part_of(row.tokens.size(), -1);
       const size_t begin = next;
       for (; next < parts.size() && parts[next].sequence == i; ++next) {
@@ -255,7 +271,11 @@ class Replay {
     write_text_durable(request, json_text(asked));
     const fs::path program = fs::path(this_program()).parent_path() / "longhaul-torch";
     start({program.string(), kDocumentLossesVerb, request.string(), answer.string()});
-    return read_json(answer).get<std::vector<double>>();
+    std::vector<double> sums;
+    for (const Json& sum : read_json(answer)) {  // null is a sum that is not finite
+      sums.push_back(sum.is_null() ? run::kNoFigure : sum.get<double>());
+    }
+    return sums;
   }
 
   RunData& data_;

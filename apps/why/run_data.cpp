@@ -57,17 +57,22 @@ void keep_losses(data::TokenSource& source, const RunConfig& config) {
 }
 
 OwnSource open_path(const RunConfig& config, const fs::path& path, int64_t seq_len,
-                    const std::string& field) {
+                    const std::string& field, std::optional<bool> document_mask,
+                    std::shared_ptr<const objects::Pieces> pieces = {}) {
   const DataSection& data = config.data;
   if (data.pack == PackKind::Stream) {
-    return data::open_source(path, seq_len, data.document_mask, /*verify=*/false, field);
+    return data::open_source(path, seq_len, document_mask.value_or(data.document_mask),
+                             /*verify=*/false, field, std::move(pieces));
   }
-  // A plan that is not kept is made in memory, so that nothing is written.
-  const fs::path cache = data_cache_dir(config);
-  const bool kept = fs::is_directory(cache);
-  return data::open_whole_rows(
-      path, {seq_len, data.too_long == TooLong::Cut, kept ? cache : fs::path()},
-      /*verify=*/false, field);
+  const bool cut = data.too_long == TooLong::Cut;
+  return data::open_whole_rows(path, {seq_len, cut, data_cache_dir(config), false},
+                               /*verify=*/false, field);
+}
+
+/// Returns whether a run reads its data in the order of the sequences, and so a store at
+/// an address shard by shard.
+bool reads_in_order(const RunConfig& config) {
+  return !config.data.shuffle && config.data.pack == PackKind::Stream;
 }
 
 OwnSource synthetic(const RunConfig& config, const TrainSource& entry, int64_t seq_len) {
@@ -220,7 +225,8 @@ int64_t RunData::tokens_of_step(size_t record) {
       return whole(next.tokens) - whole(one.tokens);
     }
   }
-  return batch_tokens(*settings(0));
+  if (one.step == 1) return whole(one.tokens);
+  return batch_tokens(settings_of(one));
 }
 
 StepPlace RunData::place_of(size_t record, std::shared_ptr<DataTrail> trail) {
@@ -265,9 +271,21 @@ StepPlace RunData::find(int64_t step) {
   return place_of(static_cast<size_t>(found - done.begin()), trail_to(step));
 }
 
+fs::path RunData::local_path(const RunConfig& config, const fs::path& path) const {
+  if (!objects::is_address(path)) return path;
+  if (reads_in_order(config) && !has_wildcard(path.native())) {
+    const objects::Address prefix = objects::parse_address(path);
+    if (objects_.store()->look(prefix / data::kStoreRecord)) {
+      objects_.read_in_pieces(path, objects_.store()->list(prefix, /*versions=*/true),
+                              data::is_shard_file);
+    }
+  }
+  return local_input(path.string(), objects_);
+}
+
 RunData::Source RunData::open_entry(const RunConfig& config, const TrainSource& entry,
-                                    int64_t seq_len,
-                                    const std::string& fingerprint) const {
+                                    int64_t seq_len, const std::string& fingerprint,
+                                    std::optional<bool> document_mask) const {
   const auto ready = [&](OwnSource source) {
     keep_losses(*source, config);
     return Source(std::move(source));
@@ -277,10 +295,9 @@ RunData::Source RunData::open_entry(const RunConfig& config, const TrainSource& 
   std::string problem;
   try {
     for (const fs::path& path : data::expand_paths(entry.path.entries)) {
-      const fs::path local = objects::is_address(path)
-                                 ? fs::path(local_input(path.string(), objects_))
-                                 : path;
-      parts.push_back(open_path(config, local, seq_len, entry.field));
+      const fs::path local = local_path(config, path);
+      parts.push_back(open_path(config, local, seq_len, entry.field, document_mask,
+                                objects_.pieces_at(local)));
     }
     return ready(data::concatenated_source(std::move(parts)));
   } catch (const InputError& error) {
@@ -290,7 +307,7 @@ RunData::Source RunData::open_entry(const RunConfig& config, const TrainSource& 
   for (const fs::path& path : paths_in(data_cache_dir(config))) {
     if (!data::is_token_store(path) && !data::is_example_store(path)) continue;
     try {
-      OwnSource store = open_path(config, path, seq_len, data::kIdsField);
+      OwnSource store = open_path(config, path, seq_len, data::kIdsField, document_mask);
       const bool may_be = fingerprint.empty() || store->fingerprint() == fingerprint;
       if (may_be) packed.push_back(std::move(store));
     } catch (const InputError&) {
@@ -301,13 +318,17 @@ RunData::Source RunData::open_entry(const RunConfig& config, const TrainSource& 
   throw InputError("why", problem);
 }
 
-RunData::Source RunData::open(const data::PhaseSource& source, int64_t seq_len) {
+RunData::Source RunData::open(const data::PhaseSource& source, int64_t seq_len,
+                              std::optional<bool> document_mask) {
   std::string problem = "no settings of the run name it";
   for (size_t i = 0; const RunConfig* const config = settings(i); ++i) {
+    // Rows of whole documents of another length would need a plan that no start made.
+    if (config->data.pack == PackKind::Whole && config->data.seq_len != seq_len) continue;
     for (const TrainSource& entry : config->data.train) {
       if (!may_be(source, entry)) continue;
       try {
-        Source found = open_entry(*config, entry, seq_len, source.fingerprint);
+        Source found =
+            open_entry(*config, entry, seq_len, source.fingerprint, document_mask);
         if (found->fingerprint() == source.fingerprint) return found;
         problem = fmt::format("it holds other data now, with the fingerprint {}",
                               found->fingerprint());
@@ -322,12 +343,20 @@ RunData::Source RunData::open(const data::PhaseSource& source, int64_t seq_len) 
              source.name, source.fingerprint, problem);
 }
 
-RunData::Source RunData::source_of(const DataTrail& trail, size_t phase, size_t source) {
+RunData::Source RunData::source_of(const DataTrail& trail, size_t phase, size_t source,
+                                   std::optional<bool> document_mask) {
   const data::Phase& of = trail.cursor.phases.at(phase);
   const data::PhaseSource& wanted = of.sources.at(source);
-  Source& found = opened_[{wanted.fingerprint, of.seq_len}];
-  if (!found) found = open(wanted, of.seq_len);
-  return found;
+  Opened& opened = opened_[{wanted.fingerprint, of.seq_len, document_mask}];
+  if (!opened.source && opened.problem.empty()) {
+    try {
+      opened.source = open(wanted, of.seq_len, document_mask);
+    } catch (const InputError& error) {
+      opened.problem = error.message();
+    }
+  }
+  if (!opened.source) throw InputError("why", opened.problem);
+  return opened.source;
 }
 
 int64_t RunData::earlier(const DataTrail& trail, size_t phase, int64_t n, size_t source,
@@ -369,10 +398,11 @@ std::vector<StepPart> RunData::parts(const StepPlace& step) {
   return parts;
 }
 
-data::TokenBatch RunData::read(const StepPlace& step, int64_t sequence) {
+data::TokenBatch RunData::read(const StepPlace& step, int64_t sequence,
+                               std::optional<bool> document_mask) {
   const auto [source, index] =
       step.trail->streams[step.phase].place(step.first + sequence);
-  const Source from = source_of(*step.trail, step.phase, source);
+  const Source from = source_of(*step.trail, step.phase, source, document_mask);
   data::TokenBatch batch;
   from->shape(batch, 1);
   from->read(index, batch, 0);
@@ -462,24 +492,23 @@ std::vector<Sight> RunData::sights(const std::string& file, int64_t record) {
   return sights;
 }
 
-RunConfig RunData::settings_of(const StepPlace& step) const {
+RunConfig RunData::settings_of(const run::StepRecord& step) const {
   const auto of_start = [&](const fs::path& path) {
-    return checkpoint::Manifest::read(path).attempt == step.record.attempt
-               ? settings_in(path)
-               : std::nullopt;
+    return checkpoint::Manifest::read(path).attempt == step.attempt ? settings_in(path)
+                                                                    : std::nullopt;
   };
-  const auto behind = checkpoints_.lower_bound(step.record.step);
+  const auto behind = checkpoints_.lower_bound(step.step);
   for (auto at = behind; at != checkpoints_.end(); ++at) {
     if (auto config = of_start(at->second)) return std::move(*config);
   }
   for (auto at = std::make_reverse_iterator(behind); at != checkpoints_.rend(); ++at) {
     if (auto config = of_start(at->second)) return std::move(*config);
   }
-  if (files_.config() && step.record.attempt == newest_start()) return *files_.config();
+  if (files_.config() && step.attempt == newest_start()) return *files_.config();
   fail_input("why",
              "step {} was done by start {}, whose settings are not recorded any more: no "
              "checkpoint of that start is left, and a later start has written {}",
-             step.record.step, step.record.attempt, run::kConfigFile);
+             step.step, step.attempt, run::kConfigFile);
 }
 
 }  // namespace longhaul::apps

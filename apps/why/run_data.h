@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -73,7 +74,10 @@ class RunData {
   /// a source is not there any more, or holds other data now.
   std::vector<StepPart> parts(const StepPlace& step);
   /// Reads one sequence of a step as its only row. No block is compared with its hash.
-  data::TokenBatch read(const StepPlace& step, int64_t sequence);
+  /// `document_mask` says whether positions and attention begin anew at each document;
+  /// without it they are those of the newest settings that name the source.
+  data::TokenBatch read(const StepPlace& step, int64_t sequence,
+                        std::optional<bool> document_mask = {});
   /// Returns the hash of the step's data as it is now (data::StepBatch::content_hash).
   uint64_t data_hash(const StepPlace& step);
   /// Returns the sequences that held a document, in the order of the run. `file` and
@@ -82,7 +86,7 @@ class RunData {
   std::vector<Sight> sights(const std::string& file, int64_t record);
   /// Returns the settings of the start that did a step. Throws InputError if they are not
   /// recorded any more.
-  RunConfig settings_of(const StepPlace& step) const;
+  RunConfig settings_of(const run::StepRecord& step) const;
   /// Returns what the answers so far leave out, in sentences.
   const std::set<std::string>& notes() const { return notes_; }
 
@@ -103,13 +107,19 @@ class RunData {
   StepPlace place_of(size_t record, std::shared_ptr<DataTrail> trail);
   /// Returns the tokens of the step of a record.
   int64_t tokens_of_step(size_t record);
-  /// Opens a source as it was in a phase.
-  Source source_of(const DataTrail& trail, size_t phase, size_t source);
-  Source open(const data::PhaseSource& source, int64_t seq_len);
+  /// Returns a source as it was in a phase. Opens each source once, and tries none again
+  /// that cannot be opened.
+  Source source_of(const DataTrail& trail, size_t phase, size_t source,
+                   std::optional<bool> document_mask = {});
+  Source open(const data::PhaseSource& source, int64_t seq_len,
+              std::optional<bool> document_mask);
   /// Opens an entry of data.train. It may also be a store into which the run has packed
   /// files: that with this fingerprint.
   Source open_entry(const RunConfig& config, const TrainSource& entry, int64_t seq_len,
-                    const std::string& fingerprint) const;
+                    const std::string& fingerprint,
+                    std::optional<bool> document_mask = {}) const;
+  /// Returns the local path of a path or address in data.train.
+  fs::path local_path(const RunConfig& config, const fs::path& path) const;
   /// Returns how many sequences before number `n` of a phase held the first token of a
   /// part, which comes from source `source` of the phase.
   int64_t earlier(const DataTrail& trail, size_t phase, int64_t n, size_t source,
@@ -123,7 +133,12 @@ class RunData {
   std::map<int64_t, fs::path> checkpoints_;
   std::vector<RunConfig> settings_;        ///< those that settings() has read
   std::vector<fs::path> unread_settings_;  ///< checkpoints, the next one last
-  std::map<std::pair<std::string, int64_t>, Source> opened_;  ///< by fingerprint, length
+  struct Opened {
+    Source source;
+    std::string problem;  ///< why there is no source
+  };
+  /// By fingerprint, length and the wish for a document mask.
+  std::map<std::tuple<std::string, int64_t, std::optional<bool>>, Opened> opened_;
   std::set<std::string> notes_;
 };
 

@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -81,10 +80,13 @@ std::vector<DocumentRow> document_rows(const std::vector<StepPart>& parts,
   return rows;
 }
 
-double sum_of(const std::vector<DocumentLoss>& losses) {
-  return std::accumulate(
-      losses.begin(), losses.end(), 0.0,
-      [](double sum, const DocumentLoss& loss) { return sum + loss.sum; });
+DocumentLoss sum_of(const std::vector<DocumentLoss>& losses) {
+  DocumentLoss all;
+  for (const DocumentLoss& one : losses) {
+    all.sum += one.sum;
+    all.targets += one.targets;
+  }
+  return all;
 }
 
 double per_target(const DocumentLoss& loss) {
@@ -151,6 +153,22 @@ std::string replay_verdict(const ReplayedStep& replay, const run::StepRecord& re
       record.grad_norm, replay.first_different);
 }
 
+/// Says in a sentence whether the documents' losses make up the loss of the step.
+std::string sum_verdict(const DocumentLoss& all, double loss) {
+  constexpr double kClose = 0.01;  // the rounding of bf16 stays below
+  const double mean = per_target(all);
+  const std::string text =
+      fmt::format("the documents' losses come to {:.6g} nats a target", mean);
+  const bool close = std::isfinite(mean)
+                         ? std::abs(mean - loss) <= kClose * std::abs(loss)
+                         : !std::isfinite(loss);
+  if (close) return text + ", the loss of the step";
+  return text + fmt::format(
+                    ", and the loss of the step is {:.6g}: it has what no document has, "
+                    "such as dropout or the losses of routers",
+                    loss);
+}
+
 Json json_of(const std::vector<DocumentRow>& rows, double loss, bool ranked) {
   Json list = Json::array();
   for (const DocumentRow& row : rows) {
@@ -204,7 +222,8 @@ int explain_step(const WhyCall& call, RunData& data) {
     replay = replay_step(data, step, parts, {dir, call.keep, call.ranks});
   }
   const bool ranked = !replay.losses.empty();
-  const double loss = sum_of(replay.losses);
+  const DocumentLoss all = sum_of(replay.losses);
+  const double loss = all.sum;
   const std::vector<DocumentRow> rows = document_rows(parts, replay.losses);
   if (call.json) {
     Json json = {{"step", call.step},
@@ -225,6 +244,7 @@ int explain_step(const WhyCall& call, RunData& data) {
                         {"same", replay.first_different == 0},
                         {"first_different", replay.first_different},
                         {"loss_of_documents", loss},
+                        {"targets", all.targets},
                         {"unranked", replay.unranked}};
     }
     fmt::print("{}\n", json_text(json, 2));
@@ -246,7 +266,11 @@ int explain_step(const WhyCall& call, RunData& data) {
   }
   if (call.loss) {
     fmt::print("{}\n", replay_verdict(replay, step.record));
-    if (!replay.unranked.empty()) fmt::print("no ranking: {}\n", replay.unranked);
+    if (ranked) {
+      fmt::print("{}\n", sum_verdict(all, replay.loss));
+    } else {
+      fmt::print("no ranking: {}\n", replay.unranked);
+    }
   }
   fmt::print("\n");
   print_documents(rows, loss, call.lines);

@@ -104,8 +104,9 @@ void put_tensor(std::string& out, const GgufTensor& tensor) {
 
 // ---- reading ----
 
-/// Numbers of a list that are kept when it is read.
+/// Numbers of a list, and bytes of a text, that are kept when it is read.
 constexpr uint64_t kMaxKept = uint64_t{1} << 16;
+constexpr uint64_t kMaxText = uint64_t{1} << 20;
 /// A key with one letter and a value of one byte; a tensor's entry with one dim.
 constexpr uint64_t kLeastKey = 8 + 1 + 4 + 1, kLeastTensor = 8 + 1 + 4 + 8 + 4 + 8;
 constexpr uint64_t kMaxKeyBytes = 65535;
@@ -230,6 +231,13 @@ GgufValue read_list(Reader& in, const std::string& part) {
   return GgufUnread{count};
 }
 
+GgufValue read_text_value(Reader& in, const std::string& part) {
+  const auto length = in.number<uint64_t>(part);
+  const auto bytes = in.take(length, part);
+  if (length > kMaxText) return GgufUnread{length};
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 GgufValue read_value(Reader& in, const std::string& part) {
   switch (read_type(in, part)) {
     case ValueType::U8:
@@ -249,7 +257,7 @@ GgufValue read_value(Reader& in, const std::string& part) {
     case ValueType::Bool:
       return in.flag(part);
     case ValueType::String:
-      return in.text(part, in.left());
+      return read_text_value(in, part);
     case ValueType::Array:
       return read_list(in, part);
     case ValueType::U64:
@@ -262,15 +270,17 @@ GgufValue read_value(Reader& in, const std::string& part) {
   return GgufUnread{};
 }
 
-/// Returns a name in quotes for messages, without bytes that a terminal obeys.
+/// Returns the beginning of a name in quotes for messages, without bytes that a terminal
+/// obeys.
 std::string in_quotes(const std::string& name) {
+  constexpr size_t kShown = 80;
   std::string shown;
-  for (const char c : name) {
+  for (const char c : name.substr(0, kShown)) {
     const bool plain = c >= ' ' && c <= '~';
     shown += plain ? std::string(1, c)
                    : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
-  return "\"" + shown + "\"";
+  return "\"" + shown + (name.size() > kShown ? "\" ..." : "\"");
 }
 
 void read_start(Reader& in) {
@@ -404,7 +414,7 @@ void check_data(const Reader& in, uint64_t file_size, const GgufHeader& header) 
 
 struct Describe {
   std::string operator()(const GgufUnread& value) const {
-    return fmt::format("a list of {}", value.elements);
+    return fmt::format("a list or text of {}", value.elements);
   }
   std::string operator()(const std::string& value) const { return in_quotes(value); }
   template <class T>

@@ -29,9 +29,10 @@ std::string_view gguf_type_name(GgufType type);
 /// Returns the bytes of so many elements, which are whole blocks.
 uint64_t gguf_bytes(GgufType type, int64_t elements);
 
-/// A value that the reader has checked and not kept: a list of strings or of numbers.
+/// A value that the reader has checked and not kept: a list of strings or of numbers, or
+/// a text beyond 1 MiB.
 struct GgufUnread {
-  uint64_t elements = 0;
+  uint64_t elements = 0;  ///< of the list, or bytes of the text
   bool operator==(const GgufUnread&) const = default;
 };
 /// The value of a key. A reader gives integers of 8 and 16 bits as those of 32.

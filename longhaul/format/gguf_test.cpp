@@ -200,6 +200,21 @@ TEST(Gguf, TheAlignmentIsThatOfTheFileOrRefused) {
   EXPECT_HAS(refusal_of(aligned(std::string("32"))), "general.alignment is \"32\"");
 }
 
+TEST(Gguf, LongTextsAreNotKeptAndLongNamesAreCutInMessages) {
+  std::vector<GgufTensor> tensors;
+  constexpr size_t kMebibyte = size_t{1} << 20;
+  const std::string name(65535, 'k');
+  const GgufValues values = {{"a", std::string(kMebibyte, 't')},
+                             {"b", std::string(kMebibyte + 1, 't')},
+                             {name, true}};
+  const GgufHeader header = parsed(gguf_header_bytes(values, tensors));
+  EXPECT_EQ(header.values[0], values[0]);
+  EXPECT_EQ(header.values[1].second, GgufValue(GgufUnread{kMebibyte + 1}));
+  EXPECT_EQ(describe_value(values[0].second), "\"" + std::string(80, 't') + "\" ...");
+  EXPECT_HAS(refusal_of(gguf_header_bytes({{name, true}, {name, true}}, tensors)),
+             "key \"" + std::string(80, 'k') + "\" ... comes twice");
+}
+
 TEST(Gguf, AKeyThatComesTwiceIsRefused) {
   std::vector<GgufTensor> tensors;
   EXPECT_HAS(refusal_of(gguf_header_bytes({{"k", true}, {"k", true}}, tensors)),

@@ -25,6 +25,13 @@ void quantize_block(const float* elements, std::byte* bytes) {
   const float scale = largest / 127.0F;
   const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
   const uint16_t stored = float_to_f16(scale);
+  if (!std::isfinite(f16_to_float(stored))) {
+    fail_input(
+        "dtype",
+        "a block of Q8_0 has an element of magnitude {:.6g}, and its scale in fp16 "
+        "holds at most 127 * 65504; take bf16 or fp32",
+        largest);
+  }
   std::memcpy(bytes, &stored, 2);
   auto* const out = reinterpret_cast<int8_t*>(bytes + 2);
   // The inverse of a scale below the normal numbers overflows. Such elements are zeros.

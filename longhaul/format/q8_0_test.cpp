@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/format/dtype.h"
+#include "tests/support/scratch_directory.h"
 
 namespace longhaul::format {
 namespace {
@@ -53,6 +54,12 @@ TEST(Q8, ZerosAndElementsBelowTheNormalNumbersAreZeros) {
   EXPECT_EQ(quantized({}), std::vector<std::byte>(kQ8Bytes));
   EXPECT_EQ(quantized({std::numeric_limits<float>::denorm_min()}),
             std::vector<std::byte>(kQ8Bytes));
+}
+
+TEST(Q8, AScaleBeyondFp16IsRefused) {
+  EXPECT_EQ(scale_bits(quantized({127.0F * 65504.0F})), 0x7bff);
+  EXPECT_HAS(message_of<InputError>([] { quantized({1.0F, -127.0F * 65536.0F}); }),
+             "an element of magnitude 8.32307e+06");
 }
 
 TEST(Q8, WhatIsReadBackIsWithinHalfAScale) {

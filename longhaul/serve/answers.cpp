@@ -78,15 +78,17 @@ Answer::Answer(const Completion& request, size_t index,
 void Answer::take(const Json& event) {
   if (ended()) return;
   if (event.contains("scores")) return take_scores(event["scores"]);
-  if (event.contains("end")) {
-    fresh_ += answer_.finish();
-    reason_ = answer_.stopped() ? kStop : event["end"].get<std::string>();
-    return;
-  }
-  Token token{event.at("id").get<int64_t>(), {}, {}};
+  const std::string end = event.value("end", "");
+  if (event.contains("id")) take_token(event, end != kStop);
+  if (!end.empty()) fresh_ += answer_.finish();
+  reason_ = answer_.stopped() ? kStop : end;
+}
+
+/// Takes a token of the text, or the one that has ended it.
+void Answer::take_token(const Json& event, bool is_text) {
+  Token token{event["id"].get<int64_t>(), {}, {}};
   ++made_;
-  fresh_ += answer_.add(token.id);
-  if (answer_.stopped()) reason_ = kStop;
+  if (is_text) fresh_ += answer_.add(token.id);
   if (!event.contains("log_prob")) return;
   // A number that is not finite, of broken weights, comes as null.
   if (event["log_prob"].is_number()) token.log_prob = event["log_prob"].get<double>();
@@ -110,8 +112,11 @@ void Answer::take_scores(const Json& scores) {
   }
 }
 
-std::string Answer::text_of(int64_t id) const {
-  return valid_text(tokenizer_.token_bytes(static_cast<tokenizer::TokenId>(id)));
+/// Returns the bytes of a token. An id without a token, as a padded vocabulary has, adds
+/// none, as in decoding.
+std::string Answer::bytes_of(int64_t id) const {
+  const auto token = static_cast<tokenizer::TokenId>(id);
+  return tokenizer_.id_to_token(token) ? tokenizer_.token_bytes(token) : std::string();
 }
 
 /// Returns "logprobs" of a completion. The likeliest ids and the id itself stand in one
@@ -121,11 +126,13 @@ OrderedJson Answer::log_probs() {
   OrderedJson tokens = OrderedJson::array(), values = tokens, tops = tokens,
               offsets = tokens;
   for (const Token& token : tokens_) {
-    const std::string text = text_of(token.id);
+    const std::string text = valid_text(bytes_of(token.id));
     offsets.push_back(offset_);
     offset_ += characters_of(text);
     OrderedJson top = OrderedJson::object();
-    for (const auto& [id, log_prob] : token.top) top.emplace(text_of(id), log_prob);
+    for (const auto& [id, log_prob] : token.top) {
+      top.emplace(valid_text(bytes_of(id)), log_prob);
+    }
     if (token.log_prob) top.emplace(text, *token.log_prob);
     tokens.push_back(text);
     values.push_back(token.log_prob ? OrderedJson(*token.log_prob) : OrderedJson());
@@ -139,7 +146,7 @@ OrderedJson Answer::log_probs() {
 
 OrderedJson Answer::chat_log_probs() {
   const auto entry = [&](int64_t id, const std::optional<double>& log_prob) {
-    const std::string bytes = tokenizer_.token_bytes(static_cast<tokenizer::TokenId>(id));
+    const std::string bytes = bytes_of(id);
     OrderedJson numbers = OrderedJson::array();
     for (const char byte : bytes) numbers.push_back(static_cast<uint8_t>(byte));
     return OrderedJson{{"token", valid_text(bytes)},

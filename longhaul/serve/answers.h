@@ -58,7 +58,8 @@ class Answer {
   };
 
   void take_scores(const Json& scores);
-  std::string text_of(int64_t id) const;
+  void take_token(const Json& event, bool is_text);
+  std::string bytes_of(int64_t id) const;
   OrderedJson log_probs();
   OrderedJson chat_log_probs();
 

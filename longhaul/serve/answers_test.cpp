@@ -44,9 +44,8 @@ TEST(Answer, HasTextAndReason) {
   const Completion request = request_of({'a'});
   Answer answer(request, 0, kBytes);
   answer.take({{"id", 'b'}});
-  answer.take({{"id", 'c'}});
   EXPECT_FALSE(answer.ended());
-  answer.take({{"end", "length"}});
+  answer.take({{"id", 'c'}, {"end", "length"}});
   ASSERT_TRUE(answer.ended());
   const OrderedJson choice = answer.choice();
   EXPECT_EQ(choice["text"], "bc");
@@ -77,6 +76,51 @@ TEST(Answer, OfAPromptThatIsEchoedHasItsScores) {
   EXPECT_EQ(told["top_logprobs"][2].size(), 1U);
   EXPECT_EQ(told["top_logprobs"][2].begin().value(), -0.25);
   EXPECT_EQ(told["text_offset"], OrderedJson::parse("[0, 1, 2, 3]"));
+}
+
+// lm-eval takes the last of an echo's numbers as that of the token behind the prompt.
+TEST(Answer, HasTheNumbersOfTheTokenThatStopsItButNotItsText) {
+  Completion request = request_of({'a', 'b'});
+  request.echo = true;
+  request.prompts = {"ab"};
+  request.skip_special_tokens = false;
+  request.sequences[0].top = 1;
+  request.sequences[0].scores = true;
+  Answer answer(request, 0, kBytes);
+  answer.take({{"scores", {{-1.5, -0.5, 'q'}}}});
+  answer.take(
+      {{"id", 257}, {"log_prob", -0.25}, {"top", {{257, -0.25}}}, {"end", "stop"}});
+  ASSERT_TRUE(answer.ended());
+  EXPECT_EQ(answer.made(), 1);
+  const OrderedJson choice = answer.choice();
+  EXPECT_EQ(choice["text"], "ab");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  const OrderedJson& told = choice["logprobs"];
+  EXPECT_EQ(told["tokens"], OrderedJson::parse(R"(["a", "b", "<eos>"])"));
+  EXPECT_EQ(told["token_logprobs"], OrderedJson::parse("[null, -1.5, -0.25]"));
+  EXPECT_EQ(told["top_logprobs"][2], OrderedJson::parse(R"({"<eos>": -0.25})"));
+}
+
+TEST(Answer, HasNoTextOfAnIdWithoutAToken) {
+  for (const bool chat : {false, true}) {
+    Completion request = request_of({300});
+    request.chat = chat;
+    request.sequences[0].top = 1;
+    Answer answer(request, 0, kBytes);
+    answer.take({{"id", 300}, {"log_prob", -0.5}, {"top", {{301, -0.25}}}});
+    answer.take({{"id", 'x'}, {"log_prob", -0.5}, {"top", {{'x', -0.5}}}});
+    answer.take({{"end", "length"}});
+    const OrderedJson choice = answer.choice();
+    EXPECT_EQ(chat ? choice["message"]["content"] : choice["text"], "x");
+    const OrderedJson& told = choice["logprobs"];
+    if (chat) {
+      EXPECT_EQ(told["content"][0]["token"], "");
+      EXPECT_EQ(told["content"][0]["bytes"], OrderedJson::array());
+    } else {
+      EXPECT_EQ(told["tokens"], OrderedJson::parse(R"(["", "x"])"));
+      EXPECT_EQ(told["text_offset"], OrderedJson::parse("[0, 0]"));
+    }
+  }
 }
 
 TEST(Answer, KeepsTheLargestOfTwoIdsWithOneText) {

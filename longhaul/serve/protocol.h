@@ -20,12 +20,12 @@ namespace longhaul::serve {
 //
 // Each event has the "number" of its sequence:
 //     {"scores": [[log-probability, the largest one, its id], ...]}
-//     {"id": id, "log_prob": p, "top": [[id, p], ...]}
-//     {"end": "stop" | "length"}
+//     {"id": id, "log_prob": p, "top": [[id, p], ...], "end": "stop" | "length"}
 //
 // Scores come once, before the first id, for the second token of the prompt and each one
-// behind it. "log_prob" and "top" are absent where nobody has asked for them. An id that
-// stops a sequence comes with no event of its own.
+// behind it. "log_prob" and "top" are absent where nobody has asked for them. The last
+// event has the "end"; its id is absent where the prompt is only scored. An id that comes
+// with "stop" is no part of the text.
 
 /// What the process for HTTP has to know of a server.
 struct Served {

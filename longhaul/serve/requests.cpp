@@ -199,6 +199,12 @@ std::vector<std::string> read_stops(Body& body) {
   return stops;
 }
 
+/// Returns whether a token is seen in answers. Special tokens are left out of them.
+bool has_text(tokenizer::TokenId id, const Reading& reading, const Completion& request) {
+  // Two of them, since some tokenizers drop the first space of a text.
+  return !reading.tokenizer.decode({id, id}, request.skip_special_tokens).empty();
+}
+
 /// Reads what all sequences of a request have in common, except max_tokens.
 Sequence read_sampling(Body& body, const Reading& reading, Completion& request) {
   Sequence common;
@@ -209,6 +215,10 @@ Sequence read_sampling(Body& body, const Reading& reading, Completion& request) 
   request.stops = read_stops(body);
   request.stream = body.flag("stream", false);
   request.skip_special_tokens = body.flag("skip_special_tokens", true);
+  for (const std::string& stop : request.stops) {
+    const auto id = reading.tokenizer.token_to_id(stop);
+    if (id && !has_text(*id, reading, request)) common.stop_ids.push_back(*id);
+  }
   if (const OrderedJson* options = body.find("stream_options")) {
     const auto usage =
         options->is_object() ? options->find("include_usage") : options->end();

@@ -74,6 +74,20 @@ TEST(ReadCompletion, TakesWhatLmEvalSends) {
   EXPECT_EQ(written.sequences[0].top, -1);
 }
 
+TEST(ReadCompletion, EndsAtTheIdOfAStopThatAnswersDoNotShow) {
+  const Fixture f;
+  const auto stop_ids = [&](const std::string& more) {
+    return read_completion(
+               R"({"prompt": "a", "stop": ["<bos>", "x", "<bos>\n"])" + more + "}",
+               f.reading())
+        .sequences[0]
+        .stop_ids;
+  };
+  EXPECT_EQ(stop_ids(""), (std::vector<int64_t>{257, 256}));
+  EXPECT_EQ(stop_ids(R"(, "skip_special_tokens": false)"), (std::vector<int64_t>{257}))
+      << "the text has it";
+}
+
 TEST(ReadCompletion, RefusesByKeyAndValue) {
   const auto expect = [](const std::string& body, const std::string& words) {
     EXPECT_NE(refusal(body).find(words), std::string::npos)

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
+#include <thread>
 
 #include "longhaul/checkpoint/hf/hf_forms.h"
 #include "longhaul/comm/backend.h"
@@ -42,8 +42,8 @@ std::vector<float> values_of(const format::TensorSlice& slice) {
   return values;
 }
 
-/// Writes a Hugging Face directory of a tiny Llama.
-ModelConfig write_model(const fs::path& dir) {
+/// Writes a Hugging Face directory of a tiny Llama. The tensor of the name `zeros` is 0.
+ModelConfig write_model(const fs::path& dir, const std::string& zeros = "") {
   testing::write_file(dir / "config.json", testing::tiny_config("llama").dump());
   ModelConfig model = load_model_config(dir / "config.json", {});
   std::map<std::string, format::TensorSlice> slices;
@@ -54,7 +54,8 @@ ModelConfig write_model(const fs::path& dir) {
   }
   format::SafetensorsWriter writer(dir / "model.safetensors", plan);
   for (const format::SafetensorsEntry& entry : plan.entries) {
-    const std::vector<float> values = values_of(slices.at(entry.name));
+    std::vector<float> values = values_of(slices.at(entry.name));
+    if (entry.name == zeros) std::ranges::fill(values, 0.0F);
     writer.append(std::as_bytes(std::span(values)));
   }
   writer.finish();
@@ -198,7 +199,7 @@ TEST(TokenScorer, GivesTheLogProbabilitiesOfTheLogitsInAnyLayout) {
   batches[0].targets[0][0] = first;
   const std::vector<TokenScore> want = scores_of(*model, batches);
   ASSERT_GT(want.size(), 120U);
-  ASSERT_TRUE(want[0].is_greedy());
+  ASSERT_EQ(want[0].best, first);
   for (const ParallelSection& parallel : {split(1, 1, 1), split(3, 1, 1), split(1, 2, 1),
                                           split(1, 1, 2), split(2, 2, 2, true)}) {
     const auto ranks = static_cast<int>(parallel.tp * parallel.pp * parallel.cp);
@@ -216,7 +217,6 @@ TEST(TokenScorer, GivesTheLogProbabilitiesOfTheLogitsInAnyLayout) {
           EXPECT_NEAR(found[i].log_prob, want[i].log_prob, 1e-4) << i;
           EXPECT_NEAR(found[i].best_log_prob, want[i].best_log_prob, 1e-4) << i;
           EXPECT_EQ(found[i].best, want[i].best) << i;
-          EXPECT_EQ(found[i].is_greedy(), want[i].is_greedy()) << i;
         }
       }
     });
@@ -345,58 +345,169 @@ TEST(SequenceRunner, ScoresAPromptAsTokenScorerDoes) {
   }
 }
 
-TEST(ServeSequences, ComputesWhatWaitsTogetherAndTellsEachStep) {
-  const testing::TempDir dir;
-  const ModelConfig config = write_model(dir.path());
+/// What a server says of its sequences, one list of events for each step.
+using Steps = std::vector<Json>;
+
+serve::Sequence sequence_of(uint64_t number, std::vector<int64_t> prompt,
+                            int64_t max_tokens) {
+  serve::Sequence sequence;
+  sequence.number = number;
+  sequence.prompt = std::move(prompt);
+  sequence.max_tokens = max_tokens;
+  return sequence;
+}
+
+size_t ended(const Steps& steps) {
+  size_t count = 0;
+  for (const Json& step : steps) {
+    for (const Json& event : step) count += event.contains("end") ? 1 : 0;
+  }
+  return count;
+}
+
+/// Returns how many tokens each sequence has got.
+std::map<uint64_t, int64_t> made(const Steps& steps) {
+  std::map<uint64_t, int64_t> counts;
+  for (const Json& step : steps) {
+    for (const Json& event : step) {
+      counts[event["number"].get<uint64_t>()] += event.contains("id") ? 1 : 0;
+    }
+  }
+  return counts;
+}
+
+/// The place of longhaul-serve, on rank 0.
+struct Client {
+  Client() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    of_rank = Descriptor(ends[0]);
+    of_client = Descriptor(ends[1]);
+    queue = std::make_unique<serve::SequenceQueue>(of_rank.get());
+  }
+  void send(const Json& message) const {
+    system::send_text(of_client.get(), json_text(message));
+  }
+  /// Takes what the server has said.
+  const Steps& hear() {
+    char probe = 0;
+    std::string text;
+    while (::recv(of_client.get(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) > 0 &&
+           system::receive_text(of_client.get(), text, 1 << 20)) {
+      steps.push_back(Json::parse(text));
+    }
+    return steps;
+  }
+  /// Serves these sequences until `is_over` says so, which is asked often.
+  Steps run(const Session& session, const std::vector<serve::Sequence>& sequences,
+            const std::function<bool(const Steps&)>& is_over) {
+    Json list = Json::array();
+    for (const serve::Sequence& one : sequences) list.push_back(one.json());
+    send({{"sequences", std::move(list)}});
+    serve_sequences(session, queue.get(), {},
+                    [&] { return std::string(is_over(hear()) ? "it is over" : ""); });
+    return hear();
+  }
+  Descriptor of_rank, of_client;
+  std::unique_ptr<serve::SequenceQueue> queue;
+  Steps steps;
+};
+
+/// Calls `work` with a session of two ranks of tp on rank 0; the other one serves along.
+void on_two_ranks(const fs::path& dir,
+                  const std::function<void(const Session& session)>& work) {
+  const ModelConfig config = load_model_config(dir / "config.json", {});
   comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
     const auto weights = checkpoint::as_parameters(
-        checkpoint::WeightsSource::open(dir.path(), *world), config.description);
+        checkpoint::WeightsSource::open(dir, *world), config.description);
     const Session session =
-        load_for_inference(settings_of(dir.path(), split(2, 1, 1)), *weights, world);
+        load_for_inference(settings_of(dir, split(2, 1, 1)), *weights, world);
     if (world->rank() > 0) return serve_sequences(session, nullptr, {}, {});
-    int ends[2];
-    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    const Descriptor of_rank(ends[0]), of_client(ends[1]);
-    serve::SequenceQueue queue(of_rank.get());
-    Json sequences = Json::array();
-    for (uint64_t number = 1; number <= 3; ++number) {
-      serve::Sequence sequence;
-      sequence.number = number;
-      sequence.prompt.assign(static_cast<size_t>(number), 9);
-      sequence.max_tokens = static_cast<int64_t>(number) + 1;
-      sequences.push_back(sequence.json());
-    }
-    system::send_text(of_client.get(), json_text(Json{{"sequences", sequences}}));
-    // Each text is what the server says of one step.
-    std::vector<std::string> steps;
-    serve_sequences(session, &queue, {}, [&]() -> std::string {
-      std::string text;
-      char probe = 0;
-      while (::recv(of_client.get(), &probe, 1, MSG_PEEK | MSG_DONTWAIT) > 0) {
-        if (!system::receive_text(of_client.get(), text, 1 << 20)) break;
-        steps.push_back(text);
+    work(session);
+  });
+}
+
+TEST(ServeSequences, ComputesWhatWaitsTogetherAndTellsEachStep) {
+  const testing::TempDir dir;
+  write_model(dir.path());
+  on_two_ranks(dir.path(), [](const Session& session) {
+    const Steps steps = Client().run(
+        session,
+        {sequence_of(1, {9}, 2), sequence_of(2, {9, 9}, 3), sequence_of(3, {9, 9, 9}, 4)},
+        [](const Steps& said) { return ended(said) == 3; });
+    EXPECT_EQ(made(steps), (std::map<uint64_t, int64_t>{{1, 2}, {2, 3}, {3, 4}}));
+    EXPECT_EQ(steps[0].size(), 3U) << "what waits is computed together";
+    EXPECT_EQ(steps.size(), 4U);
+  });
+}
+
+TEST(ServeSequences, EndsWhatIsRunningWhenTheServerEnds) {
+  const testing::TempDir dir;
+  write_model(dir.path());
+  on_two_ranks(dir.path(), [](const Session& session) {
+    const Steps steps =
+        Client().run(session, {sequence_of(1, {9}, 20), sequence_of(2, {8}, 20)},
+                     [](const Steps& said) { return said.size() >= 3; });
+    EXPECT_EQ(made(steps), (std::map<uint64_t, int64_t>{{1, 3}, {2, 3}}));
+    EXPECT_EQ(ended(steps), 0U);
+  });
+}
+
+TEST(ServeSequences, LeavesOutWhatNobodyWaitsForAnyMore) {
+  const testing::TempDir dir;
+  write_model(dir.path());
+  on_two_ranks(dir.path(), [](const Session& session) {
+    Client client;
+    bool is_sent = false;
+    const auto is_over = [&](const Steps& said) {
+      if (said.size() == 2 && !std::exchange(is_sent, true)) {
+        client.send({{"cancel", 2}});
+        while (!client.queue->is_cancelled(2)) std::this_thread::yield();
       }
-      std::set<uint64_t> ended;
-      for (const std::string& step : steps) {
-        for (const Json& event : Json::parse(step)) {
-          if (event.contains("end")) ended.insert(event["number"].get<uint64_t>());
-        }
-      }
-      return ended.size() == 3 ? "all have ended" : "";
-    });
-    std::map<uint64_t, int64_t> made;
-    size_t most = 0;
-    for (const std::string& step : steps) {
-      std::set<uint64_t> together;
-      for (const Json& event : Json::parse(step)) {
-        const auto number = event["number"].get<uint64_t>();
-        made[number] += event.contains("id") ? 1 : 0;
-        together.insert(number);
-      }
-      most = std::max(most, together.size());
-    }
-    EXPECT_EQ(made, (std::map<uint64_t, int64_t>{{1, 2}, {2, 3}, {3, 4}}));
-    EXPECT_EQ(most, 3U) << "what waits is computed together";
+      return ended(said) == 1;
+    };
+    const Steps steps =
+        client.run(session, {sequence_of(1, {9}, 20), sequence_of(2, {8}, 20)}, is_over);
+    EXPECT_EQ(made(steps), (std::map<uint64_t, int64_t>{{1, 20}, {2, 2}}));
+  });
+}
+
+TEST(ServeSequences, TellsTheTokenThatStopsASequence) {
+  const testing::TempDir dir;
+  const auto model = whole_model(write_model(dir.path()));
+  const int64_t stop =
+      infer::testing::next_id_of(*model, greedy(), kLength)(kPrompt, /*step=*/0);
+  on_two_ranks(dir.path(), [&](const Session& session) {
+    serve::Sequence sequence = sequence_of(1, kPrompt, 3);
+    sequence.stop_ids = {stop};
+    sequence.top = 1;
+    sequence.scores = true;
+    const Steps steps = Client().run(session, {sequence},
+                                     [](const Steps& said) { return ended(said) == 1; });
+    ASSERT_EQ(steps.size(), 2U);
+    EXPECT_EQ(steps[0][0]["scores"].size(), kPrompt.size() - 1);
+    const Json& last = steps[1][0];
+    EXPECT_EQ(last["id"], stop);
+    EXPECT_EQ(last["end"], "stop");
+    EXPECT_EQ(last["top"][0][0], stop);
+    EXPECT_EQ(last["top"][0][1], last["log_prob"]);
+  });
+}
+
+TEST(ServeSequences, NameTheLowestOfTokensThatTieAsTheGreedyOne) {
+  const testing::TempDir dir;
+  write_model(dir.path(), "lm_head.weight");  // all tokens have the logit 0
+  on_two_ranks(dir.path(), [](const Session& session) {
+    serve::Sequence sequence = sequence_of(1, {9, 0, 5}, 0);
+    sequence.top = 1;
+    sequence.scores = true;
+    const Steps steps = Client().run(session, {sequence},
+                                     [](const Steps& said) { return ended(said) == 1; });
+    const Json& scores = steps.at(0)[0]["scores"];
+    EXPECT_EQ(scores[0][0], scores[0][1]) << "0 is the greedy token";
+    EXPECT_LT(scores[1][0].get<float>(), scores[1][1].get<float>()) << "5 is not";
+    EXPECT_EQ(scores[1][2], 0);
+    EXPECT_NEAR(scores[1][0].get<float>(), scores[1][1].get<float>(), 1e-6);
   });
 }
 

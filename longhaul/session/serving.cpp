@@ -1,6 +1,8 @@
 #include "longhaul/session/serving.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -25,18 +27,30 @@ Continuation continuation_of(const serve::Sequence& sequence) {
   return out;
 }
 
+/// Returns the largest log-probability at the place of a given token. Clients take the
+/// token for the greedy one where its own number equals the largest, so that a token that
+/// ties with the greedy one, or rounds to its number, gets a larger number beside it.
+float largest_beside(const TokenScore& score, int64_t token) {
+  if (score.best == token || score.best_log_prob > score.log_prob) {
+    return score.best_log_prob;
+  }
+  return std::nextafter(score.log_prob, std::numeric_limits<float>::infinity());
+}
+
 /// One batch of sequences, on every rank.
 class Batch {
  public:
+  /// `ends` tells on rank 0 whether the server ends.
   Batch(SequenceRunner& runner, serve::SequenceQueue* queue, comm::Communicator& world,
-        std::vector<serve::Sequence> sequences)
+        const std::function<bool()>& ends, std::vector<serve::Sequence> sequences)
       : runner_(runner),
         queue_(queue),
         world_(world),
+        ends_(ends),
         sequences_(std::move(sequences)),
         made_(sequences_.size(), 0) {}
 
-  /// Computes all of the batch. Collective.
+  /// Computes the batch, all of it unless the server ends. Collective.
   void run() {
     std::vector<Continuation> work;
     for (const serve::Sequence& sequence : sequences_) {
@@ -57,7 +71,8 @@ class Batch {
       if (!sequence.scores) continue;
       Json list = Json::array();
       for (size_t i = 1; i < sequence.prompt.size(); ++i, ++from) {
-        list.push_back({from->log_prob, from->best_log_prob, from->best});
+        list.push_back(
+            {from->log_prob, largest_beside(*from, sequence.prompt[i]), from->best});
       }
       events.push_back({{"number", sequence.number}, {"scores", std::move(list)}});
     }
@@ -70,38 +85,37 @@ class Batch {
     Json events = Json::array();
     std::vector<size_t> kept;
     for (size_t i = 0; i < sequences_.size(); ++i) {
-      const char* end = tell(i, tokens[i], events);
-      if (end == nullptr) {
-        kept.push_back(i);
-      } else {
-        events.push_back({{"number", sequences_[i].number}, {"end", end}});
-      }
+      events.push_back(event_of(i, tokens[i]));
+      if (!events.back().contains("end")) kept.push_back(i);
     }
     if (queue_ != nullptr) queue_->tell(events);
-    if (kept.empty()) return false;
-    return go_on_with(kept);
+    return !kept.empty() && go_on_with(kept);
   }
 
-  /// Adds the event of a token. Returns why the sequence ends; null: it goes on.
-  const char* tell(size_t i, const ChosenToken& token, Json& events) {
+  /// Returns the event of a token. With its last one a sequence ends.
+  Json event_of(size_t i, const ChosenToken& token) {
     const serve::Sequence& sequence = sequences_[i];
-    if (sequence.max_tokens == 0) return "length";
-    if (std::ranges::count(sequence.stop_ids, token.id) > 0) return "stop";
-    Json event = {{"number", sequence.number}, {"id", token.id}};
-    if (sequence.top >= 0) {
+    Json event = {{"number", sequence.number}};
+    const bool is_chosen = sequence.max_tokens > 0;
+    if (is_chosen) event["id"] = token.id;
+    if (is_chosen && sequence.top >= 0) {
       event["log_prob"] = token.log_prob;
       event["top"] = token.top;
     }
-    events.push_back(std::move(event));
-    return ++made_[i] == sequence.max_tokens ? "length" : nullptr;
+    const bool stops = is_chosen && std::ranges::count(sequence.stop_ids, token.id) > 0;
+    if (stops || ++made_[i] >= sequence.max_tokens) {
+      event["end"] = stops ? "stop" : "length";
+    }
+    return event;
   }
 
-  /// Leaves sequences out for which nobody waits; only rank 0 knows them. Returns whether
-  /// any is left. Collective.
+  /// Leaves sequences out for which nobody waits, which are all where the server ends;
+  /// only rank 0 knows them. Returns whether any is left. Collective.
   bool go_on_with(const std::vector<size_t>& open) {
     std::vector<int64_t> wanted(open.size(), 1);
+    const bool ends = queue_ != nullptr && ends_();
     for (size_t i = 0; queue_ != nullptr && i < open.size(); ++i) {
-      wanted[i] = queue_->is_cancelled(sequences_[open[i]].number) ? 0 : 1;
+      if (ends || queue_->is_cancelled(sequences_[open[i]].number)) wanted[i] = 0;
     }
     world_.broadcast({wanted.data(), std::ssize(wanted), format::DType::I64}, 0)->wait();
     std::vector<size_t> kept;
@@ -125,6 +139,7 @@ class Batch {
   SequenceRunner& runner_;
   serve::SequenceQueue* queue_;
   comm::Communicator& world_;
+  const std::function<bool()>& ends_;
   std::vector<serve::Sequence> sequences_;
   std::vector<int64_t> made_;  ///< tokens of each so far
 };
@@ -136,9 +151,14 @@ void serve_sequences(const Session& session, serve::SequenceQueue* queue,
                      const std::function<std::string()>& end_reason) {
   SequenceRunner runner(session);
   comm::Communicator& world = session.world();
+  bool over = false;
+  const std::function<bool()> ends = [&] {
+    over = over || !end_reason().empty();
+    return over;
+  };
   while (true) {
     Json order = Json::array();
-    if (queue != nullptr && end_reason().empty()) {
+    if (queue != nullptr && !ends()) {
       for (const serve::Sequence& sequence : queue->take(limits, kQuietSeconds)) {
         order.push_back(sequence.json());
       }
@@ -149,7 +169,7 @@ void serve_sequences(const Session& session, serve::SequenceQueue* queue,
     if (order.is_null()) return;
     std::vector<serve::Sequence> sequences;
     for (const Json& one : order) sequences.push_back(serve::Sequence::of(one));
-    if (!sequences.empty()) Batch(runner, queue, world, std::move(sequences)).run();
+    if (!sequences.empty()) Batch(runner, queue, world, ends, std::move(sequences)).run();
   }
 }
 

@@ -11,11 +11,9 @@ namespace longhaul::session {
 struct TokenScore {
   float log_prob = 0.0F;       ///< of the given token
   float best_log_prob = 0.0F;  ///< the largest of the whole vocabulary at this place
-  int64_t best = -1;           ///< the lowest id that has the largest
-
-  /// Returns whether no token is likelier. Both numbers come of the same sum, so that
-  /// they are equal exactly where the two logits are.
-  bool is_greedy() const { return log_prob == best_log_prob; }
+  /// The greedy token: the lowest id that has the largest logit. The numbers of others
+  /// may equal its own, by a tie or because they round to the same.
+  int64_t best = -1;
 };
 
 /// Collects the scores of given tokens from the passes of a stage runner. Passes come

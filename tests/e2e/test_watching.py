@@ -255,7 +255,8 @@ def test_the_pages_lines_hand_every_step_that_counts_to_trackers(run, tmp_path):
     run = shutil.copytree(run, tmp_path / "again")
     with open(run / "metrics.jsonl", "a") as metrics:
         for step in (290, 291):
-            metrics.write(json.dumps(made_up_run.step_record(step, 3, time.time())) + "\n")
+            more = {"source_tokens": {"wiki, old": 64 * step}, "phase_memory_bytes": {"weights": 8}}
+            metrics.write(json.dumps(made_up_run.step_record(step, 3, time.time()) | more) + "\n")
     assert longhaul("report", run, "--csv", "a.csv", cwd=tmp_path).stdout == "wrote a.csv\n"
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     counted = [line for line in lines if line["step"] <= 291 and (line["attempt"] == 3 or line["step"] < 290)]
@@ -264,6 +265,8 @@ def test_the_pages_lines_hand_every_step_that_counts_to_trackers(run, tmp_path):
     with open(tmp_path / "a.csv") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == sorted(steps) == list(range(1, 292)) and len(wiki) == 9
+    assert [(row["source_tokens/wiki, old"], row["phase_memory_bytes/weights"]) for row in rows[-3:]] == [
+        ("", ""), ("18560", "8"), ("18624", "8")]
     for row in rows:
         record = steps[int(row["step"])]
         assert abs(calendar.timegm(time.strptime(row["timestamp"], "%Y-%m-%dT%H:%M:%SZ")) - record["time"]) < 2

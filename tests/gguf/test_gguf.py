@@ -16,6 +16,7 @@ from cases import (CASES, bytes_tokenizer, expected_tensors, expected_type, make
                    pieces_tokenizer, set_half, tensors_of)
 from gguf.quants import quantize
 from programs import later, split
+from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = json.loads((HERE / "converter_keys.json").read_text())
@@ -228,6 +229,36 @@ def test_a_sentencepiece_model_goes_along_with_its_scores(run, directory, tmp_pa
     assert values["tokenizer.ggml.add_bos_token"] is True
 
 
+def test_the_chat_template_is_that_of_the_file_as_in_transformers(run, directory, tmp_path):
+    source = tmp_path / "model"
+    shutil.copytree(directory("llama"), source)
+    bytes_tokenizer(source, "gpt2")
+    (source / "chat_template.jinja").write_text("{{ 'of the file' }}")
+    reader, said = export(run, f"{source}/", tmp_path / "m.gguf")
+    values = values_of(reader)
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(source).chat_template
+    assert values["tokenizer.chat_template"] == theirs == "{{ 'of the file' }}"
+    assert "chat_template.jinja and tokenizer_config.json have different templates" in said
+    assert values["general.name"] == "model"
+
+
+def test_a_split_that_removes_text_is_refused(run, directory, tmp_path):
+    source = tmp_path / "model"
+    shutil.copytree(directory("llama"), source)
+    bytes_tokenizer(source, "llama3")
+    file = source / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    split_step = tokenizer["pre_tokenizer"]["pretokenizers"][0]
+    words = ("export", source, "--format", "gguf", "--out", tmp_path / "m.gguf")
+    for behavior, invert, said in (("Removed", False, "Removed"), ("Contiguous", True, "Contiguous, inverted")):
+        split_step.update(behavior=behavior, invert=invert)
+        file.write_text(json.dumps(tokenizer))
+        assert f"Split has the behavior {said}. llama.cpp" in refused(run, *words)
+    split_step.update(behavior="Removed", invert=True)  # the pattern matches all of a text
+    file.write_text(json.dumps(tokenizer))
+    assert "tokenizer gpt2 (dbrx)" in run("longhaul", *words).stdout
+
+
 def test_what_llama_cpp_has_no_tokenizer_for_is_refused_or_left_out(run, directory, tmp_path):
     source = tmp_path / "model"
     shutil.copytree(directory("llama"), source)
@@ -266,6 +297,17 @@ def test_what_gguf_cannot_say_is_refused_by_name(run, directory, tmp_path, case,
     source = with_config(directory(case), tmp_path / "model", **changes)
     assert said in refused(run, "export", source, "--format", "gguf", "--out", tmp_path / "m.gguf")
     assert not (tmp_path / "m.gguf").exists()
+
+
+def test_a_weight_beyond_a_scale_of_q8_0_is_refused_by_name(run, directory, tmp_path):
+    shutil.copytree(directory("llama"), tmp_path / "model")
+    tensors = tensors_of(tmp_path / "model")
+    tensors["model.layers.0.mlp.up_proj.weight"][2, 3] = -1e7
+    save_file(tensors, tmp_path / "model/model.safetensors", {"format": "pt"})
+    words = ("export", tmp_path / "model", "--format", "gguf", "--out", tmp_path / "m.gguf")
+    said = refused(run, *words, "--dtype", "q8_0")
+    assert "model.layers.0.mlp.up_proj.weight: a block of Q8_0 has an element of magnitude 1e+07" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_file_that_is_there_stays_and_options_of_the_other_format_are_refused(

@@ -391,6 +391,12 @@ def test_a_store_larger_than_the_cache_is_read_in_order(run, local, filled, part
         # begins anew with it.
         assert proxy.bytes_sent("corpus/parted/tokens_") < 1.5 * sum(
             shard["token_file"]["bytes"] for shard in shards)
+        proxy.requests.clear()
+        told = run("longhaul", "why", tmp_path / "run", "--step", 1, "--json",
+                   env=environment(tmp_path / "elsewhere", proxy.endpoint)).stdout
+        assert json.loads(told)["data_hash"] == json.loads(told)["recorded_data_hash"]
+        sent = [proxy.bytes_sent(f"corpus/parted/{shard['token_file']['name']}") for shard in shards]
+        assert sent[0] > 0 and sum(sent[2:]) == 0  # a step is read from its own shards
     assert sum(path.stat().st_size for path in cache.rglob("*.bin")) <= limit
     run("longhaul", "train", write_config(tmp_path, "here"),
         *in_order(local, local, tmp_path / "none", steps), ranks=ranks)

@@ -1,15 +1,20 @@
 """`export --passport` says what a model is and how it behaves: what reads the model agrees with it, and each planted
 change is named, by the script beside the passport and by `longhaul verify`."""
 
+import datetime
 import http.server
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
+import torch
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from programs import SOURCE
 
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
@@ -138,6 +143,8 @@ PLANTED = {
                  ["template: there is no chat template", "files: chat_template.jinja is missing"],
                  "chat_template.jinja is missing"),
     "signature": (sign_other_words, ["signature: passport.json.sig is none of passport.json"], "signature: "),
+    "link": (lambda folder: (folder / "additional_chat_templates").symlink_to(folder.parent),
+             ["files: additional_chat_templates was added"], "additional_chat_templates was added"),
     "unsigned": (lambda folder: (folder / "passport.json.sig").unlink(), ["signature: passport.json.sig is missing"],
                  "nobody has signed"),
 }
@@ -170,6 +177,91 @@ def test_a_signature_of_another_key_and_an_added_file_are_refused(run, place, ch
     (tmp_path / "hf/special_tokens_map.json").write_text("{}")
     refused = run("longhaul", "verify", tmp_path / "hf", check=False)
     assert refused.returncode == 78 and "special_tokens_map.json was added" in refused.stderr
+
+
+def test_weights_that_were_added_are_named_since_transformers_loads_them(run, place, check, tmp_path):
+    run("longhaul", "export", place / "made/llama", "--out", tmp_path / "hf", "--passport", "--shard-size", "100kB")
+    assert len(list((tmp_path / "hf").glob("*.safetensors"))) > 1
+    shutil.copy(place / "llama/model.safetensors", tmp_path / "hf")
+    change_weight(tmp_path / "hf/model.safetensors")
+    code, lines = check(tmp_path / "hf")
+    assert code == 1 and lines[0] == "weights: model.safetensors was added", lines
+    assert [line.split(" ")[0] for line in lines] == ["weights:", "logits:"]
+
+
+def test_a_passport_of_somebody_hostile_reaches_neither_other_files_nor_the_terminal(place, check, tmp_path):
+    shutil.copytree(place / "gpt2", tmp_path / "hf")
+    (tmp_path / "hf/passport.json.sig").unlink()
+    (tmp_path / "secret").write_text("mine")
+
+    def change(passport):
+        passport["files"] |= {name: {"bytes": 4, "sha256": "0"} for name in ("../secret", "\x1b[2J", "/etc/passwd")}
+        passport["config"]["\x1b[31m"] = "\x1b]0;title\x07"
+        passport["behaviour"]["tokenizer"]["with_special_tokens"]["ids"] = "\x1b[1A"
+        passport["behaviour"]["tokenizer"]["transformers_differs"] = ["\x1b[1A"]
+
+    change_json(tmp_path / "hf/passport.json", change)
+    code, lines = check(tmp_path / "hf")
+    assert code == 1 and not any("\x1b" in line or "\x07" in line for line in lines), lines
+    files = next(line for line in lines if line.startswith("files: "))
+    assert files == r"files: ../secret lies outside the folder, \x1b[2J is missing, /etc/passwd lies outside the folder"
+
+
+class FakeLlama:
+    """Computes with transformers what the package of llama.cpp would compute, with the names of that package."""
+
+    def __init__(self, path, n_ctx, logits_all, verbose, type_k=1, type_v=1):
+        assert (n_ctx, logits_all, verbose, type_k, type_v) == (512, True, False, 0, 0)
+        self.inner, self._model = self.made(path), self
+        self.metadata = {"tokenizer.chat_template": self.inner.tokenizer.chat_template}
+
+    def tokenize(self, text, add_bos, special):
+        assert special
+        return self.inner.ids(text.decode(), add_bos)
+
+    def token_eos(self):
+        return self.inner.tokenizer.eos_token_id
+
+    def token_bos(self):
+        return -1 if self.inner.tokenizer.bos_token_id is None else self.inner.tokenizer.bos_token_id
+
+    def token_get_text(self, number):
+        assert number >= 0
+        return self.inner.tokenizer.convert_ids_to_tokens(number)
+
+    def reset(self):
+        self.scores = None
+
+    def eval(self, ids):
+        self.scores = self.inner.model(torch.tensor([ids])).logits[0].detach().numpy()
+
+
+class FakeFormatter:
+    """As Jinja2ChatFormatter of version 0.3.36, which takes the day of the datetime of its module."""
+
+    def __init__(self, template, eos_token, bos_token, add_generation_prompt=True):
+        self.names = {"eos_token": eos_token, "bos_token": bos_token, "add_generation_prompt": add_generation_prompt}
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+        self.template = environment.from_string(template)
+
+    def __call__(self, messages, tools):
+        def strftime_now(form):
+            return sys.modules["llama_cpp.llama_chat_format"].datetime.now().strftime(form)
+        return types.SimpleNamespace(prompt=self.template.render(
+            messages=messages, tools=tools, strftime_now=strftime_now, **self.names))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_llama_cpp_is_asked_in_fp32_and_on_the_day_of_the_passport(place, script, check, monkeypatch, family):
+    package, formats = (types.ModuleType(name) for name in ("llama_cpp", "llama_cpp.llama_chat_format"))
+    package.Llama, package.llama_chat_format = FakeLlama, formats
+    formats.Jinja2ChatFormatter, formats.datetime = FakeFormatter, datetime.datetime
+    monkeypatch.setitem(sys.modules, "llama_cpp", package)
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_chat_format", formats)
+    monkeypatch.setattr(FakeLlama, "made", lambda _, path: script.Transformers(path, None), raising=False)
+    code, lines = check(place / family, "--with", "llama-cpp", "--model", place / family)
+    assert code == 0, lines
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -206,8 +298,8 @@ def test_a_server_is_compared_by_its_address(place, script, check):
     shutil.copy(place / "mixtral/passport.json", only)
     server.model = script.Transformers(place / "mixtral", None)
     code, lines = check(only, "--with", address)
-    assert code == 0 and lines[0].startswith("note: templates not compared: a server does not show"), lines
-    assert lines[1] == f"note: {len(passport_of(only)['files'])} files of the passport are not here, and were not compared"
+    assert lines[0] == f"note: {len(passport_of(only)['files'])} files of the passport are not here, and were not compared"
+    assert code == 0 and lines[1].startswith("note: templates not compared: a server does not show"), lines
     server.model = script.Transformers(place / "llama", None)
     code, lines = check(only, "--with", address)
     assert code == 1 and [line.split(" ")[0] for line in lines[2:]] == ["logits:"], lines
@@ -249,7 +341,7 @@ def test_a_run_is_told_with_its_data_and_its_base(run, check, tmp_path):
     assert passport["run"]["validation"] == [{"name": "mine", "step": 2, "loss": pytest.approx(loss, rel=1e-6)}]
     base = passport["base"]["files_at_the_export"]
     assert sorted(base) == sorted(path.name for path in (tmp_path / "models/small").glob("*.safetensors"))
-    run("longhaul", "export", "runs/mine", "--average", "1,2", "--out", "mean", "--passport", cwd=tmp_path)
+    run("longhaul", "export", "runs/mine", "--average", "2,1", "--out", "mean", "--passport", cwd=tmp_path)
     assert passport_of(tmp_path / "mean")["run"] == passport["run"] | {"mean_of_steps": [1, 2]}
     code, lines = check(tmp_path / "hf")
     assert code == 0 and lines[0] == "note: the passport says nothing of the templates", lines
@@ -261,6 +353,20 @@ REFUSED = {
     "gguf": (["--passport", "--format", "gguf"], "--passport is for --format hf"),
     "alone": (["--sign", "key"], "--sign requires --passport"),
 }
+
+
+def test_a_key_is_tried_where_no_other_user_can_write(run, place, tmp_path):
+    """A program in the place of ssh-keygen tells the mode of the folder in which it is to sign."""
+    (tmp_path / "ssh-keygen").write_text(
+        f'#!/bin/sh\nfor last; do :; done\nstat -c "%a %n" "$(dirname "$last")" >> {tmp_path}/told\n'
+        f'exec {shutil.which("ssh-keygen")} "$@"\n')
+    (tmp_path / "ssh-keygen").chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    run("longhaul", "export", place / "made/gpt2", "--out", tmp_path / "hf", "--passport", "--sign", place / "key",
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path / "tmp")})
+    mode, folder = (tmp_path / "told").read_text().splitlines()[0].split(" ", 1)
+    assert mode == "700" and folder.startswith(f"{tmp_path}/tmp/longhaul-sign-")
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.parametrize("name", REFUSED)

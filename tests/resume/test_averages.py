@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import gguf
 import pytest
 import torch
 from runs import MODEL, TEXT
@@ -47,9 +48,20 @@ def test_the_mean_is_torchs_in_fp64_rounded_once(run, trained):
             assert ours.dtype == dtype and is_nearest(ours, total), name
             assert not torch.equal(ours, steps[-1][name].to(dtype)), name
     shared = exported(run, trained, "shared", trained / "run", "--average", "6,4,2", ranks=2)
-    assert all(torch.equal(shared[name], (sum(s[name].double() for s in reversed(steps)) / 3).float()) for name in shared)
+    assert all(torch.equal(shared[name], (sum(s[name].double() for s in steps) / 3).float()) for name in shared)
     config = json.loads((trained / "meantorch.float32/config.json").read_text())
     assert "float32" in (config.get("dtype"), config.get("torch_dtype"))
+
+
+def test_the_mean_as_gguf_is_that_of_its_directory(run, trained):
+    exported(run, trained, "hf", trained / "run", "--average", "2,6")
+    found = []
+    for name, words in (("mean.gguf", [trained / "run", "--average", "6,2"]), ("hf.gguf", [trained / "hf"])):
+        said = run("longhaul", "export", *words, "--format", "gguf", "--out", trained / name).stdout
+        found.append({tensor.name: (tensor.tensor_type, tensor.data.tobytes())
+                      for tensor in gguf.GGUFReader(trained / name).tensors})
+        assert ("the mean of steps 2, 6 of" in said) == (name == "mean.gguf")
+    assert found[0] == found[1] and len(found[0]) > 10
 
 
 def test_steps_without_a_valid_checkpoint_are_refused_by_name(run, trained, tmp_path):

@@ -102,6 +102,9 @@ def test_a_budget_counts_what_earlier_starts_have_cost(run, tmp_path):
     assert sum(spent) + decided["seconds_left"] == pytest.approx(5, abs=0.5)
     assert events(run_dir, "end")[-1]["step"] == decided["last_step"] < 1000
     assert all(event["nodes"] == 1 for event in events(run_dir, "start"))
+    told = run("longhaul", "why", run_dir, "--step", decided["last_step"], "--loss", "--json", "--out",
+               tmp_path / "again").stdout
+    assert json.loads(told)["replay"]["same"]
 
 
 def test_a_date_that_does_not_bind_changes_no_bit(run, tmp_path):

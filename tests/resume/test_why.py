@@ -7,9 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 import xxhash
 from datasets import Dataset
 from runs import steps_of, write_config
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 GARBAGE = 11  # the line of the planted document, from 1
 LAST = 16
@@ -94,6 +96,10 @@ def why(run, run_dir, *words, code=0):
     return json.loads(result.stdout)
 
 
+def content_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.fixture(scope="module")
 def made(run, tmp_path_factory):
     """A run of a mixture of two stores, of which the smaller one is read again and again: seven steps
@@ -112,7 +118,9 @@ def made(run, tmp_path_factory):
           'debug.faults=[{ step = 14, kind = "nonfinite_loss" }]',
           'resilience.on_bad_step="rollback"', "resilience.rollback_steps=1")
     assert "ROLLED BACK from step 14 to step 12" in (tmp_path / "run" / "log.txt").read_text()
+    before = content_of(tmp_path / "run")
     told = {step: why(run, tmp_path / "run", "--step", step) for step in range(1, LAST + 1)}
+    assert content_of(tmp_path / "run") == before
     return tmp_path, sources, told
 
 
@@ -171,9 +179,9 @@ def test_the_replay_of_a_step_is_the_record_to_the_bit_and_ranks_its_documents(r
     file = str(sources["large"][0])
     step = max(step for step, told in steps.items() if step not in (14, 15)
                if (file, GARBAGE) in [(one["file"], one["record"]) for one in told["documents"]])
-    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    before = content_of(tmp_path / "run")
     told = why(run, tmp_path / "run", "--step", step, "--loss", "--out", tmp_path / "again")
-    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+    assert content_of(tmp_path / "run") == before
     assert not (tmp_path / "again").exists()
     replay, record = told["replay"], steps_of(tmp_path / "run")[step]
     assert (replay["same"], replay["first_different"]) == (True, 0)
@@ -181,12 +189,61 @@ def test_the_replay_of_a_step_is_the_record_to_the_bit_and_ranks_its_documents(r
         record["loss"], record["grad_norm"], record["data_hash"])
     assert step > 8 and replay["from"] == max(s for s in (7, 9, 12, 15) if s < step)
     targets = sum(one["targets"] for one in told["documents"])
+    assert replay["targets"] == targets
     assert replay["loss_of_documents"] / targets == pytest.approx(record["loss"], rel=1e-5)
     means = [one["loss_sum"] / one["targets"] for one in told["documents"]]
     worst = told["documents"][means.index(max(means))]
     assert (worst["file"], worst["record"]) == (file, GARBAGE)
     shares = [one["share"] for one in told["documents"]]
     assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1)
+
+
+def test_a_step_is_told_with_the_batch_and_the_mask_of_its_own_start(run, tmp_path):
+    draw = random.Random(5)
+    corpus(tmp_path, run, "mixed", [draw.randint(5, 40) for _ in range(30)], 4)
+    path = write_config(tmp_path)
+    for last, mask, size in ((1, "true", 2), (5, "true", 4), (8, "false", 4)):
+        train(run, path, f'data.train=[{{ path = "{tmp_path}/mixed" }}]', f"data.document_mask={mask}",
+              f"batch.global_size={size}", f"run.stop_after={last}")
+    assert [why(run, tmp_path / "run", "--step", step)["sequences"] for step in (1, 2)] == [2, 4]
+    told = why(run, tmp_path / "run", "--step", 5, "--loss", "--out", tmp_path / "again")
+    assert told["replay"]["same"]
+    mean = told["replay"]["loss_of_documents"] / told["replay"]["targets"]
+    assert mean == pytest.approx(steps_of(tmp_path / "run")[5]["loss"], rel=1e-5)
+
+
+def burst_at(token, folder):
+    """A model whose first layer overflows where it reads the token, and nowhere else."""
+    torch.manual_seed(1)
+    model = GPTNeoXForCausalLM(GPTNeoXConfig(
+        vocab_size=300, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=256))
+    first = model.gpt_neox.layers[0].mlp
+    with torch.no_grad():
+        model.gpt_neox.embed_in.weight[token] = 0
+        model.gpt_neox.embed_in.weight[token, 0] = 1  # 7.9 behind the norm, where others stay below 5
+        first.dense_h_to_4h.weight[0] = 0
+        first.dense_h_to_4h.weight[0, 0] = 1e3
+        first.dense_h_to_4h.bias[0] = -6e3
+        first.dense_4h_to_h.weight[:, 0] = 3e36
+    model.save_pretrained(folder)
+
+
+def test_a_document_whose_loss_is_no_number_comes_first(run, tmp_path):
+    burst_at(299, tmp_path / "burst")
+    lines = [[(7 * i + j) % 250 for j in range(20)] for i in range(30)]
+    lines[GARBAGE - 1][5] = 299  # in tokens 200 to 219, and so in step 2 of 4 sequences
+    (tmp_path / "ids.jsonl").write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in lines))
+    run("longhaul", "data", "build", tmp_path / "ids.jsonl", "--field", "input_ids", "--vocab-size", 300,
+        "--out", tmp_path / "store")
+    train(run, write_config(tmp_path), f'model.config="{tmp_path}/burst"', f'init.weights="{tmp_path}/burst"',
+          f'data.train=[{{ path = "{tmp_path}/store" }}]', "data.shuffle=false", "data.document_mask=true",
+          'resilience.on_bad_step="skip"', "checkpoint.every=1", "run.stop_after=2")
+    assert steps_of(tmp_path / "run")[2]["loss"] is None
+    told = why(run, tmp_path / "run", "--step", 2, "--loss", "--out", tmp_path / "again")
+    assert (told["replay"]["same"], told["replay"]["loss"]) == (True, None)
+    assert [one["loss_sum"] is None for one in told["documents"]] == [True] + [False] * (len(told["documents"]) - 1)
+    assert (told["documents"][0]["file"], told["documents"][0]["record"]) == (str(tmp_path / "ids.jsonl"), GARBAGE)
 
 
 def test_another_token_in_a_store_is_told(run, made):

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 from programs import SOURCE
-from servers import Server
+from servers import Server, StandIn
 
 sys.path.insert(0, str(SOURCE / "tests" / "e2e"))
 
@@ -37,6 +37,12 @@ def mixture(tmp_path_factory):
         eos_token_id=1)).save_pretrained(directory)
     make_tokenizer(directory, documents())
     return directory
+
+
+@pytest.fixture
+def stand_in(model):
+    with StandIn(model) as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,11 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 
-from programs import command_of
+from programs import BIN, command_of
 
 LIMIT = 120
 STARTED = re.compile(r"serving .* at http://[^ ]*:(\d+) \(")
@@ -109,6 +110,47 @@ class Server:
             code, errors = self.end()
             if problem[0] is None and self.ranks == 1:  # mpirun has codes of its own
                 assert code == 0, errors
+
+
+class StandIn(Server):
+    """longhaul-serve, whose rank 0 the test is (longhaul/serve/protocol.h)."""
+
+    def __init__(self, model, **served):
+        self.ranks, (self.socket, other) = 1, socket.socketpair()
+        with other:
+            self.process = subprocess.Popen(
+                ["bash", "-c", 'exec "$0" 3<&"$1"', BIN / "longhaul-serve", str(other.fileno())],
+                pass_fds=[other.fileno()], stderr=subprocess.PIPE, text=True)
+        self.say({"model": "m", "tokenizer": str(model / "tokenizer.json"), "vocab_size": 640,
+                  "max_length": 4096, "eos_ids": [1], "chat_problem": "none", "end_of_turn": -1,
+                  "host": "127.0.0.1", "port": 0, "token": "", **served})
+        mark, *port = self.hear()
+        assert mark == "A", (mark, port)
+        self.port = int("".join(port))
+
+    def say(self, message):
+        text = json.dumps(message).encode()
+        self.socket.sendall(struct.pack("=Q", len(text)) + text)
+
+    def hear(self):
+        """The next message; waits for it."""
+        def exactly(size):
+            data = b""
+            while len(data) < size:
+                assert select.select([self.socket], [], [], LIMIT)[0], "longhaul-serve says nothing"
+                part = self.socket.recv(size - len(data))
+                assert part, "longhaul-serve has ended"
+                data += part
+            return data
+        return exactly(*struct.unpack("=Q", exactly(8))).decode()
+
+    def asked(self):
+        """The numbers of the sequences of the next request."""
+        return [sequence["number"] for sequence in json.loads(self.hear())["sequences"]]
+
+    def end(self, number=None):
+        self.socket.close()
+        return self.ended()
 
 
 def program_of(pid):

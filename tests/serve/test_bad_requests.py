@@ -4,6 +4,7 @@ server little, and the next request is answered"""
 import contextlib
 import json
 import resource
+import select
 import socket
 import threading
 
@@ -94,26 +95,112 @@ def test_a_thousand_connections(server, answered):
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_client_that_leaves_ends_its_sequences(server, answered):
-    # Many long texts, for which nobody waits: the next request comes first.
-    body = json.dumps({"prompt": ["a"] * 500, "max_tokens": 100}).encode()
-    head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
-    for stream in (False, True):
-        if stream:
-            body = body[:-1] + b', "stream": true}'
-            head = b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
-        with server.connect() as client:
-            client.sendall(head + body)
-            if stream:
-                assert b"data: " in client.recv(1 << 12) + client.recv(1 << 12)
-    assert server.complete("The", max_tokens=2)
+def written(**body):
+    """A completion request as its bytes, behind which the connection ends."""
+    text = json.dumps(body).encode()
+    return (b"POST /v1/completions HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            % len(text) + text)
+
+
+def received(client):
+    """The (status, body) that a connection brings until it ends."""
+    said = b""
+    while part := client.recv(1 << 16):
+        said += part
+    head, _, body = said.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body.decode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_ends_its_sequences_while_tokens_come(stand_in, stream):
+    with stand_in.connect() as client:
+        client.sendall(written(prompt=["a", "b"], max_tokens=4000, stream=stream))
+        numbers = stand_in.asked()
+    for _ in range(500):
+        stand_in.say([{"number": number, "id": 5} for number in numbers])
+        if select.select([stand_in.socket], [], [], 0.02)[0]:
+            break
+    else:
+        pytest.fail("500 tokens of each sequence later nothing is cancelled")
+    assert [json.loads(stand_in.hear()) for _ in numbers] == [{"cancel": number} for number in numbers]
+
+
+def test_a_client_that_closes_its_own_end_alone_gets_408(stand_in):
+    with stand_in.connect() as client:
+        client.sendall(written(prompt="a"))
+        stand_in.asked()
+        client.shutdown(socket.SHUT_WR)
+        status, body = received(client)
+    assert status == 408 and "is closed" in json.loads(body)["error"]["message"]
+
+
+def test_what_waits_when_the_server_ends_gets_503(stand_in):
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(stand_in.connect()) for _ in range(20)]
+        for client in clients:
+            client.sendall(written(prompt="a"))
+            stand_in.asked()
+        assert stand_in.end() == (0, "")
+        for client in clients:
+            status, body = received(client)
+            assert status == 503 and "has ended" in json.loads(body)["error"]["message"]
+
+
+def test_the_parts_of_a_stream_end_each_choice_once(stand_in):
+    stop, = stand_in.post("/tokenize", {"prompt": "!", "add_special_tokens": False})["tokens"]
+    with stand_in.connect() as client:
+        client.sendall(written(prompt=["a", "b"], stop="!", stream=True))
+        a, b = stand_in.asked()
+        # What follows the stop was computed before its sequence could be cancelled.
+        stand_in.say([*[{"number": a, "id": stop}] * 3, {"number": a, "id": 5, "end": "length"},
+                      {"number": b, "id": 5, "end": "length"}])
+        status, body = received(client)
+    assert status == 200
+    parts = [json.loads(line[6:]) for line in body.splitlines() if line.startswith("data: {")]
+    ends = [(choice["index"], choice["finish_reason"]) for part in parts for choice in part["choices"]]
+    assert ends == [(0, "stop"), (1, "length")]
+
+
+def test_an_id_without_a_token_adds_no_text(stand_in):
+    # The model's vocabulary is padded: it has 640 ids, and the tokenizer 600 tokens.
+    with stand_in.connect() as client:
+        client.sendall(written(prompt=[630, 50], max_tokens=2, logprobs=1, echo=True))
+        number, = stand_in.asked()
+        stand_in.say([{"number": number, "scores": [[-1, -0.5, 639]]},
+                      {"number": number, "id": 631, "log_prob": -2, "top": [[632, -1]]},
+                      {"number": number, "id": 50, "log_prob": -2, "top": [[50, -2]], "end": "length"}])
+        status, body = received(client)
+    assert status == 200, body
+    choice, = json.loads(body)["choices"]
+    token = stand_in.post("/detokenize", {"tokens": [50]})["prompt"]
+    assert (choice["text"], choice["logprobs"]["tokens"]) == (2 * token, ["", token, "", token])
+    assert choice["logprobs"]["token_logprobs"] == [None, -1, -2, -2]
+
+
+@pytest.mark.soak
+def test_more_slow_clients_than_are_served_at_one_time_lock_nobody_out(stand_in):
+    done = threading.Event()
+
+    def send_slowly(client, head):
+        with contextlib.suppress(OSError):
+            client.sendall(head)
+            while not done.wait(1):
+                client.sendall(b"0")
+
+    with contextlib.ExitStack() as stack:
+        for number in range(400):
+            client = stack.enter_context(stand_in.connect())
+            head = b"POST /v1/completions HTTP/1.1\r\n"
+            head += b"Transfer-Encoding: chunked\r\n\r\n" if number % 2 else b"A: "
+            threading.Thread(target=send_slowly, args=(client, head), daemon=True).start()
+        assert stand_in.get("/health") == {"status": "ok"}
+        done.set()
 
 
 def test_more_than_has_room_gets_503(server, answered):
     busy = {"prompt": [[5]] * 3000, "max_tokens": 60}
     with server.connect() as client:
-        body = json.dumps({**busy, "stream": True}).encode()
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        client.sendall(written(**busy, stream=True))
         said = b""
         while b"data: " not in said:  # the first are computed, the others wait
             said += client.recv(1 << 16)

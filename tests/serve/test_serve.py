@@ -4,6 +4,7 @@ every layout and whoever else asks"""
 import concurrent.futures
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -74,6 +75,25 @@ def test_log_probabilities_of_prompts_are_those_of_transformers(model, server):
             assert (score == max(top.values())) == is_greedy
             greedy[-1].append(is_greedy)
     assert all(greedy[-1][-20:]) and not all(greedy[0])
+
+
+def test_an_end_of_text_that_is_the_likeliest_has_its_number_too(run, model, server, tmp_path):
+    told = json.loads(run("longhaul", "generate", model, "--prompt", TEXTS[0], "--max-new-tokens", 1,
+                          "--json").stdout)
+    stopping = tmp_path / "model"
+    shutil.copytree(model, stopping)
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((stopping / name).read_text())
+        (stopping / name).write_text(json.dumps({**config, "eos_token_id": told["ids"]}))
+    ids = told["prompt_ids"]
+    wanted, = server.complete(ids, **SCORED)
+    with Server([stopping]) as one:
+        choice, = one.complete(ids, **SCORED)
+        assert one.complete(ids, max_tokens=9)[0]["text"] == ""
+    # lm-eval leaves the last number out, and the first ones.
+    assert len(choice["logprobs"]["token_logprobs"]) == len(ids) + 1
+    assert numbers(choice)[1] == pytest.approx(numbers(wanted)[1], rel=0, abs=2e-5)
+    assert choice["finish_reason"] == "stop" and wanted["text"].startswith(choice["text"])
 
 
 def test_who_else_asks_changes_nothing(server):

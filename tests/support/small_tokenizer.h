@@ -9,7 +9,7 @@
 namespace longhaul::data {
 
 /// A tokenizer for tests: one token for each byte, BOS 256, EOS 257. The text "<eos>" is
-/// the EOS token.
+/// the EOS token. Ids from 258 have no token.
 class ByteTokenizer final : public tokenizer::Tokenizer {
  public:
   ByteTokenizer(fs::path file, bool own_bos, bool own_eos, int64_t vocabulary = 258)
@@ -32,9 +32,12 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
     }
     if (special && own_eos_) out.push_back(257);
   }
-  std::string decode(const std::vector<tokenizer::TokenId>& ids, bool) const override {
+  std::string decode(const std::vector<tokenizer::TokenId>& ids,
+                     bool skip_special_tokens) const override {
     std::string text;
-    for (const tokenizer::TokenId id : ids) text += token_bytes(id);
+    for (const tokenizer::TokenId id : ids) {
+      if (id < (skip_special_tokens ? 256 : 258)) text += token_bytes(id);
+    }
     return text;
   }
   std::string token_bytes(tokenizer::TokenId id) const override {
@@ -43,11 +46,14 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
     return std::string(1, static_cast<char>(id));
   }
   int64_t vocab_size() const override { return vocabulary_; }
-  std::optional<tokenizer::TokenId> token_to_id(std::string_view) const override {
-    return {};
+  std::optional<tokenizer::TokenId> token_to_id(std::string_view token) const override {
+    if (token == "<bos>") return 256;
+    if (token == "<eos>") return 257;
+    if (token.size() != 1) return {};
+    return static_cast<unsigned char>(token[0]);
   }
   std::optional<std::string> id_to_token(tokenizer::TokenId id) const override {
-    return token_bytes(id);
+    return id < 258 ? std::optional(token_bytes(id)) : std::nullopt;
   }
   std::vector<tokenizer::TokenId> special_prefix() const override {
     return own_bos_ ? std::vector<tokenizer::TokenId>{256}

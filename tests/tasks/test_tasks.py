@@ -182,6 +182,11 @@ def test_a_run_measures_its_tasks_beside_its_validations(run, root, expected, tr
     assert close(by_hand["tasks"][0]["metrics"], told[5]["metrics"])
 
 
+def test_a_step_that_is_trained_again_measures_no_tasks(run, trained, tmp_path):
+    run("longhaul", "why", trained, "--step", 4, "--loss", "--keep", "--out", tmp_path / "again")
+    assert [record["step"] for record in records(tmp_path / "again/run")] == [3, 4]
+
+
 def test_the_report_and_tensorboard_have_the_tasks(run, trained, tmp_path):
     report = json.loads(run("longhaul", "report", trained, "--json").stdout)
     newest = [record for record in records(trained) if "task" in record][-2:]

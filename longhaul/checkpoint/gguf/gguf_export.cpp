@@ -132,7 +132,7 @@ class PartWriter {
       if (part.plus_one) add_one();
       if (type == GgufType::Q8_0) {
         blocks_.resize(format::gguf_bytes(type, (end - at) * columns));
-        format::quantize_q8_0(floats(), blocks_);
+        quantize(parameter);
         append(blocks_);
       } else {
         append(buffer_);
@@ -140,6 +140,14 @@ class PartWriter {
     }
   }
 
+  void quantize(const format::TensorSlice& parameter) {
+    try {
+      format::quantize_q8_0(floats(), blocks_);
+    } catch (const InputError& problem) {
+      fail_input("gguf", "{}: {}: {}", source_.source().path.string(), parameter.name,
+                 problem.message());
+    }
+  }
   std::span<float> floats() {
     return {reinterpret_cast<float*>(buffer_.data()), buffer_.size() / sizeof(float)};
   }
@@ -204,8 +212,9 @@ GgufReport write_gguf(const WeightsSource& source, const ModelConfig& config,
   add_sampling(dir, values);
   // The name of a checkpoint's directory is only the number of its step.
   const bool of_run = source.source().kind == ModelSource::Kind::Checkpoint;
-  values.emplace_back("general.name", of_run ? out.stem().string()
-                                             : source.source().path.filename().string());
+  const fs::path from = fs::absolute(source.source().path / "").lexically_normal();
+  values.emplace_back("general.name",
+                      (of_run ? out.stem() : from.parent_path().filename()).string());
   values.emplace_back("general.size_label", gguf_size_label(model));
   std::ranges::copy(model.values, std::back_inserter(values));
   values.emplace_back("general.file_type", file_type(type));

@@ -191,22 +191,31 @@ void set_special(const TokenizerDirectory& in, GgufTokenizer& out) {
 }
 
 void set_template(const TokenizerDirectory& in, GgufTokenizer& out) {
-  constexpr const char* kTemplate = "tokenizer.chat_template";
   constexpr uint64_t kMostBytes = uint64_t{1} << 24;
   const auto own = in.settings.find("chat_template");
   const fs::path file = in.dir / "chat_template.jinja";
+  std::optional<std::string> found;
   if (own != in.settings.end() && own->is_string()) {
-    out.values.emplace_back(kTemplate, own->get<std::string>());
+    found = own->get<std::string>();
   } else if (own != in.settings.end() && own->is_array()) {
     for (const Json& one : *own) {
       const Json text = one.is_object() ? one.value("template", Json()) : Json();
       if (!text.is_string() || one.value("name", Json()) != "default") continue;
-      out.values.emplace_back(kTemplate, text.get<std::string>());
+      found = text.get<std::string>();
     }
     out.notes.push_back("of several chat templates, the one named default goes along");
-  } else if (fs::exists(file)) {
-    out.values.emplace_back(kTemplate, read_text(file, kMostBytes));
   }
+  if (fs::exists(file)) {
+    std::string text = read_text(file, kMostBytes);
+    if (found && *found != text) {
+      out.notes.push_back(
+          "chat_template.jinja and tokenizer_config.json have different templates: that "
+          "of chat_template.jinja goes along, as in training and transformers; "
+          "llama.cpp's converter takes the other one");
+    }
+    found = std::move(text);
+  }
+  if (found) out.values.emplace_back("tokenizer.chat_template", std::move(*found));
 }
 
 // ---- byte-level BPE ----
@@ -226,7 +235,16 @@ std::vector<std::string> steps_of(const TokenizerDirectory& in,
     } else if (type == "Digits" && step.flag("individual_digits", false)) {
       steps.emplace_back("digits");
     } else if (type == "Split" && step.member("pattern").json().contains("Regex")) {
-      steps.push_back(step.member("pattern").member("Regex").text());
+      const std::string& regex = step.member("pattern").member("Regex").text();
+      const std::string& behavior = step.member("behavior").text();
+      const bool invert = step.flag("invert", false);
+      // A known pattern matches every text, so that nothing is removed.
+      const bool keeps_all =
+          behavior == "Removed" && invert && tokenizer::split_from_regex(regex);
+      if (behavior != "Isolated" && !keeps_all) {
+        in.refuse("Split has the behavior {}{}", behavior, invert ? ", inverted" : "");
+      }
+      steps.push_back(regex);
     } else {
       in.refuse("the pre-tokenizer {}", type);
     }

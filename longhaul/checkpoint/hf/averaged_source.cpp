@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/hf/adapted_base.h"
 #include "longhaul/checkpoint/hf/hf_export.h"
 #include "longhaul/families/differences.h"
 
@@ -16,23 +15,29 @@ namespace {
 /// Elements that are in memory at a time, once for each checkpoint and once as their sum.
 constexpr int64_t kElementsOfSum = int64_t{1} << 20;
 
-class AveragedSource final : public AdaptedBase {
+class AveragedSource final : public WeightsSource {
  public:
   explicit AveragedSource(std::vector<SharedSource> checkpoints)
-      : AdaptedBase(checkpoints.back()), checkpoints_(std::move(checkpoints)) {}
+      : checkpoints_(std::move(checkpoints)) {}
 
+  const ModelSource& source() const override { return last().source(); }
+  const StoredTensors& stored() const override { return last().stored(); }
+  fs::path config_path() const override { return last().config_path(); }
+  std::vector<CarriedFile> files_to_carry() const override {
+    return last().files_to_carry();
+  }
+  std::vector<std::string> ignored() const override { return last().ignored(); }
   std::vector<format::TensorSlice> tensors() const override {
-    std::vector<format::TensorSlice> list = base()->tensors();
+    std::vector<format::TensorSlice> list = last().tensors();
     for (format::TensorSlice& tensor : list) {
       if (format::is_float(tensor.dtype)) tensor.dtype = format::DType::F32;
     }
     return list;
   }
   bool as_stored(const std::string& /*name*/) const override { return false; }
-  const WeightsSource& files() const override { return *this; }
   void read(const format::TensorSlice& box, format::DType dst,
             std::span<std::byte> out) const override {
-    if (!format::is_float(dst)) return base()->read(box, dst, out);
+    if (!format::is_float(dst)) return last().read(box, dst, out);
     const int64_t count = box.num_elements();
     const size_t width = format::dtype_size(dst);
     for (int64_t begin = 0; begin < count; begin += kElementsOfSum) {
@@ -50,13 +55,10 @@ class AveragedSource final : public AdaptedBase {
                                elements);
     }
   }
-  SharedSource on(SharedSource base) const override {
-    std::vector<SharedSource> checkpoints = checkpoints_;
-    checkpoints.back() = std::move(base);
-    return std::make_shared<AveragedSource>(std::move(checkpoints));
-  }
 
  private:
+  const WeightsSource& last() const { return *checkpoints_.back(); }
+
   std::vector<SharedSource> checkpoints_;
 };
 
@@ -77,7 +79,7 @@ void check_same_result(const WeightsSource& one, const ModelConfig& theirs,
 SharedSource averaged(std::vector<SharedSource> checkpoints) {
   const SharedSource last = checkpoints.back();
   const ModelConfig model = load_model_config(last->config_path());
-  for (SharedSource& one : checkpoints) {
+  for (const SharedSource& one : checkpoints) {
     if (holds_adapter(*one)) {
       fail_input("average",
                  "{} holds an adapter, and the product of two means is not the mean of "
@@ -86,7 +88,6 @@ SharedSource averaged(std::vector<SharedSource> checkpoints) {
     }
     one->check(last->tensors());
     check_same_result(*one, load_model_config(one->config_path()), *last, model);
-    one = as_hugging_face(one, model.description);
   }
   return std::make_shared<AveragedSource>(std::move(checkpoints));
 }

@@ -88,10 +88,17 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
     const auto words = philox(key, at, static_cast<uint64_t>(::getpid()));
     std::memcpy(written.get() + at, words.data(), 16);
   }
-  const ScratchPath temporary(
-      directory / fmt::format(".longhaul_health_{}_{}", host_name(), ::getpid()));
+  // Nobody can foretell the name, and put a link to another file in its place.
+  std::string place =
+      (directory / fmt::format(".longhaul_health_{}_XXXXXX", host_name())).string();
+  if (::mkdtemp(place.data()) == nullptr) {
+    return HealthCheck::failed(fmt::format("{}: no directory can be made there: {}",
+                                           directory.string(), std::strerror(errno)));
+  }
+  const ScratchPath temporary(place);
+  const fs::path path = temporary.path() / "file";
   const system::Stopwatch writing;
-  File file = File::create(temporary.path());
+  File file = File::create(path);
   file.write(std::span<const std::byte>(written.get(), bytes));
   const system::Stopwatch syncing;
   file.sync();
@@ -100,7 +107,7 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   file.drop_cache();
   file.close();
   const system::Stopwatch reading;
-  const bool direct = read_back(temporary.path(), {read.get(), bytes});
+  const bool direct = read_back(path, {read.get(), bytes});
   const double read_seconds = reading.seconds();
   const auto [one, other] =
       std::mismatch(written.get(), written.get() + bytes, read.get());

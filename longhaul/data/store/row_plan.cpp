@@ -202,6 +202,7 @@ RowPlan::RowPlan(const RowUnits& units, const TokenStore& store, const WholeRows
       std::make_shared<const std::string>(plan_bytes(units, how.seq_len, key_));
   const bool good = take(std::as_bytes(std::span(*made)), made);
   LH_CHECK(good, "data", "the plan of {} rows is not its own", counts_.rows);
+  if (!how.keeps_new) file_.clear();
   if (file_.empty()) return;
   fs::create_directories(how.cache);
   write_text_atomic(file_, *made);

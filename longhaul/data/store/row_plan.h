@@ -20,6 +20,7 @@ struct WholeRows {
   /// that does not fit then keeps at most seq_len / 2 tokens.
   bool cut = false;
   fs::path cache;  ///< the directory where plans are kept; empty: plans are not kept
+  bool keeps_new = true;  ///< whether a plan goes into the cache that lacks it
 };
 
 /// The tokens [begin, begin + tokens) of a store, which stand in a row.
@@ -93,12 +94,12 @@ inline constexpr std::string_view kRemovePlan =
 /// WholeRows alone, so it is the same on all machines. Immutable; any thread may read.
 class RowPlan {
  public:
-  /// Takes the plan from the cache, or makes it and puts it there. A file that is damaged
-  /// or belongs to another plan is replaced. Processes that make a plan at the same time
-  /// make the same file, and each renames a whole one. Making it reads where the
-  /// documents end and which tokens are targets. It takes at most 32 bytes of memory a
-  /// unit, and 64 bytes for each position of a row. A kept plan is mapped, and its hash
-  /// is compared.
+  /// Takes the plan from the cache, or makes it and, with keeps_new, puts it there. A
+  /// file that is damaged or belongs to another plan is replaced. Processes that make a
+  /// plan at the same time make the same file, and each renames a whole one. Making it
+  /// reads where the documents end and which tokens are targets. It takes at most 32
+  /// bytes of memory a unit, and 64 bytes for each position of a row. A kept plan is
+  /// mapped, and its hash is compared.
   RowPlan(const RowUnits& units, const TokenStore& store, const WholeRows& how);
 
   const RowCounts& counts() const { return counts_; }
@@ -106,7 +107,7 @@ class RowPlan {
   std::span<const uint32_t> units_of(int64_t row) const;
   /// Returns a hash of the store's fingerprint and of WholeRows without the cache.
   const std::string& key() const { return key_; }
-  /// Returns the file in the cache; empty if the plan is not kept.
+  /// Returns the file in the cache; empty if the plan is not there.
   const fs::path& file() const { return file_; }
 
  private:

@@ -7,9 +7,10 @@
 namespace longhaul::monitor {
 
 /// Returns the steps that count as CSV: a column `step`, a column `timestamp` in UTC, and
-/// one for each number of metrics.jsonl by its name there, with validations as
-/// validation/NAME/loss and tasks as task/NAME/METRIC. A number that a step lacks, or
-/// that is not finite, is an empty cell. trackio.import_csv and spreadsheets read it.
+/// one for each number of metrics.jsonl by its name there. A number within an object has
+/// the name OBJECT/NAME (source_tokens/wiki), a validation validation/NAME/loss and a
+/// task task/NAME/METRIC. A number that a step lacks, or that is not finite, is an empty
+/// cell. trackio.import_csv and spreadsheets read it.
 std::string report_csv(const RunFiles& run);
 
 }  // namespace longhaul::monitor

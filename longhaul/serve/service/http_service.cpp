@@ -28,12 +28,10 @@ namespace longhaul::serve {
 namespace {
 
 constexpr const char* kJsonType = "application/json";
-/// How often a request that waits for the model looks whether its client has left.
+/// How often a request that is computed looks whether its client has left.
 constexpr double kLookSeconds = 0.25;
 /// A connection that sends nothing for so long is closed.
 constexpr time_t kIdleSeconds = 5;
-/// A body has to have come within this time.
-constexpr std::chrono::seconds kBodySeconds{60};
 /// The most bytes of all bodies that come or are read at one time.
 constexpr size_t kMostBodies = size_t{64} << 20;
 /// How many connections are served at one time, and how many more may wait for it.
@@ -85,12 +83,18 @@ class Connections final : public httplib::TaskQueue {
     if (open_ >= kConnections + kMostWaiting) return false;
     ++open_;
     threads_.add([&open = open_, serve = std::move(serve)] {
-      const std::shared_ptr<void> count(nullptr, [&open](void*) { --open; });
+      const std::shared_ptr<void> count(nullptr, [&open](void*) {
+        --open;
+        open.notify_all();
+      });
       serve();
     });
     return true;
   }
-  void shutdown() override {}
+  /// Waits until all connections have their answers.
+  void shutdown() override {
+    for (int open = open_; open > 0; open = open_) open_.wait(open);
+  }
 
  private:
   system::WorkerPool& threads_;
@@ -126,14 +130,15 @@ struct Running {
     open = answers.size();
   }
 
-  /// Waits for an event for a short time. Returns the sequence that it belongs to.
+  /// Waits for an event for a short time. Returns the sequence that it belongs to and
+  /// that had not ended before.
   std::optional<size_t> step() {
     const auto event = call.next(kLookSeconds);
     if (!event) return std::nullopt;
     Answer& of = answers[event->first];
-    const bool before = of.ended();
+    if (of.ended()) return std::nullopt;  // it came before the sequence was cancelled
     of.take(event->second);
-    if (of.ended() && !before) {
+    if (of.ended()) {
       --open;
       call.cancel(event->first);
     }
@@ -266,7 +271,6 @@ void HttpService::post(const char* path, Read read) {
     if (request.get_header_value_u64("Content-Length") > kMostBodyBytes) {
       return answer_error(response, 413, limit);
     }
-    const auto last = std::chrono::steady_clock::now() + kBodySeconds;
     Work work;
     {
       BodyBytes counted(body_bytes_);
@@ -276,7 +280,7 @@ void HttpService::post(const char* path, Read read) {
         large = body.size() + size > kMostBodyBytes;
         room = counted.add(size);
         if (room && !large) body.append(data, size);
-        return room && !large && std::chrono::steady_clock::now() < last;
+        return room && !large;
       });
       if (large || response.status == 413) return answer_error(response, 413, limit);
       if (!room) {
@@ -285,8 +289,8 @@ void HttpService::post(const char* path, Read read) {
       if (!whole) {
         return answer_error(
             response, 408,
-            fmt::format("the body has not come within {} seconds, or is cut short",
-                        kBodySeconds.count()));
+            fmt::format("the request has not come within {} seconds, or is cut short",
+                        LONGHAUL_REQUEST_SECONDS));
       }
       const std::lock_guard lock(reading_mutex_);
       work = read(body);
@@ -336,8 +340,16 @@ void HttpService::complete(Completion completion, const httplib::Request& reques
                            httplib::Response& response) {
   auto running = std::make_shared<Running>(std::move(completion), engine_, *tokenizer_);
   if (running->request.stream) return stream(std::move(running), response);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point looked = Clock::now();
   while (running->open > 0) {
-    if (!running->step() && request.is_connection_closed()) return;
+    running->step();
+    if (Clock::now() - looked < std::chrono::duration<double>(kLookSeconds)) continue;
+    looked = Clock::now();
+    if (request.is_connection_closed()) {
+      // A client that has closed only its own end still reads.
+      return answer_error(response, 408, "the client's end of the connection is closed");
+    }
   }
   std::vector<OrderedJson> choices;
   for (Answer& one : running->answers) choices.push_back(one.choice());
