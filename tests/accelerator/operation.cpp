@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <stdexcept>
 
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/memory.h"
@@ -83,6 +84,9 @@ void begin_kernel(Stream& stream, const std::string& name, std::span<const Use> 
   for (const Use& use : uses) {
     if (!is_device_memory(use.data) || !planted("host_read")) continue;
     static_cast<void>(*static_cast<const volatile std::byte*>(use.data));
+  }
+  if (planted("lost_device")) {
+    throw std::runtime_error("CUDA error: uncorrectable ECC error encountered");
   }
   if (planted("extra_wait")) synchronize_device(stream.device);
 }

@@ -34,7 +34,8 @@
 //   time that it can. The mistakes are forget_wait:N (of one event), host_read:N (of an
 //   operand), wrong_stream:N (of a collective) and extra_wait:N (for the device). Two
 //   more are early_receive:N (ahead of the sends that it is grouped with) and
-//   early_reuse:N (of a buffer that another stream uses).
+//   early_reuse:N (of a buffer that another stream uses). With lost_device:N the Nth
+//   kernel fails as on a GPU whose memory failed.
 
 #pragma GCC visibility push(default)
 extern "C" {
