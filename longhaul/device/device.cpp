@@ -149,13 +149,17 @@ int ordinal(int local_rank, int local_ranks, int devices) {
               local_ranks, devices);
 }
 
+void take(at::Device device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
 at::Device choose(const std::string& wanted, comm::Communicator& node) {
   const at::DeviceType kind = present(wanted);
   if (kind == at::kCPU) return at::kCPU;
   const int devices = at::accelerator::deviceCount();
   const int mine = ordinal(node.rank(), node.size(), devices);
   const at::Device device(kind, static_cast<at::DeviceIndex>(mine));
-  c10::impl::VirtualGuardImpl(kind).setDevice(device);
+  take(device);
   if (devices < node.size()) check_distinct(device, node);
   return device;
 }
@@ -198,6 +202,7 @@ c10::Event mark(at::Device device) {
 }
 
 void wait(const c10::Event& mark, const std::function<void()>& look) {
+  take(mark.device());
   comm::wait_for_device([&] { return mark.query(); }, look);
 }
 

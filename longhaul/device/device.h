@@ -16,11 +16,15 @@ namespace longhaul::device {
 // their guards. CUDA and the device of a plug-in are alike here.
 
 /// Returns the device that `wanted` (run.device: "auto", "cpu", "cuda" or "plugin") means
-/// on this rank, and makes it current. If a machine has several devices, a rank takes the
+/// on this rank, and makes it current for the calling thread. If a machine has several devices, a rank takes the
 /// device whose number is the rank's index in `node`, the ranks of this machine. "auto"
 /// is an accelerator if there is one. Throws ConfigError if the device is absent, or if
 /// ranks would share one. Collective over `node`.
 at::Device choose(const std::string& wanted, comm::Communicator& node);
+
+/// Makes the device current for the calling thread. A thread begins with device 0, where
+/// the first event or memory that it asks for would take memory of the driver.
+void take(at::Device device);
 
 /// Returns which of the `devices` that this rank sees is its own. A rank sees the devices
 /// of all ranks of the machine, or only its own (srun --gpus-per-task, --gpu-bind).
@@ -52,7 +56,8 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
 
-/// Waits until the device has come to the mark. Calls `look` now and then, which throws
+/// Waits until the device has come to the mark. Makes the mark's device current for the
+/// calling thread. Calls `look` now and then, which throws
 /// to end the wait if the device cannot come to the mark any more.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 

@@ -19,7 +19,8 @@ class Kind {
   virtual std::string identity(at::DeviceIndex /*index*/) const { return {}; }
   /// Returns model and architecture, for the numerics fingerprint.
   virtual std::string name(at::DeviceIndex index) const = 0;
-  /// Throws ConfigError if the program's kernels cannot run on the device.
+  /// Throws ConfigError if the program cannot run on the device, which must be current
+  /// for the thread.
   virtual void check(at::DeviceIndex /*index*/) const {}
   /// Returns the collectives that work on the device's memory; null if the device has
   /// none. Throws ConfigError if they cannot be loaded.

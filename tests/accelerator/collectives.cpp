@@ -282,15 +282,18 @@ class Collectives final : public Api {
     return 0;
   }
   int create_stream(Stream& stream) override {
+    need_device("a stream is made");
     stream_of(current_device(), 0);
     stream = &new_stream(current_device());
     return 0;
   }
   int create_event(Event& event) override {
+    need_device("an event is made");
     event = new softdev::Event;
     return 0;
   }
   int record(Event event, Stream stream) override {
+    need_device("an event is recorded");
     ++requests_of_thread();
     auto& mark = *static_cast<softdev::Event*>(event);
     mark.asked_in_vain = 0;
@@ -298,10 +301,12 @@ class Collectives final : public Api {
     return 0;
   }
   int stream_waits(Stream stream, Event event) override {
+    need_device("a stream waits for an event");
     wait_event(of_stream(stream), *static_cast<softdev::Event*>(event));
     return 0;
   }
   int is_done(Event event, bool& done) override {
+    need_device("an event is asked");
     auto& asked = *static_cast<softdev::Event*>(event);
     done = query(asked);
     if (std::exchange(asked.since, requests_of_thread()) != requests_of_thread()) {

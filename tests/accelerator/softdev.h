@@ -12,6 +12,9 @@
 //   neither a stream nor an event nor a wait of the host orders them;
 // - the bytes of a copy into pinned memory arrive only when somebody has waited for the
 //   copy: until then the memory holds 0xFF;
+// - where there are several devices, a thread must choose one before it uses events,
+// waits
+//   or memory: on a GPU each process would else take memory of device 0;
 // - operations between ranks run in each stream's order, and ranks that wait for each
 //   other in a circle get an error.
 //

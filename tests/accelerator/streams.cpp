@@ -31,7 +31,9 @@ Streams& streams() {
   return *made;
 }
 
-thread_local int device_of_thread = 0;
+constexpr int kNone = -1;
+thread_local int device_of_thread = kNone;
+thread_local bool has_chosen = false;
 thread_local const Stream* stream_of_worker = nullptr;
 thread_local std::array<Stream*, kMostDevices> stream_of_thread{};
 
@@ -54,11 +56,27 @@ int device_count() {
   return count;
 }
 
-int current_device() { return device_of_thread; }
+int current_device() { return std::max(device_of_thread, 0); }
 
 void set_current_device(int device) {
+  lend_device(device);
+  has_chosen = true;
+}
+
+void lend_device(int device) {
   check_device(device);
   device_of_thread = device;
+}
+
+void give_device_back(int device) {
+  device_of_thread = has_chosen || device > 0 ? device : kNone;
+}
+
+void need_device(const char* what) {
+  if (device_of_thread != kNone || device_count() < 2) return;
+  throw Error(ErrorKind::Internal, "softdev",
+              fmt::format("{} by a thread that has chosen none of {} devices", what,
+                          device_count()));
 }
 
 Stream& new_stream(int device) {

@@ -105,9 +105,18 @@ class Stream {
 
 /// Returns the number of devices, which SOFTDEV_COUNT sets (1 if it is not set).
 int device_count();
-/// Returns the current stream of the calling thread.
+/// Returns the current device of the calling thread, 0 if it has chosen none.
 int current_device();
+/// Chooses the thread's device for all that follows.
 void set_current_device(int device);
+/// Chooses the thread's device until give_device_back().
+void lend_device(int device);
+/// Makes `device` current again. A thread that has chosen no device has none again.
+void give_device_back(int device);
+/// Throws where there are several devices and the calling thread has chosen none, with
+/// `what` the thread does. On a GPU this would take half a gigabyte of device 0 for every
+/// process of the machine.
+void need_device(const char* what);
 Stream& current_stream(int device);
 /// Sets the current stream of the calling thread and returns the one that it replaces.
 Stream& set_current_stream(Stream& stream);

@@ -89,7 +89,10 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
   }
   if (!set) return captured;
   set->copied = device::mark(state.flat.device());
-  captured.ready = [set] { set->copied->synchronize(); };
+  captured.ready = [set] {
+    device::take(set->copied->device());  // a saver calls this in a thread of its own
+    set->copied->synchronize();
+  };
   captured.owner = set;
   return captured;
 }
