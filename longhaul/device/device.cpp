@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -49,22 +50,6 @@ at::DeviceType present(const std::string& wanted) {
       "device",
       "run.device = \"{}\", but no such device is usable here; use \"cpu\" or \"auto\"{}",
       wanted, why);
-}
-
-/// Throws ConfigError if two ranks have the same device: ranks that each see one
-/// device may have been given the same one.
-void check_distinct(at::Device device, comm::Communicator& node) {
-  std::map<std::string, int> owners;
-  const std::vector<std::string> names =
-      node.gather_strings(kind_of(device).identity(device.index()));
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    const auto [owner, fresh] = owners.try_emplace(names[rank], static_cast<int>(rank));
-    if (fresh || names[rank].empty()) continue;
-    fail_config("device",
-                "ranks {} and {} of this machine have the same device ({}); start one "
-                "rank per device",
-                owner->second, rank, names[rank]);
-  }
 }
 
 at::Tensor bytes_at(const void* data, size_t bytes, at::Device device) {
@@ -140,13 +125,30 @@ void check_function(at::Device device, const std::string& setting, const char* f
 
 }  // namespace
 
-int ordinal(int local_rank, int local_ranks, int devices) {
+int ordinal(int local_rank, int devices, const std::vector<std::string>& firsts) {
+  const auto local_ranks = static_cast<int>(firsts.size());
+  const std::set<std::string> distinct(firsts.begin(), firsts.end());
+  if (distinct.size() == firsts.size() && !distinct.contains("")) return 0;
   if (devices >= local_ranks) return local_rank;
   if (devices == 1) return 0;
   fail_config("device",
               "there are {} ranks on this machine, and each rank sees {} devices; start "
               "one rank per device, or set run.device = \"cpu\"",
               local_ranks, devices);
+}
+
+void check_distinct(const std::vector<std::string>& identities) {
+  std::map<std::string, size_t> owners;
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
+    const auto [owner, fresh] = owners.try_emplace(identities[rank], rank);
+    if (fresh || identities[rank].empty()) continue;
+    fail_config(
+        "device",
+        "ranks {} and {} of this machine have the same device or MIG slice ({}); "
+        "start one rank per device. In CUDA_VISIBLE_DEVICES each rank's own comes "
+        "first, or all ranks have one order",
+        owner->second, rank, identities[rank]);
+  }
 }
 
 void take(at::Device device) {
@@ -157,10 +159,13 @@ at::Device choose(const std::string& wanted, comm::Communicator& node) {
   const at::DeviceType kind = present(wanted);
   if (kind == at::kCPU) return at::kCPU;
   const int devices = at::accelerator::deviceCount();
-  const int mine = ordinal(node.rank(), node.size(), devices);
+  const auto identity = [&](int index) {
+    return kind_of(at::Device(kind)).identity(static_cast<at::DeviceIndex>(index));
+  };
+  const int mine = ordinal(node.rank(), devices, node.gather_strings(identity(0)));
+  check_distinct(node.gather_strings(identity(mine)));
   const at::Device device(kind, static_cast<at::DeviceIndex>(mine));
   take(device);
-  if (devices < node.size()) check_distinct(device, node);
   return device;
 }
 

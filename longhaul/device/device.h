@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
 
@@ -16,20 +17,27 @@ namespace longhaul::device {
 // their guards. CUDA and the device of a plug-in are alike here.
 
 /// Returns the device that `wanted` (run.device: "auto", "cpu", "cuda" or "plugin") means
-/// on this rank, and makes it current for the calling thread. If a machine has several devices, a rank takes the
-/// device whose number is the rank's index in `node`, the ranks of this machine. "auto"
-/// is an accelerator if there is one. Throws ConfigError if the device is absent, or if
-/// ranks would share one. Collective over `node`.
+/// on this rank, and makes it current for the calling thread. "auto" is an accelerator if
+/// there is one. Throws ConfigError if the device is absent, or if ranks of `node`, the
+/// ranks of this machine, would share one. Collective over `node`.
 at::Device choose(const std::string& wanted, comm::Communicator& node);
 
 /// Makes the device current for the calling thread. A thread begins with device 0, where
 /// the first event or memory that it asks for would take memory of the driver.
 void take(at::Device device);
 
-/// Returns which of the `devices` that this rank sees is its own. A rank sees the devices
-/// of all ranks of the machine, or only its own (srun --gpus-per-task, --gpu-bind).
-/// Throws ConfigError for any other number of devices.
-int ordinal(int local_rank, int local_ranks, int devices);
+/// Returns which of the `devices` that this rank sees is its own. `firsts` has, for each
+/// rank of the machine, the identity of the device that the rank sees first; an empty
+/// text is unknown. Where these all differ, a rank's own device is its first: it sees no
+/// others (srun --gpus-per-task), or its list begins with its own
+/// (CUDA_VISIBLE_DEVICES=1,0). Otherwise all ranks see the devices in one order, and a
+/// rank takes the device of its place. Throws ConfigError where there are fewer devices
+/// than ranks.
+int ordinal(int local_rank, int devices, const std::vector<std::string>& firsts);
+
+/// Throws ConfigError if two ranks of a machine have one device, which `identities` says
+/// for each rank; an empty text is unknown.
+void check_distinct(const std::vector<std::string>& identities);
 
 /// Returns "cpu", or a GPU's name and architecture, for the numerics fingerprint.
 std::string name(at::Device device);
@@ -57,8 +65,8 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 c10::Event mark(at::Device device);
 
 /// Waits until the device has come to the mark. Makes the mark's device current for the
-/// calling thread. Calls `look` now and then, which throws
-/// to end the wait if the device cannot come to the mark any more.
+/// calling thread. Calls `look` now and then, which throws to end the wait if the device
+/// cannot come to the mark any more.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 
 /// The bytes of a device's memory: the bytes that are free now, and all bytes.
