@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
 
@@ -31,6 +32,11 @@ class DeviceApi {
   /// Returns the library's version and the settings that choose the order of its sums,
   /// for the numerics fingerprint.
   virtual std::string describe() const = 0;
+  /// Sets what the library reads from the environment at its first call, where people
+  /// have set nothing: one order for all communicators, and sums that repeat bitwise if
+  /// `repeats`. Must be called before all functions below. Returns what the log is to
+  /// warn of.
+  virtual std::vector<std::string> prepare(bool /*repeats*/) { return {}; }
 
   // The functions of the library. Its communicators never block, so a call may return
   // kInProgress. Then the caller makes the next call only when async_error no longer says

@@ -1,67 +1,19 @@
 #include "longhaul/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <nccl.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/device/nccl_library.h"
+#include "longhaul/device/nccl_settings.h"
 
 namespace longhaul::cuda {
 namespace {
 
 using comm::DeviceApi;
 using comm::ReduceOp;
-
-constexpr const char* kLibrary = "libnccl.so.2";
-
-/// The library of NCCL: the copy that LibTorch has loaded, if there is one. A second copy
-/// would be a second NCCL in the process.
-class Library {
- public:
-  Library() {
-    handle_ = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
-    if (handle_ == nullptr) handle_ = ::dlopen(kLibrary, RTLD_NOW);
-    if (handle_ == nullptr) {
-      fail_config("comm",
-                  "{} cannot be loaded ({}); install NCCL, or put its "
-                  "directory into LD_LIBRARY_PATH",
-                  kLibrary, ::dlerror());
-    }
-    int version = 0;
-    const decltype(&ncclGetVersion) get_version = get("ncclGetVersion");
-    get_version(&version);
-    if (version / 10000 != NCCL_MAJOR || version < kOldest) {
-      fail_config("comm",
-                  "{} is NCCL {}; this build needs NCCL of major version {}, at least {}",
-                  kLibrary, version, NCCL_MAJOR, kOldest);
-    }
-  }
-
-  /// The address of a function of the library, which converts to a pointer of any type of
-  /// function.
-  struct Symbol {
-    void* address;
-    template <typename Function>
-    operator Function*() const {
-      return reinterpret_cast<Function*>(address);
-    }
-  };
-  Symbol get(const char* name) const {
-    void* address = ::dlsym(handle_, name);
-    if (address == nullptr) {
-      fail_config("comm", "{} lacks the function {}; install a newer NCCL", kLibrary,
-                  name);
-    }
-    return {address};
-  }
-
- private:
-  static constexpr int kOldest = 21400;  ///< first with communicators that do not block
-  void* handle_ = nullptr;
-};
 
 ncclDataType_t type_of(format::DType dtype) {
   switch (dtype) {
@@ -91,16 +43,14 @@ class RealNccl : public DeviceApi {
  public:
   std::string name() const override { return "NCCL"; }
   std::string describe() const override {
-    int version = 0;
-    get_version_(&version);
-    std::string text =
-        fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-    for (const char* setting : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) {
-      if (const char* value = std::getenv(setting)) {
-        text += fmt::format(" {}={}", setting, value);
-      }
-    }
-    return text;
+    return "nccl " + device::nccl_version_text(library_.version()) +
+           device::settings_of_sums(device::nccl_settings());
+  }
+  std::vector<std::string> prepare(bool repeats) override {
+    std::vector<std::string> warnings = device::prepare_nccl(library_.version(), repeats);
+    const std::vector<std::string> lacks = library_.lacks();
+    warnings.insert(warnings.end(), lacks.begin(), lacks.end());
+    return warnings;
   }
   int unique_id(UniqueId& id) override {
     ncclUniqueId made;
@@ -187,8 +137,7 @@ class RealNccl : public DeviceApi {
   }
 
  private:
-  Library library_;
-  decltype(&ncclGetVersion) get_version_ = library_.get("ncclGetVersion");
+  device::NcclLibrary library_;
   decltype(&ncclGetUniqueId) get_unique_id_ = library_.get("ncclGetUniqueId");
   decltype(&ncclCommInitRankConfig) init_rank_config_ =
       library_.get("ncclCommInitRankConfig");

@@ -23,6 +23,7 @@
 #include "longhaul/comm/through_host.h"
 #include "longhaul/device/cuda_library.h"
 #include "longhaul/device/kinds.h"
+#include "longhaul/device/nccl_settings.h"
 #include "longhaul/device/plugin.h"
 
 namespace longhaul::device {
@@ -191,6 +192,22 @@ std::unique_ptr<comm::Communicator> group_for(at::Device device,
   options.compute_stream = [device] { return current_stream(device).native_handle(); };
   return std::make_unique<comm::DeviceCommunicator>(api, comm::borrowed(host),
                                                     device.index(), options);
+}
+
+std::vector<std::string> prepare_collectives(at::Device device, bool repeats,
+                                             comm::Communicator& world,
+                                             const comm::Communicator& node) {
+  if (device.is_cpu() || world.size() == 1) return {};
+  const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
+  if (api == nullptr) return {};
+  const NcclSettings given = nccl_settings();
+  check_same_settings(given, world);
+  std::vector<std::string> warnings = api->prepare(repeats);
+  if (node.size() == world.size()) return warnings;
+  for (std::string& warning : check_plugins(given)) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
 }
 
 std::string describe_sums(at::Device device, const comm::Communicator& world) {

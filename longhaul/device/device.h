@@ -57,6 +57,15 @@ std::string unused_gpus();
 std::unique_ptr<comm::Communicator> group_for(at::Device device,
                                               comm::Communicator& host);
 
+/// Prepares the collectives of devices before the first group is made. Sets what they
+/// read from the environment where people have set nothing (comm::DeviceApi::prepare).
+/// Throws ConfigError if ranks differ in NCCL's or the fabric's settings, or if a plug-in
+/// that these name is absent. Returns what the log is to warn of. `node` has the ranks of
+/// this machine. Collective over `world`.
+std::vector<std::string> prepare_collectives(at::Device device, bool repeats,
+                                             comm::Communicator& world,
+                                             const comm::Communicator& node);
+
 /// Describes what adds up tensors of the device over the ranks (the device's collectives
 /// or the host), for the numerics fingerprint.
 std::string describe_sums(at::Device device, const comm::Communicator& world);
