@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -7,11 +8,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <thread>
 
+#include "longhaul/device/device.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/accelerator/ranks.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/scratch_directory.h"
 
 // Plants mistakes that a GPU would punish, and checks that the device names each of them.
 
@@ -194,6 +198,46 @@ TEST(Events, ThatAreTimedSayHowLongTheDeviceTook) {
 TEST_F(Refusals, NameBothDevicesOfTensorsThatDoNotMeet) {
   expect_told(failure_of([] { floats({1, 2}).add_(at::ones({2})); }),
               {"Expected all tensors to be on the same device"});
+}
+
+/// Returns what a thread of its own says of the call.
+std::string failure_of_thread(const std::function<void()>& call) {
+  std::string told;
+  std::thread([&] { told = failure_of(call); }).join();
+  return told;
+}
+
+TEST_F(Refusals, NameWhatAThreadDoesThatHasChosenNoneOfSeveralDevices) {
+  const c10::Event event = device::mark(device());
+  const std::string whose = " by a thread that has chosen none of ";
+  EXPECT_HAS(failure_of_thread([&] { event.synchronize(); }),
+             "the host waits for an event" + whose);
+  EXPECT_HAS(failure_of_thread([&] {
+               {
+                 const c10::DeviceGuard lent(at::Device(at::kPrivateUse1, 3));
+               }
+               event.query();
+             }),
+             "an event is asked" + whose);
+  EXPECT_EQ(failure_of_thread([&] {
+              device::take(at::Device(at::kPrivateUse1, 3));
+              event.synchronize();
+            }),
+            "nothing thrown");
+}
+
+TEST_F(Refusals, DoNotMeetAThreadThatWaitsForAMark) {
+  const c10::Event event = device::mark(device());
+  EXPECT_EQ(failure_of_thread([&] { device::wait(event, [] {}); }), "nothing thrown");
+}
+
+TEST(Devices, AreChosenByRanksAndTheirThreadsByThePlacesOnTheMachine) {
+  device();
+  comm::run_fake_ranks(4, [](const std::shared_ptr<comm::Communicator>& world) {
+    const at::Device mine = device::choose("plugin", *world);
+    EXPECT_EQ(mine.index(), world->rank());
+    EXPECT_EQ(c10::impl::VirtualGuardImpl(at::kPrivateUse1).getDevice(), mine);
+  });
 }
 
 /// A rank that is a thread, with a communicator and a stream of the plug-in.
