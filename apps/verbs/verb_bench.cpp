@@ -146,13 +146,15 @@ std::vector<ExchangeProfile> measure_exchanges(const RunConfig& config, at::Devi
   const bool fp32 = config.precision.compute == ComputeType::Fp32;
   const bool sums_fp32 = config.precision.reduce == StateType::Fp32;
   std::vector<std::unique_ptr<comm::Communicator>> groups;
-  std::vector<std::unique_ptr<comm::Communicator>> on_device;  // end before `groups`
+  device::Groups on_device;  // end before `groups`
   std::vector<measure::Probe> probes;
   for (const layout::TrafficLine& line : lines) {
     groups.push_back(measure::group_of(world, kinds, line.group));
     comm::Communicator* group = groups.back().get();
     if (!device.is_cpu() && group->size() > 1) {
-      on_device.push_back(device::group_for(device, *group));
+      on_device.push_back(device::group_for(
+          device, *group, layout::use_of(line.group, config.parallel.context)));
+      device::open_groups({on_device.back()});
       group = on_device.back().get();
     }
     const bool wide = line.kind == layout::TrafficKind::Gradients ? sums_fp32 : fp32;

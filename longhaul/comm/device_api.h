@@ -2,7 +2,11 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
 
@@ -23,6 +27,14 @@ class DeviceApi {
   using UniqueId = std::array<char, 128>;
   static constexpr int kSuccess = 0;
   static constexpr int kInProgress = 7;
+  /// What a rank gives for a communicator. All ranks give the same but for `rank`.
+  struct Members {
+    int ranks = 1;
+    int rank = 0;
+    std::vector<UniqueId> ids;  ///< by which the ranks meet; at least one
+    /// The most thread blocks that an operation may take; 0: the library decides.
+    int most_blocks = 0;
+  };
 
   virtual ~DeviceApi() = default;
 
@@ -36,7 +48,11 @@ class DeviceApi {
   // kInProgress. Then the caller makes the next call only when async_error no longer says
   // kInProgress.
   virtual int unique_id(UniqueId& id) = 0;
-  virtual int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) = 0;
+  /// Returns how many ranks may meet by one id; a larger communicator takes several.
+  virtual int ranks_of_id() const { return std::numeric_limits<int>::max(); }
+  /// Makes a communicator. Between group_start and group_end several are made together.
+  /// `comm` keeps its address until the call is carried out.
+  virtual int init_rank(Comm& comm, const Members& members) = 0;
   virtual int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
                          ReduceOp op, Comm comm, Stream stream) = 0;
   /// Gathers parts of `bytes` bytes, one of each rank.
@@ -56,9 +72,14 @@ class DeviceApi {
   /// Ends a communicator. This is no collective, and the library may hang in it.
   virtual int abort(Comm comm) = 0;
   virtual std::string error_text(int result, Comm comm) = 0;
+  /// Returns the bytes of the device's memory that a communicator has now; nothing if the
+  /// library does not tell.
+  virtual std::optional<uint64_t> device_bytes(Comm /*comm*/) { return std::nullopt; }
 
   // The functions of the runtime.
   virtual int set_device(int device) = 0;
+  /// Makes a stream for communication, whose kernels go before those of computation where
+  /// the device has priorities.
   virtual int create_stream(Stream& stream) = 0;
   virtual int create_event(Event& event) = 0;
   virtual int record(Event event, Stream stream) = 0;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "tests/support/conformance.h"
@@ -14,6 +15,8 @@
 
 namespace longhaul::comm {
 namespace {
+
+using layout::Uses;
 
 /// One value for each rank that outlives the ranks: an operation that failed is still
 /// under way, and the other rank may read the value after the body of this rank has
@@ -225,6 +228,107 @@ TEST(DeviceGroupAbort, IsLeftWhenItHangs) {
   EXPECT_EQ(aborted, 0);
   std::this_thread::sleep_for(
       std::chrono::seconds(3));  // the thread of abort() ends before the test
+}
+
+TEST(DeviceGroupOpening, AGroupHasTheCommunicatorsOfItsUses) {
+  for (const auto& [uses, expected] :
+       {std::pair(Uses::Collectives, 1U), std::pair(Uses::Transfers, 1U),
+        std::pair(Uses::Both, 2U)}) {
+    DeviceOptions options;
+    options.uses = uses;
+    options.most_blocks = 16;
+    run_fake_devices(
+        2,
+        [&](DeviceCommunicator&, FakeDevice& fake) {
+          ASSERT_EQ(fake.made.size(), expected);
+          EXPECT_EQ(fake.made[0].most_blocks, 16);
+          EXPECT_EQ(fake.made[0].ids.size(), 1U);
+        },
+        {}, {}, options);
+  }
+}
+
+TEST(DeviceGroupOpening, AGroupForTransfersOpensForItsFirstCollective) {
+  DeviceOptions options;
+  options.uses = Uses::Transfers;
+  run_fake_devices(
+      2,
+      [](DeviceCommunicator& group, FakeDevice& fake) {
+        float x = 1.0F;
+        const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+        group.send_recv({{kind, 1 - group.rank(), {&x, 1, format::DType::F32}}})->wait();
+        EXPECT_EQ(fake.made.size(), 1U);
+        for (int i = 0; i < 2; ++i) {
+          group.all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Sum);
+        }
+        EXPECT_EQ(x, 4.0F);
+        EXPECT_EQ(fake.made.size(), 2U);
+      },
+      {}, {}, options);
+}
+
+TEST(DeviceGroupOpening, AGroupForCollectivesRefusesTransfers) {
+  DeviceOptions options;
+  options.uses = Uses::Collectives;
+  run_fake_devices(
+      2,
+      [](DeviceCommunicator& group, FakeDevice&) {
+        float x = 1.0F;
+        const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+        EXPECT_THROW(
+            group.send_recv({{kind, 1 - group.rank(), {&x, 1, format::DType::F32}}}),
+            Error);
+      },
+      {}, {}, options);
+}
+
+TEST(DeviceGroupOpening, AllAreBegunBeforeTheFirstIsWaitedFor) {
+  const auto meeting = std::make_shared<FakeMeeting>();
+  run_fake_ranks(2, [&](const std::shared_ptr<Communicator>& world) {
+    const auto fake = std::make_shared<FakeDevice>(meeting);
+    fake->polls_in_progress = 3;
+    DeviceOptions options;
+    options.opens_later = true;
+    std::vector<std::unique_ptr<DeviceCommunicator>> groups;
+    std::vector<DeviceCommunicator*> all;
+    for (int i = 0; i < 3; ++i) {
+      groups.push_back(std::make_unique<DeviceCommunicator>(fake, world, 7, options));
+      all.push_back(groups.back().get());
+    }
+    EXPECT_TRUE(fake->made.empty());
+    DeviceCommunicator::open(all);
+    EXPECT_EQ(fake->made.size(), 6U);
+    ASSERT_GT(fake->openings.size(), 6U);
+    for (size_t i = 0; i < fake->openings.size(); ++i) {
+      EXPECT_EQ(fake->openings[i], i < 6 ? "begin" : "wait") << i;
+    }
+    float x = 1.0F;
+    all.back()->all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Sum);
+    EXPECT_EQ(x, 2.0F);
+    world->barrier_wait();
+  });
+}
+
+TEST(DeviceGroupOpening, TheLibrarysMemoryIsThatOfBothCommunicatorsIfItTells) {
+  run_fake_devices(1, [](DeviceCommunicator& group, FakeDevice& fake) {
+    EXPECT_EQ(group.device_bytes(), std::nullopt);
+    fake.bytes_of_each = 1000;
+    EXPECT_EQ(group.device_bytes(), 2000U);
+  });
+}
+
+TEST(DeviceGroupOpening, RanksOfALargeGroupMeetBySeveralIds) {
+  run_fake_devices(
+      5,
+      [](DeviceCommunicator&, FakeDevice& fake) {
+        ASSERT_EQ(fake.made.size(), 2U);
+        for (const DeviceApi::Members& members : fake.made) {
+          ASSERT_EQ(members.ids.size(), 3U);
+          EXPECT_NE(members.ids[0], members.ids[1]);
+          EXPECT_NE(members.ids[1], members.ids[2]);
+        }
+      },
+      {}, [](FakeDevice& fake, int) { fake.ids_for = 2; });
 }
 
 TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {

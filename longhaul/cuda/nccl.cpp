@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <vector>
 
 #include "longhaul/base/error.h"
 
@@ -50,13 +52,15 @@ class Library {
     }
   };
   Symbol get(const char* name) const {
-    void* address = ::dlsym(handle_, name);
-    if (address == nullptr) {
+    const Symbol found = find(name);
+    if (found.address == nullptr) {
       fail_config("comm", "{} lacks the function {}; install a newer NCCL", kLibrary,
                   name);
     }
-    return {address};
+    return found;
   }
+  /// Returns a function that newer versions have; null in an older one.
+  Symbol find(const char* name) const { return {::dlsym(handle_, name)}; }
 
  private:
   static constexpr int kOldest = 21400;  ///< first with communicators that do not block
@@ -109,15 +113,21 @@ class RealNccl : public DeviceApi {
     std::memcpy(id.data(), &made, sizeof(made));
     return result;
   }
-  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
-    ncclUniqueId given;
-    std::memcpy(&given, id.data(), sizeof(given));
+  int ranks_of_id() const override {
+    return init_rank_scalable_ == nullptr ? DeviceApi::ranks_of_id() : kRanksOfId;
+  }
+  int init_rank(Comm& comm, const Members& members) override {
+    std::vector<ncclUniqueId> ids(members.ids.size());
+    std::memcpy(ids.data(), members.ids.data(), ids.size() * sizeof(UniqueId));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclComm_t made = nullptr;
-    const int result = init_rank_config_(&made, ranks, given, rank, &config);
-    comm = made;
-    return result;
+    if (members.most_blocks > 0) config.maxCTAs = members.most_blocks;
+    auto* const made = reinterpret_cast<ncclComm_t*>(&comm);
+    if (ids.size() == 1) {
+      return init_rank_config_(made, members.ranks, ids.front(), members.rank, &config);
+    }
+    return init_rank_scalable_(made, members.ranks, members.rank,
+                               static_cast<int>(ids.size()), ids.data(), &config);
   }
   int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
                  ReduceOp op, Comm comm, Stream stream) override {
@@ -158,10 +168,21 @@ class RealNccl : public DeviceApi {
     return last == nullptr || *last == '\0' ? text : text + " (" + last + ")";
   }
 
+  std::optional<uint64_t> device_bytes(Comm comm) override {
+    uint64_t bytes = 0;
+    const bool told = mem_stats_ != nullptr &&
+                      mem_stats_(comm_of(comm), kAllOfGpu, &bytes) == ncclSuccess;
+    return told ? std::optional(bytes) : std::nullopt;
+  }
+
   int set_device(int device) override { return cudaSetDevice(device); }
   int create_stream(Stream& stream) override {
+    int least = 0, most = 0;
+    if (const int result = cudaDeviceGetStreamPriorityRange(&least, &most); result != 0) {
+      return result;
+    }
     cudaStream_t made = nullptr;
-    const int result = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+    const int result = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, most);
     stream = made;
     return result;
   }
@@ -187,11 +208,25 @@ class RealNccl : public DeviceApi {
   }
 
  private:
+  /// Beyond so many ranks the ranks of a communicator meet in several places, as those of
+  /// PyTorch do.
+  static constexpr int kRanksOfId = 128;
+  using InitRankScalable = ncclResult_t (*)(ncclComm_t*, int, int, int, ncclUniqueId*,
+                                            ncclConfig_t*);
+
+  /// The header of the build may be older than the library.
+  using MemStats = ncclResult_t (*)(ncclComm_t, int, uint64_t*);
+  static constexpr int kAllOfGpu = 3;  ///< ncclStatGpuMemTotal
+
   Library library_;
   decltype(&ncclGetVersion) get_version_ = library_.get("ncclGetVersion");
   decltype(&ncclGetUniqueId) get_unique_id_ = library_.get("ncclGetUniqueId");
   decltype(&ncclCommInitRankConfig) init_rank_config_ =
       library_.get("ncclCommInitRankConfig");
+  /// Since NCCL 2.29; else null.
+  MemStats mem_stats_ = library_.find("ncclCommMemStats");
+  /// Since NCCL 2.23; else null.
+  InitRankScalable init_rank_scalable_ = library_.find("ncclCommInitRankScalable");
   decltype(&ncclAllReduce) all_reduce_ = library_.get("ncclAllReduce");
   decltype(&ncclAllGather) all_gather_ = library_.get("ncclAllGather");
   decltype(&ncclReduceScatter) reduce_scatter_ = library_.get("ncclReduceScatter");

@@ -27,6 +27,10 @@
 namespace longhaul::device {
 namespace {
 
+/// The most thread blocks of a GPU that an operation beside computation takes: each keeps
+/// a multiprocessor from the products meanwhile.
+constexpr int kBlocksBeside = 16;
+
 /// Returns the type of the accelerator that `wanted` means, or the CPU. Throws
 /// ConfigError if there is no such device.
 at::DeviceType present(const std::string& wanted) {
@@ -171,8 +175,8 @@ std::string unused_gpus() {
                           : obstacle;
 }
 
-std::unique_ptr<comm::Communicator> group_for(at::Device device,
-                                              comm::Communicator& host) {
+std::unique_ptr<comm::Communicator> group_for(at::Device device, comm::Communicator& host,
+                                              const layout::GroupUse& use) {
   if (dynamic_cast<const comm::AnyMemory*>(&host) != nullptr) {
     return std::make_unique<SameGroup>(comm::borrowed(host));
   }
@@ -180,8 +184,39 @@ std::unique_ptr<comm::Communicator> group_for(at::Device device,
   if (api == nullptr) return comm::through_host(host, copies_of(device));
   comm::DeviceOptions options;
   options.compute_stream = [device] { return current_stream(device).native_handle(); };
+  options.uses = use.uses;
+  options.most_blocks = use.beside ? kBlocksBeside : 0;
+  options.opens_later = true;
   return std::make_unique<comm::DeviceCommunicator>(api, comm::borrowed(host),
                                                     device.index(), options);
+}
+
+namespace {
+
+/// Returns those of the groups that use the device's own collectives.
+std::vector<comm::DeviceCommunicator*> of_devices(const Groups& groups) {
+  std::vector<comm::DeviceCommunicator*> all;
+  for (const auto& group : groups) {
+    auto* const found = dynamic_cast<comm::DeviceCommunicator*>(group.get());
+    if (found != nullptr) all.push_back(found);
+  }
+  return all;
+}
+
+}  // namespace
+
+void open_groups(const Groups& groups) {
+  comm::DeviceCommunicator::open(of_devices(groups));
+}
+
+std::optional<uint64_t> bytes_of_groups(const Groups& groups) {
+  uint64_t bytes = 0;
+  for (const comm::DeviceCommunicator* group : of_devices(groups)) {
+    const std::optional<uint64_t> told = group->device_bytes();
+    if (!told) return std::nullopt;
+    bytes += *told;
+  }
+  return bytes;
 }
 
 std::string describe_sums(at::Device device, const comm::Communicator& world) {
@@ -196,6 +231,16 @@ c10::Event mark(at::Device device) {
   event.record(current_stream(device));
   return event;
 }
+
+c10::Stream side_stream(at::Device device) {
+  try {
+    return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  } catch (const c10::Error&) {  // the plug-in has no such function
+    return current_stream(device);
+  }
+}
+
+void order(const c10::Event& mark) { mark.block(current_stream(mark.device())); }
 
 void wait(const c10::Event& mark, const std::function<void()>& look) {
   comm::wait_for_device([&] { return mark.query(); }, look);

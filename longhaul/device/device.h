@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
+#include "longhaul/layout/group_use.h"
 
 namespace longhaul::device {
 
@@ -41,9 +43,20 @@ std::string unused_gpus();
 
 /// Returns a group for tensors of the device with the ranks of `host`, a group for host
 /// memory, which must outlive the result. The group uses the device's own collectives, or
-/// goes through the host if the device has none. Collective.
-std::unique_ptr<comm::Communicator> group_for(at::Device device,
-                                              comm::Communicator& host);
+/// goes through the host if the device has none. Before its first operation open_groups()
+/// must be called. Collective.
+std::unique_ptr<comm::Communicator> group_for(at::Device device, comm::Communicator& host,
+                                              const layout::GroupUse& use);
+
+using Groups = std::vector<std::shared_ptr<comm::Communicator>>;
+
+/// Makes what groups of group_for() need of the device's collectives: all is begun before
+/// the first is waited for. Collective over all ranks of all groups.
+void open_groups(const Groups& groups);
+
+/// Returns the bytes of the device's memory that its collectives have now for these
+/// groups; nothing if they do not tell.
+std::optional<uint64_t> bytes_of_groups(const Groups& groups);
 
 /// Describes what adds up tensors of the device over the ranks (the device's collectives
 /// or the host), for the numerics fingerprint.
@@ -51,6 +64,14 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
+
+/// Returns a stream for copies beside the device's current stream; the current stream
+/// itself if the device is a plug-in's and has no other.
+c10::Stream side_stream(at::Device device);
+
+/// Puts the mark before everything that the caller puts into the current stream of the
+/// mark's device from now on.
+void order(const c10::Event& mark);
 
 /// Waits until the device has come to the mark. Calls `look` now and then, which throws
 /// to end the wait if the device cannot come to the mark any more.

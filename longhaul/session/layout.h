@@ -1,12 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "longhaul/comm/mesh.h"
 #include "longhaul/data/sources/token_source.h"
-#include "longhaul/layout/layout_description.h"
+#include "longhaul/layout/group_use.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/session/capture.h"
@@ -36,6 +38,9 @@ class Layout {
   /// Returns the group of all ranks, over which LAMB adds its sums. The group takes
   /// tensors of the device where LAMB is the optimizer, else host memory.
   comm::Communicator& everyone() const { return *everyone_; }
+  /// Returns the bytes that the device's collectives have of its memory now; nothing if
+  /// they do not tell.
+  std::optional<uint64_t> bytes_of_groups() const;
   /// Returns the group of a kind whose operations on tensors of the device a step starts;
   /// null where no step starts any.
   comm::Communicator* tensor_group(layout::GroupKind kind) const;
@@ -60,17 +65,21 @@ class Layout {
   comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);
   /// Returns a group for tensors of the device, made from a group for host memory; on a
   /// CPU the given group itself. Collective.
-  comm::Communicator* for_tensors(comm::Communicator& group);
+  comm::Communicator* for_tensors(comm::Communicator& group, const layout::GroupUse& use);
+  layout::GroupUse use_of(layout::GroupKind kind) const {
+    return layout::use_of(kind, context_);
+  }
   /// Returns this rank's group of a kind, cut from the group `whole`, or `whole` itself
   /// where the group is all of it. Collective over `whole`.
   comm::Communicator* cut(comm::Communicator& whole, layout::GroupKind kind);
   void cut_data_group();
   void join_tied_stages();
   void split_features();
-  void split_positions(ContextKind kind);
+  void split_positions();
   void spread_experts();
 
   layout::LayoutDescription description_;
+  ContextKind context_;
   at::Device device_;
   std::unique_ptr<comm::Mesh> mesh_;
   std::vector<std::shared_ptr<comm::Communicator>> owned_;

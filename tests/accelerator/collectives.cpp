@@ -178,8 +178,10 @@ class Collectives final : public Api {
     std::memcpy(id.data(), text.data(), text.size());
     return kSuccess;
   }
-  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
-    comm = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
+  int init_rank(Comm& comm, const Members& members) override {
+    ++counters().communicators;
+    comm = new DeviceGroup{
+        Group(std::string(members.ids.front().data()), members.ranks, members.rank)};
     return kSuccess;
   }
   int all_reduce(const void* in, void* out, size_t count, format::DType dtype,

@@ -242,7 +242,7 @@ std::vector<std::string> on_two_ranks(const std::function<void(Rank&)>& body,
       rank.api = api;
       api->set_device(first + r);
       api->create_stream(rank.stream);
-      api->init_rank(rank.group, 2, id, r);
+      api->init_rank(rank.group, {2, r, {id}});
       auto& result = results[static_cast<size_t>(r)];
       try {
         rank.x = at::full({3}, r + 1.0, device(first + r));

@@ -69,6 +69,7 @@ void note_operation(Stream& stream, const std::string& name, std::span<const Use
   stream.seen.set(stream.index, stream.launched);
   ++counters().launches;
   ++tally(name).launches;
+  note_in_timeline(stream.name(), name);
   note_uses(stream, name, uses);
 }
 

@@ -25,6 +25,8 @@
 // - SOFTDEV_LIMIT: seconds that a wait may take (300).
 // - SOFTDEV_REPORT: a file that gets the counters as a JSON line at the end of a process
 //   and at each mark.
+// - SOFTDEV_TIMELINE: a file that gets a line for everything that a process puts into a
+//   stream, in the order of the calls: process, stream, what.
 // - SOFTDEV_TRACE: a file that gets the counters at each synchronisation.
 // - SOFTDEV_COMPOSITE: at 1 the device has no kernels of the program's operators, of
 //   attention, nor of products in bf16 added in fp32.

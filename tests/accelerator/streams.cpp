@@ -232,6 +232,7 @@ void take_time(Event& event, Stream& stream) {
 void wait_event(Stream& stream, const Event& event) {
   const std::lock_guard lock(state_mutex());
   if (event.stream == nullptr) return;
+  note_in_timeline(stream.name(), "waits for " + event.stream->name());
   static const bool forgets = setting("SOFTDEV_FORGET_WAITS", 0) != 0;
   const size_t other = event.stream->index;
   const bool brings = stream.seen.of(other) < event.seen.of(other);

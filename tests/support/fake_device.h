@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -56,6 +57,8 @@ class FakeDevice : public DeviceApi {
   bool computes_here = false;
   double abort_seconds = 0.0;
   bool knows_ids = true;
+  int ids_for = 1 << 30;                  ///< ranks_of_id()
+  std::optional<uint64_t> bytes_of_each;  ///< device_bytes()
   // A test reads the members below.
   std::atomic<int> aborted = 0;  ///< aborted communicators; another thread counts
   int sent_alone = 0;            ///< transfers outside of a group
@@ -65,6 +68,9 @@ class FakeDevice : public DeviceApi {
   int made_events = 0;
   int recorded_compute = 0;
   int compute_waits = 0;
+  std::vector<Members> made;  ///< the communicators
+  /// How communicators were made: "begin" for each, "wait" for each question.
+  std::vector<std::string> openings;
 
   std::string name() const override { return "fake"; }
   std::string describe() const override { return "fake 1"; }
@@ -74,9 +80,13 @@ class FakeDevice : public DeviceApi {
     id[0] = meeting_->new_id();
     return kSuccess;
   }
-  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
+  int ranks_of_id() const override { return ids_for; }
+  int init_rank(Comm& comm, const Members& members) override {
+    made.push_back(members);
+    openings.emplace_back("begin");
     groups_.push_back(std::make_unique<Group>());
-    groups_.back()->ranks = meeting_->join(id[0], ranks, rank);
+    groups_.back()->ranks =
+        meeting_->join(members.ids[0][0], members.ranks, members.rank);
     comm = groups_.back().get();
     return answer();
   }
@@ -138,6 +148,7 @@ class FakeDevice : public DeviceApi {
     return answer();
   }
   int async_error(Comm, int& state) override {
+    openings.emplace_back("wait");
     state = polls_left_ > 0 ? kInProgress : fails_with;
     if (polls_left_ > 0) --polls_left_;
     return kSuccess;
@@ -150,6 +161,8 @@ class FakeDevice : public DeviceApi {
   std::string error_text(int result, Comm) override {
     return "result " + std::to_string(result);
   }
+
+  std::optional<uint64_t> device_bytes(Comm) override { return bytes_of_each; }
 
   int set_device(int device) override { return device == 7 ? 0 : 101; }
   int create_stream(Stream& stream) override {
