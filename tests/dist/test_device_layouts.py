@@ -204,6 +204,33 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
         assert len({w["used_bytes"] for w in steps}) == 1
 
 
+def test_a_save_is_copied_beside_the_steps_once_for_all_who_want_it(run, store, tmp_path,
+                                                                    monkeypatch):
+    """The state is copied on a stream of its own, once a step for a save and for peer memory, and
+    the update that follows waits for it."""
+    path = tmp_path / "timeline"
+    monkeypatch.setenv("SOFTDEV_TIMELINE", str(path))
+    monkeypatch.setenv("LONGHAUL_MEMORY_DIR", str(tmp_path / "memory"))
+    (tmp_path / "memory").mkdir()
+    train(run, write_run(tmp_path, store), *FP32, *DEVICE, "run.steps=4", "checkpoint.every=1",
+          "resilience.peer_memory_every=1")
+    lines = [line.rstrip("\n").split("\t")[1:] for line in path.open()]
+    current = "stream 0 of device 0"
+    copied = [i for i, (stream, what) in enumerate(lines)
+              if what == "copy to the host" and stream != current]
+    (beside,) = {lines[i][0] for i in copied}
+    updates = [i for i, (_, what) in enumerate(lines) if what.startswith("longhaul::adamw")]
+    steps = [i for n, i in enumerate(updates) if any(updates[n - 1] < c < i for c in copied)]
+    assert len(steps) == 3
+    for update in steps:
+        last = max(c for c in copied if c < update)
+        assert [current, f"waits for {beside}"] in lines[last:update]
+    counts = [sum(a < c < b for c in copied) for a, b in itertools.pairwise(steps)]
+    assert len(set(counts)) == 1
+    # Masters and two moments of each bucket, once.
+    assert counts[0] == sum(c < updates[0] for c in copied) > 3
+
+
 EXPERTS = {"one": ONE, "ep2": parallel(2, ep=2), "dp4_ep2_zero3": parallel(4, 1, zero=3, ep=2),
            "ep2_tp2_dp2": parallel(4, tp=2, ep=2)}
 

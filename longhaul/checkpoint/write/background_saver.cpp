@@ -280,10 +280,12 @@ void BackgroundSaver::prepare(const std::vector<StateTensor>& tensors) {
   staging_.reserve(staging_bytes(tensors));
 }
 
-void BackgroundSaver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
+void BackgroundSaver::start(const std::function<Snapshot()>& capture,
+                            std::optional<SaveReport>& before) {
   const auto called = Clock::now();
   before = wait();
   const auto begun = Clock::now();
+  Snapshot snapshot = capture();
   const SaveTarget target = prepare_together(options_, snapshot.step, world_);
   if (!snapshot.owner) {
     if (snapshot.ready) std::exchange(snapshot.ready, nullptr)();
@@ -445,7 +447,7 @@ SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
   BackgroundSaver saver(std::move(options), world);
   std::optional<SaveReport> none;
-  saver.start(std::move(snapshot), none);
+  saver.start(snapshot, none);
   const std::optional<SaveReport> report = saver.wait();
   // A supervisor gets the error from the rank that has failed.
   if (!report->error.empty() && !report->mine) world.ledger().failed_elsewhere();

@@ -103,10 +103,14 @@ class BackgroundSaver {
   /// save stalls no longer than later ones. Throws TemporaryError when there is no such
   /// memory.
   void prepare(const std::vector<StateTensor>& tensors);
-  /// Begins a save. Where the earlier save has not ended, waits for that save; `before`
-  /// receives its report. Throws on all ranks when the step directory cannot be made.
-  /// Collective.
-  void start(Snapshot snapshot, std::optional<SaveReport>& before);
+  /// Begins a save of what `capture` returns. Where the earlier save has not ended, waits
+  /// for that save before it calls `capture`, so that its memory can be used again;
+  /// `before` receives its report. Throws on all ranks when the step directory cannot be
+  /// made. Collective.
+  void start(const std::function<Snapshot()>& capture, std::optional<SaveReport>& before);
+  void start(const Snapshot& snapshot, std::optional<SaveReport>& before) {
+    start([&] { return snapshot; }, before);
+  }
   /// Returns the report of a save that has ended since the last call. Does not
   /// communicate while no save is under way. Collective.
   std::optional<SaveReport> poll();
