@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/hosts.h"
 #include "longhaul/device/device.h"
 #include "longhaul/layout/rank_costs.h"
 #include "longhaul/ops/experts/grouped_linear.h"
@@ -76,6 +77,20 @@ void tell_offset_waits(const Session& session, const ParameterClasses& classes,
   if (!mixed.empty()) log.warning(mixed);
 }
 
+/// Warns if the rows of experts go from machine to machine. Collective.
+void tell_far_experts(const Session& session, system::Logger& log) {
+  comm::Communicator* const ep = session.layout().tensor_group(layout::GroupKind::Ep);
+  if (ep == nullptr || !session.world().any(comm::count_machines(*ep) > 1)) return;
+  const layout::LayoutDescription& layout = session.layout().description();
+  log.warning(
+      "parallel.ep = {} with parallel.tp = {} spans machines, so that rows of experts "
+      "cross "
+      "the network in each layer; they stay on a machine if ep x tp is at most its "
+      "number "
+      "of ranks",
+      layout.ep, layout.shape.tp);
+}
+
 }  // namespace
 
 Session::Session(RunConfig config, Machine machine, ModelConfig model, Layout layout,
@@ -87,6 +102,7 @@ Session::Session(RunConfig config, Machine machine, ModelConfig model, Layout la
   tell_uneven_splits(*this, log);
   check_device_fit(*this, classes, log);
   tell_offset_waits(*this, classes, log);
+  tell_far_experts(*this, log);
   const auto placed = build_chunks(classes);
   flat_ = std::make_unique<tensor::FlatBuffers>(
       placed, machine_.policy, machine_.device,
