@@ -31,6 +31,13 @@ inline constexpr int64_t kOneRoundBytes = int64_t{32} << 10;
 /// multiples of this many elements.
 inline constexpr int64_t kReducePartAlign = 16;
 
+/// Returns the bytes of a row on its way to an expert: its features, and its fp32 weight
+/// in the last four bytes. A row begins at a multiple of 16 bytes, as kernels want it.
+constexpr int64_t packed_row_bytes(int64_t features, int64_t element_bytes) {
+  constexpr int64_t kAlign = 16;
+  return (features * element_bytes + 4 + kAlign - 1) / kAlign * kAlign;
+}
+
 /// A buffer that is cut among ranks. The last parts may be shorter than the others, or
 /// empty.
 struct BufferParts {

@@ -16,18 +16,24 @@
 namespace longhaul::session {
 namespace {
 
+using Groups = std::vector<std::shared_ptr<comm::Communicator>>;
+
+/// Waits until the device has come to the mark, and watches `groups` meanwhile: if a rank
+/// is lost, an error ends the wait.
+void wait_watched(const c10::Event& mark, const Groups& groups) {
+  device::wait(mark, [&] {
+    for (const auto& group : groups) group->progress();
+  });
+}
+
 /// Returns a copy of `values` on the host, or `values` themselves where they are there
-/// already. While the copy is waited for, `groups` are watched: if a rank is lost, an
-/// error ends the wait.
-at::Tensor read_watched(const at::Tensor& values,
-                        const std::vector<std::shared_ptr<comm::Communicator>>& groups) {
+/// already. `groups` are watched while the copy is waited for.
+at::Tensor read_watched(const at::Tensor& values, const Groups& groups) {
   if (values.is_cpu()) return values;
   at::Tensor host =
       at::empty(values.sizes(), values.options().device(at::kCPU).pinned_memory(true));
   host.copy_(values, /*non_blocking=*/true);
-  device::wait(device::mark(values.device()), [&] {
-    for (const auto& group : groups) group->progress();
-  });
+  wait_watched(device::mark(values.device()), groups);
   return host;
 }
 
@@ -116,9 +122,8 @@ void Layout::spread_experts() {
   if (description_.ep == 1) return;
   ep_ = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep));
   experts_ = std::make_unique<parallel::TokenDispatch>(
-      *ep_, [groups = owned_](const at::Tensor& counts) {
-        return read_watched(counts, groups);
-      });
+      *ep_,
+      [groups = owned_](const c10::Event& counts) { wait_watched(counts, groups); });
 }
 
 comm::Communicator* Layout::tensor_group(layout::GroupKind kind) const {

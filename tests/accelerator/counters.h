@@ -35,8 +35,9 @@ struct Tally {
 Tally& tally(const std::string& name);
 
 /// Counts a wait of the host for the device in `what`, and writes a line to
-/// SOFTDEV_TRACE.
-void count_synchronization(const std::string& what);
+/// SOFTDEV_TRACE. The default stream was given `queued` operations that may run
+/// meanwhile.
+void count_synchronization(const std::string& what, uint64_t queued = 0);
 
 /// Returns the number of requests of the calling thread to its devices. Questions whether
 /// an operation between ranks is over do not count: a host that asks only this question

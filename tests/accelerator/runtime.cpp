@@ -176,7 +176,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     auto& asked = *static_cast<Event*>(event);
     ++requests_of_thread();
     const bool done = query(asked);
-    if (done && !std::exchange(asked.asked, true)) count_synchronization("event query");
+    if (done && !std::exchange(asked.asked, true)) {
+      count_synchronization("event query", queued_since(asked));
+    }
     return done;
   }
   c10::DeviceIndex deviceCount() const noexcept override {

@@ -218,6 +218,7 @@ void record(Event& event, Stream& stream) {
   stream.seen.join(host_clock());
   event.stream = &stream;
   event.position = stream.last_put();
+  event.launched = stream_of(stream.device, 0).launched;
   event.seen = stream.seen;
   event.asked = false;
 }
@@ -254,11 +255,16 @@ bool query(const Event& event) {
   return true;
 }
 
+uint64_t queued_since(const Event& event) {
+  const std::lock_guard lock(state_mutex());
+  return stream_of(event.stream->device, 0).launched - event.launched;
+}
+
 void synchronize(const Event& event) {
   if (event.stream == nullptr) return;
   event.stream->wait(event.position);
   host_saw(event.seen);
-  count_synchronization("event");
+  count_synchronization("event", queued_since(event));
 }
 
 void synchronize(Stream& stream) {

@@ -45,6 +45,7 @@ class Stream;
 struct Event {
   Stream* stream = nullptr;
   uint64_t position = 0;
+  uint64_t launched = 0;  ///< operations that the default stream had been given
   Clock seen;
   bool asked = false;  ///< a host has asked and was told that it is done: it has waited
   /// How often a host has asked while the event was not done, with requests_of_thread()
@@ -137,6 +138,9 @@ void take_time(Event& event, Stream& stream);
 /// Puts everything that comes to `stream` next behind the event.
 void wait_event(Stream& stream, const Event& event);
 bool query(const Event& event);
+/// Returns the number of operations that the default stream of the event's device was
+/// given since the event was recorded.
+uint64_t queued_since(const Event& event);
 // Waits of the host, which are counted.
 void synchronize(const Event& event);
 void synchronize(Stream& stream);

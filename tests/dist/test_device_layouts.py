@@ -215,26 +215,40 @@ def test_experts_on_a_device_are_those_of_a_cpu(judged, name):
     assert not violations(ours, cpu, IN_FP32)
 
 
-@pytest.mark.parametrize("name,of_layers,settings", [
-    ("one", 0, ['experts.balance="global"']), *later(("one", 0, []), ("ep2", 3, []))])
+@pytest.mark.parametrize("name,for_counts,settings", [
+    ("one", 0, ['experts.balance="global"']), ("ep2", 12, ['memory.recompute="full"']),
+    *later(("one", 0, []), ("ep2", 12, []), ("ep2_tp2_dp2", 12, []))])
 def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
-        run, store, tmp_path, monkeypatch, name, of_layers, settings):
-    """The host waits once for counts in each forward of the three layers with experts, and never in
-    a backward."""
+        run, store, tmp_path, monkeypatch, name, for_counts, settings):
+    """The host waits once for counts in each forward of the three layers with experts and the four
+    micro batches, with rows to sort and to gather queued. It waits neither in a backward nor where a
+    forward runs again."""
     ranks, keys = EXPERTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
     train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *keys, *FP32, *DEVICE,
           *settings, "batch.micro_size=1", SHORT, ranks=ranks)
     for waits in waits_of(path):
-        in_step = 1 + of_layers * 8 // ranks
+        in_step = 1 + for_counts
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
         places = places[-in_step * (TEN - 2):]
         assert len(places) == in_step * (TEN - 2)
         # The host waits for nothing else in between.
         assert places == list(range(places[0], places[0] + len(places)))
-        if of_layers == 0:
+        queued = [waits[i]["queued"] for i in places]
+        assert sum(count >= 10 for count in queued) == for_counts * (TEN - 2), queued
+        if for_counts == 0:
             assert len({waits[i]["device_allocations"] for i in places}) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("lacks", [("SOFTDEV_NO_COLLECTIVES", "1"),
+                                   ("SOFTDEV_LACKS", "getStreamFromGlobalPool")])
+def test_experts_on_a_device_that_lacks_something_have_the_same_bits(trained, monkeypatch, lacks):
+    whole = trained(EXPERTS["ep2"], *FP32, *DEVICE, SHORT, model_type="qwen3_moe")
+    monkeypatch.setenv(*lacks)
+    lacking = trained(EXPERTS["ep2"], *FP32, *DEVICE, SHORT, model_type="qwen3_moe")
+    assert lacking != whole and curve(lacking) == curve(whole)
 
 
 @pytest.mark.parametrize("settings,warnings,why", [
