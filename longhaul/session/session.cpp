@@ -83,11 +83,8 @@ void tell_far_experts(const Session& session, system::Logger& log) {
   if (ep == nullptr || !session.world().any(comm::count_machines(*ep) > 1)) return;
   const layout::LayoutDescription& layout = session.layout().description();
   log.warning(
-      "parallel.ep = {} with parallel.tp = {} spans machines, so that rows of experts "
-      "cross "
-      "the network in each layer; they stay on a machine if ep x tp is at most its "
-      "number "
-      "of ranks",
+      "parallel.ep = {} with parallel.tp = {} spans machines, and rows of experts cross "
+      "the network in each layer. Rows stay on a machine if ep x tp is at most its ranks",
       layout.ep, layout.shape.tp);
 }
 

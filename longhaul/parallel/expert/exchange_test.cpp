@@ -105,7 +105,7 @@ TEST(ExpertParallel, SendsOneMessageToEachRankInEachDirection) {
       return of.narrow(0, world->rank() * kTokens / kRanks, kTokens / kRanks);
     };
     layer.run(part(x), part(dy));
-    // There and back, in the forward and in the backward.
+    // Rows go there and back, in the forward and in the backward.
     EXPECT_EQ(noted.calls[comm::Verb::SendRecv], 4);
     EXPECT_EQ(noted.calls[comm::Verb::AllToAll], 1);
     EXPECT_EQ(noted.messages.size(), 2 * (kRanks - 1));
