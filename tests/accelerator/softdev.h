@@ -25,9 +25,9 @@
 // - SOFTDEV_LIMIT: seconds that a wait may take (300).
 // - SOFTDEV_REPORT: a file that gets the counters as a JSON line at the end of a process
 //   and at each mark.
-// - SOFTDEV_TRACE: a file that gets the counters at each synchronisation, with the number
-//   of operations that the default stream was given since the event that the host has
-//   waited for (`queued`): 0 means that nothing runs while the host waits.
+// - SOFTDEV_TRACE: a file that gets the counters at each synchronisation. `queued` is the
+//   number of operations that the default stream was given since the event for which the
+//   host waits. At 0 nothing runs meanwhile.
 // - SOFTDEV_COMPOSITE: at 1 the device has no kernels of the program's operators, of
 //   attention, nor of products in bf16 added in fp32.
 // - SOFTDEV_NO_COLLECTIVES: at 1 there are no operations between ranks, and the program
