@@ -53,8 +53,6 @@ class DeviceApi {
   virtual int group_start() = 0;
   virtual int group_end() = 0;
   virtual int async_error(Comm comm, int& state) = 0;
-  /// Ends a communicator. This is no collective, and the library may hang in it.
-  virtual int abort(Comm comm) = 0;
   virtual std::string error_text(int result, Comm comm) = 0;
 
   // The functions of the runtime.

@@ -1,15 +1,12 @@
 #include "longhaul/comm/device_communicator.h"
 
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/device_wait.h"
-#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::comm {
 namespace {
@@ -350,21 +347,6 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key,
   return std::make_unique<DeviceCommunicator>(shared_->api,
                                               host().split(color, key, std::move(name)),
                                               shared_->device, shared_->options);
-}
-
-void DeviceCommunicator::abort(int exit_code) {
-  // The flag is shared with a thread that may never return.
-  const auto ended = std::make_shared<std::atomic<bool>>(false);
-  std::thread([shared = shared_, ended] {
-    shared->api->set_device(shared->device);
-    shared->api->abort(shared->collectives.comm);
-    shared->api->abort(shared->transfers.comm);
-    *ended = true;
-  }).detach();
-  const system::Stopwatch watch;
-  wait_for_device(
-      [&] { return *ended || watch.seconds() >= shared_->options.abort_seconds; }, [] {});
-  OverHost::abort(exit_code);
 }
 
 }  // namespace longhaul::comm

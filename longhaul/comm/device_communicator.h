@@ -15,8 +15,6 @@ struct DeviceOptions {
   /// is in this stream at the operation's call. An empty function means the runtime's
   /// default stream.
   std::function<DeviceApi::Stream()> compute_stream;
-  /// Seconds that abort() gives the library, which can hang.
-  double abort_seconds = 10.0;
 };
 
 /// A group of the same ranks as `bootstrap`, whose buffers are memory of a device; one
@@ -34,7 +32,8 @@ struct DeviceOptions {
 ///   that waits for the device calls it now and then. The deadline counts from when the
 ///   device came to the operation.
 /// - counts() assumes rings: what another algorithm of the library sends is not known.
-/// - A barrier is a barrier of `bootstrap`.
+/// - A barrier is a barrier of `bootstrap`, and so is abort(): operations that will never
+///   end are ended by the device's driver when the process ends.
 class DeviceCommunicator final : public OverHost {
  public:
   /// Makes the library's communicators over the ranks of `bootstrap`. Collective.
@@ -49,7 +48,6 @@ class DeviceCommunicator final : public OverHost {
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override;
   void progress() override;
   bool transfers_in_order() const override { return true; }
-  void abort(int exit_code) override;
   const CommCounts& counts() const override { return counts_; }
 
   struct Flight;   ///< an operation that was put into a stream

@@ -5,7 +5,6 @@
 #include <array>
 #include <chrono>
 #include <mutex>
-#include <thread>
 #include <tuple>
 
 #include "longhaul/base/error.h"
@@ -190,41 +189,6 @@ TEST(DeviceGroupFailure, ADeviceThatIsAbsentIsTold) {
               DeviceCommunicator(fake, alone, 3, {});
             }).find("choosing the device failed: error 101"),
             std::string::npos);
-}
-
-/// Returns the seconds that abort() took.
-double abort_takes(double it_takes, double limit, int& aborted) {
-  DeviceOptions options;
-  options.abort_seconds = limit;
-  double seconds = 0.0;
-  run_fake_devices(
-      1,
-      [&](DeviceCommunicator& group, FakeDevice& fake) {
-        fake.abort_seconds = it_takes;
-        const auto start = std::chrono::steady_clock::now();
-        group.abort(1);
-        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-                      .count();
-        aborted = fake.aborted;
-      },
-      {}, {}, options);
-  return seconds;
-}
-
-TEST(DeviceGroupAbort, EndsBothCommunicators) {
-  int aborted = 0;
-  EXPECT_LT(abort_takes(0.0, 10.0, aborted), 5.0);
-  EXPECT_EQ(aborted, 2);
-}
-
-TEST(DeviceGroupAbort, IsLeftWhenItHangs) {
-  int aborted = 0;
-  const double seconds = abort_takes(1.0, 0.2, aborted);
-  EXPECT_GE(seconds, 0.2);
-  EXPECT_LT(seconds, 0.9);
-  EXPECT_EQ(aborted, 0);
-  std::this_thread::sleep_for(
-      std::chrono::seconds(3));  // the thread of abort() ends before the test
 }
 
 TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {

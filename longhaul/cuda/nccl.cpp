@@ -151,7 +151,6 @@ class RealNccl : public DeviceApi {
     state = found;
     return result;
   }
-  int abort(Comm comm) override { return abort_(comm_of(comm)); }
   std::string error_text(int result, Comm comm) override {
     const char* last = last_error_(comm_of(comm));
     const std::string text = error_string_(static_cast<ncclResult_t>(result));
@@ -201,7 +200,6 @@ class RealNccl : public DeviceApi {
   decltype(&ncclGroupStart) group_start_ = library_.get("ncclGroupStart");
   decltype(&ncclGroupEnd) group_end_ = library_.get("ncclGroupEnd");
   decltype(&ncclCommGetAsyncError) async_error_ = library_.get("ncclCommGetAsyncError");
-  decltype(&ncclCommAbort) abort_ = library_.get("ncclCommAbort");
   decltype(&ncclGetLastError) last_error_ = library_.get("ncclGetLastError");
   decltype(&ncclGetErrorString) error_string_ = library_.get("ncclGetErrorString");
 };

@@ -266,11 +266,6 @@ class Collectives final : public Api {
     state = failure_of(comm).empty() ? kSuccess : kRemoteError;
     return kSuccess;
   }
-  int abort(Comm comm) override {
-    const Group& group = of(comm).group;
-    group.segment().fail(fmt::format("rank {} has aborted", group.rank()));
-    return kSuccess;
-  }
   std::string error_text(int result, Comm comm) override {
     const std::string failure = comm == nullptr ? "" : failure_of(comm);
     return failure.empty() ? fmt::format("result {}", result) : failure;

@@ -341,19 +341,6 @@ TEST(Ranks, DifferentCollectivesAreToldApart) {
   }
 }
 
-TEST(Ranks, AnAbortEndsTheOthers) {
-  const auto results = on_two_ranks([](Rank& rank) {
-    sum(rank);
-    if (rank.rank == 0) {
-      EXPECT_EQ(rank.result(), "done");
-      rank.api->abort(rank.group);
-    } else {
-      sum(rank);
-    }
-  });
-  EXPECT_EQ(results[1], "rank 0 has aborted");
-}
-
 TEST(Ranks, MemoryOfTheHostIsRefused) {
   std::vector<float> host(3);
   for (const std::string& text : on_two_ranks([&](Rank& rank) {

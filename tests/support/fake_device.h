@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -54,11 +53,9 @@ class FakeDevice : public DeviceApi {
   /// The host acts as the device's compute stream, and waits where this stream would
   /// wait.
   bool computes_here = false;
-  double abort_seconds = 0.0;
   bool knows_ids = true;
   // A test reads the members below.
-  std::atomic<int> aborted = 0;  ///< aborted communicators; another thread counts
-  int sent_alone = 0;            ///< transfers outside of a group
+  int sent_alone = 0;  ///< transfers outside of a group
   std::vector<std::string> log;
   std::set<Stream> collective_streams;
   std::set<Stream> transfer_streams;
@@ -140,11 +137,6 @@ class FakeDevice : public DeviceApi {
   int async_error(Comm, int& state) override {
     state = polls_left_ > 0 ? kInProgress : fails_with;
     if (polls_left_ > 0) --polls_left_;
-    return kSuccess;
-  }
-  int abort(Comm) override {
-    std::this_thread::sleep_for(std::chrono::duration<double>(abort_seconds));
-    ++aborted;
     return kSuccess;
   }
   std::string error_text(int result, Comm) override {
