@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -23,6 +24,7 @@ using Api = comm::DeviceApi;
 using comm::ReduceOp;
 
 constexpr int kInvalidArgument = 4;
+constexpr int kInvalidUsage = 5;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidDevice = 101;
 /// A host that asks so many times in a row whether an operation is over counts as one
@@ -34,6 +36,14 @@ struct DeviceGroup {
   Group group;
   std::atomic<Stream*> stream = nullptr;
   std::atomic<uint64_t> collectives = 0;
+  /// Questions that are still answered with kInProgress after the last call.
+  std::atomic<int64_t> in_progress = 0;
+
+  /// Returns what a call that has succeeded returns.
+  int answer() {
+    in_progress = setting("SOFTDEV_IN_PROGRESS", 0);
+    return in_progress > 0 ? Api::kInProgress : Api::kSuccess;
+  }
 };
 
 DeviceGroup& of(Api::Comm comm) { return *static_cast<DeviceGroup*>(comm); }
@@ -68,6 +78,23 @@ bool reachable(const std::string& name, const Stream& stream, std::span<const Us
   return true;
 }
 
+/// Stops this rank for good where a fault is planted here. With the fault "stop" the
+/// process stops as by SIGSTOP; with "stall" returns true: the device is never to begin
+/// the operation. Tells the ranks of the group, which run ahead from then on.
+bool stops_here(const Group& group, const Stream& stream) {
+  const bool stops = planted_stop("stop", stream.device);
+  const bool stalls = !stops && planted_stop("stall", stream.device);
+  if (!stops && !stalls) return false;
+  stands_still() = true;
+  group.segment().stand_still();
+  if (stops) ::raise(SIGSTOP);
+  return stalls;
+}
+
+void wait_for_ever(const Group& group) {
+  group.wait_until([] { return false; });
+}
+
 /// Writes the name that other processes see, cut to its room.
 void set_text(Shown& shown, const std::string& text) {
   const size_t length = std::min(text.size(), shown.text.size() - 1);
@@ -88,8 +115,11 @@ template <typename Run>
 int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headline,
           std::span<const Use> uses, const Run& run) {
   DeviceGroup& on = of(comm);
+  if (on.in_progress > 0) return kInvalidUsage;
   Stream& stream =
       planted("wrong_stream") ? new_stream(current_device()) : of_stream(handle);
+  stream.queue.make_room();
+  const bool stalls = stops_here(on.group, stream);
   Member& mine = on.group.segment().member(on.group.rank());
   mine.thread = board_thread();
   headline.number = ++on.collectives;
@@ -107,17 +137,21 @@ int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headlin
   note_operation(stream, text, uses);
   ++counters().collectives;
   on.stream = &stream;
-  stream.put({shown}, [&group = on.group, headline, text, run] {
+  stream.queue.put({shown}, [&group = on.group, headline, text, run, stalls] {
+    if (stalls) wait_for_ever(group);
     group.begin(headline, text);
     run(group);
   });
   mine.issued = headline.number;
-  return Api::kSuccess;
+  return on.answer();
 }
 
 /// Puts transfers that run together into the stream of the first one.
 int start_transfers(std::vector<Pending> all) {
   Stream& stream = *all.front().stream;
+  stream.queue.make_room();
+  const Group& first = all.front().group->group;
+  const bool stalls = stops_here(first, stream);
   std::vector<Shown> shown;
   std::vector<Use> uses;
   std::vector<GroupTransfer> transfers;
@@ -159,13 +193,18 @@ int start_transfers(std::vector<Pending> all) {
   const std::lock_guard lock(state_mutex());
   note_operation(stream, name, uses);
   ++counters().collectives;
-  stream.put(std::move(shown), [transfers]() mutable { run_transfers(transfers); });
+  stream.queue.put(std::move(shown), [transfers, &first, stalls]() mutable {
+    if (stalls) wait_for_ever(first);
+    run_transfers(transfers);
+  });
   for (const GroupTransfer& t : transfers) {
     const Segment& segment = t.group->segment();
     ++(t.sends ? segment.mailbox(t.group->rank(), t.peer).sends_issued
                : segment.mailbox(t.peer, t.group->rank()).recvs_issued);
   }
-  return Api::kSuccess;
+  int result = Api::kSuccess;
+  for (const Pending& part : all) result = part.group->answer();
+  return result;
 }
 
 class Collectives final : public Api {
@@ -179,8 +218,9 @@ class Collectives final : public Api {
     return kSuccess;
   }
   int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
-    comm = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
-    return kSuccess;
+    auto* const made = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
+    comm = made;
+    return made->answer();
   }
   int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
                  ReduceOp op, Comm comm, Stream stream) override {
@@ -258,15 +298,24 @@ class Collectives final : public Api {
         together.erase(together.begin(), sends.begin());
       }
       const int result = start_transfers(std::move(together));
-      if (result != kSuccess) worst = result;
+      if (result != kSuccess && (worst == kSuccess || worst == kInProgress)) {
+        worst = result;
+      }
     }
     return worst;
   }
   int async_error(Comm comm, int& state) override {
+    std::atomic<int64_t>& left = of(comm).in_progress;
+    if (left > 0 && failure_of(comm).empty()) {
+      --left;
+      state = kInProgress;
+      return kSuccess;
+    }
     state = failure_of(comm).empty() ? kSuccess : kRemoteError;
     return kSuccess;
   }
   std::string error_text(int result, Comm comm) override {
+    if (result == kInvalidUsage) return "a call while another is in progress";
     const std::string failure = comm == nullptr ? "" : failure_of(comm);
     return failure.empty() ? fmt::format("result {}", result) : failure;
   }
@@ -326,10 +375,11 @@ class Collectives final : public Api {
   static std::string failure_of(Comm comm) {
     const std::string failure = of(comm).group.segment().failure();
     softdev::Stream* stream = of(comm).stream;
-    return failure.empty() && stream != nullptr ? stream->failure() : failure;
+    return failure.empty() && stream != nullptr ? stream->queue.failure() : failure;
   }
   static int transfer(bool sends, const void* data, size_t bytes, int peer, Comm comm,
                       Stream stream) {
+    if (of(comm).in_progress > 0) return kInvalidUsage;
     Pending part;
     part.group = &of(comm);
     part.stream = &of_stream(stream);

@@ -4,9 +4,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/accelerator/loaded.h"
@@ -176,6 +179,9 @@ TEST_F(Synchronizations, AreCounted) {
   EXPECT_EQ(waits_of([&] { event.synchronize(); }), 1);
   event.record(guard().getStream(device()));
   EXPECT_EQ(waits_of([&] { EXPECT_TRUE(event.query() && event.query()); }), 1);
+  event.record(guard().getStream(device()));
+  x.add_(1);  // so that the device has work left
+  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(event.query()); }), 0);
   EXPECT_EQ(waits_of([] { guard().synchronizeDevice(0); }), 1);
 }
 
@@ -327,6 +333,87 @@ TEST(Ranks, AReceiveAndASendOfOneGroupGoOnTogether) {
     EXPECT_TRUE(at::equal(theirs.cpu(), at::full({3}, other + 1.0)));
   });
   EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+}
+
+/// Sets a variable of the device for a test.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Setting() { ::unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Ranks, ACallInProgressIsAskedForAndLetsNoOtherCallIn) {
+  const Setting setting("SOFTDEV_IN_PROGRESS", "3");
+  const auto settle = [](Rank& rank) {
+    int state = comm::DeviceApi::kInProgress;
+    int asked = 0;
+    for (; state == comm::DeviceApi::kInProgress; ++asked) {
+      rank.api->async_error(rank.group, state);
+    }
+    EXPECT_EQ(state, comm::DeviceApi::kSuccess);
+    return asked;
+  };
+  const auto results = on_two_ranks([&](Rank& rank) {
+    EXPECT_EQ(settle(rank), 4);  // after the group was made
+    EXPECT_EQ(sum(rank), comm::DeviceApi::kInProgress);
+    const int refused = sum(rank);
+    EXPECT_EQ(rank.api->error_text(refused, rank.group),
+              "a call while another is in progress");
+    EXPECT_EQ(settle(rank), 4);
+    EXPECT_EQ(sum(rank), comm::DeviceApi::kInProgress);
+    settle(rank);
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+}
+
+TEST(Ranks, AQueueThatIsFullBlocksTheHost) {
+  const Setting setting("SOFTDEV_QUEUE", "2");
+  std::atomic<int> begun = 0;
+  const auto results = on_two_ranks([&](Rank& rank) {
+    if (rank.rank == 1) {
+      while (begun < 2) std::this_thread::yield();
+      // The other rank would begin its third sum at once.
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_EQ(begun, 2);
+    }
+    for (int i = 0; i < 3; ++i) {
+      sum(rank);
+      if (rank.rank == 0) ++begun;
+    }
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+  EXPECT_EQ(begun, 3);
+}
+
+/// Receives on one stream, and sends on another what the other rank receives.
+std::vector<std::string> receive_and_send_on_two_streams() {
+  return on_two_ranks([](Rank& rank) {
+    const int other = 1 - rank.rank;
+    const at::Tensor theirs = at::empty_like(rank.x);
+    comm::DeviceApi::Stream beside = nullptr;
+    rank.api->create_stream(beside);
+    rank.api->recv(theirs.data_ptr(), rank.bytes(), other, rank.group, beside);
+    rank.api->send(rank.data(), rank.bytes(), other, rank.group, rank.stream);
+    const std::string sent = rank.result();
+    if (sent != "done") throw std::runtime_error(sent);
+    std::swap(beside, rank.stream);
+    EXPECT_EQ(rank.result(), "done");
+  });
+}
+
+TEST(Ranks, StreamsThatShareAQueueRunInProgramOrder) {
+  EXPECT_EQ(receive_and_send_on_two_streams(),
+            (std::vector<std::string>{"done", "done"}));
+  const Setting setting("SOFTDEV_ONE_QUEUE", "1");
+  for (const std::string& text : receive_and_send_on_two_streams()) {
+    expect_told(text, {"deadlock: ", "'receive from rank 0 number 1",
+                       "is first before 'send to rank 0 number 1"});
+  }
 }
 
 TEST(Ranks, DifferentCollectivesAreToldApart) {

@@ -79,7 +79,7 @@ void note_result(Stream& stream, const std::string& name, const Use& use) {
 
 void begin_kernel(Stream& stream, const std::string& name, std::span<const Use> uses) {
   note_operation(stream, name, uses);
-  stream.drain();
+  stream.queue.come_to_kernel();
   for (const Use& use : uses) {
     if (!is_device_memory(use.data) || !planted("host_read")) continue;
     static_cast<void>(*static_cast<const volatile std::byte*>(use.data));

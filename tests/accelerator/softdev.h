@@ -13,7 +13,9 @@
 // - the bytes of a copy into pinned memory arrive only when somebody has waited for the
 //   copy: until then the memory holds 0xFF;
 // - operations between ranks run in each stream's order, and ranks that wait for each
-//   other in a circle get an error.
+//   other in a circle get an error;
+// - a rank may stand still (SOFTDEV_FAULT). The others then run ahead as beside a GPU:
+//   their kernels, whose results nobody will see, are entries of the stream's queue.
 //
 // Environment variables:
 // - SOFTDEV_COUNT: the number of devices (1).
@@ -22,6 +24,12 @@
 // - SOFTDEV_HOST_BUFFERS: at 1 collectives take host memory too.
 // - SOFTDEV_FORGET_WAITS: at 1 the device forgets that a stream is to wait for an event,
 //   so that a program that needs the wait gets a report of a race.
+// - SOFTDEV_IN_PROGRESS: how many questions (async_error) after each call of the library
+//   are answered with "in progress" (0). Another call before then is an error.
+// - SOFTDEV_QUEUE: the most entries of a stream that have not run; then the host blocks
+//   (0: any number).
+// - SOFTDEV_ONE_QUEUE: at 1 what all streams of a device have been given runs in program
+//   order, one after the other.
 // - SOFTDEV_LIMIT: seconds that a wait may take (300).
 // - SOFTDEV_REPORT: a file that gets the counters as a JSON line at the end of a process
 //   and at each mark.
@@ -34,14 +42,17 @@
 //   time that it can. The mistakes are forget_wait:N (of one event), host_read:N (of an
 //   operand), wrong_stream:N (of a collective) and extra_wait:N (for the device). Two
 //   more are early_receive:N (ahead of the sends that it is grouped with) and
-//   early_reuse:N (of a buffer that another stream uses).
+//   early_reuse:N (of a buffer that another stream uses). By stall:N the device
+//   SOFTDEV_FAULT_DEVICE (1) never begins its Nth operation between ranks, and by stop:N
+//   the process stops before that operation as by SIGSTOP.
 
 #pragma GCC visibility push(default)
 extern "C" {
 
 /// Returns the counters of this process as one JSON object. The text is valid until the
 /// thread's next call of this function. The fields are:
-/// - synchronizations: waits of the host for the device, also by polling an event;
+/// - synchronizations: waits of the host for the device, also by polling an event behind
+///   which it has launched nothing;
 /// - launches: operations and copies;
 /// - kernel_bytes: bytes of elements that they read and write, each once;
 /// - operations: [launches, bytes] by name;
