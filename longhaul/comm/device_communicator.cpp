@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/device_wait.h"
 
 namespace longhaul::comm {
 namespace {
@@ -126,7 +125,8 @@ struct DeviceCommunicator::Shared {
                     [&] {
                       check_wait(ledger(), limits(), start, [&] { return what; });
                       bootstrap->progress();
-                    });
+                    },
+                    options.clock);
   }
 };
 
@@ -166,7 +166,8 @@ class DeviceWork : public Work {
                     [&] {
                       flight_->entry.waits();
                       shared_->bootstrap->progress();
-                    });
+                    },
+                    shared_->options.clock);
     flight_->entry.waited(start);
   }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "longhaul/comm/device_api.h"
+#include "longhaul/comm/device_wait.h"
 #include "longhaul/comm/entry.h"
 #include "longhaul/comm/over_host.h"
 
@@ -15,6 +16,7 @@ struct DeviceOptions {
   /// is in this stream at the operation's call. An empty function means the runtime's
   /// default stream.
   std::function<DeviceApi::Stream()> compute_stream;
+  WaitClock clock;
 };
 
 /// A group of the same ranks as `bootstrap`, whose buffers are memory of a device; one

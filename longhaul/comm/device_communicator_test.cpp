@@ -6,6 +6,7 @@
 #include <chrono>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "tests/support/conformance.h"
@@ -189,6 +190,62 @@ TEST(DeviceGroupFailure, ADeviceThatIsAbsentIsTold) {
               DeviceCommunicator(fake, alone, 3, {});
             }).find("choosing the device failed: error 101"),
             std::string::npos);
+}
+
+/// A clock on which a microsecond passes from one question to the next, and which counts
+/// the sleeps.
+struct CountedSleeps {
+  WaitClock::Clock::time_point now = {};
+  std::vector<std::chrono::microseconds> sleeps = {};
+
+  WaitClock clock() {
+    return {[this] { return now += std::chrono::microseconds(1); },
+            [this](std::chrono::microseconds time) {
+              sleeps.push_back(time);
+              now += time;
+            }};
+  }
+};
+
+TEST(DeviceWait, SleepsNotOnceInItsFirstMillisecond) {
+  const auto sleeps_of = [](int questions) {
+    CountedSleeps counted;
+    int meanwhile = 0;
+    wait_for_device([&] { return questions-- == 0; }, [&] { ++meanwhile; },
+                    counted.clock());
+    EXPECT_EQ(questions, -1);
+    return counted.sleeps;
+  };
+  EXPECT_TRUE(sleeps_of(0).empty());
+  EXPECT_TRUE(sleeps_of(900).empty());
+  const auto sleeps = sleeps_of(1019);
+  ASSERT_EQ(sleeps.size(), 20U);
+  EXPECT_EQ(sleeps.front(), std::chrono::microseconds(5));
+  EXPECT_EQ(sleeps.back(), std::chrono::microseconds(200));
+}
+
+TEST(DeviceGroupStreams, ACallThatIsInProgressForSomeMicrosecondsCostsNoSleep) {
+  // Each rank is a thread with a clock of its own.
+  std::array<CountedSleeps, 2> counted;
+  const auto meeting = std::make_shared<FakeMeeting>();
+  run_fake_ranks(2, [&](const std::shared_ptr<Communicator>& world) {
+    const auto fake = std::make_shared<FakeDevice>(meeting);
+    fake->polls_in_progress = 30;
+    DeviceOptions options;
+    options.clock = counted.at(static_cast<size_t>(world->rank())).clock();
+    DeviceCommunicator group(fake, world, /*device=*/7, options);
+    std::vector<float> x(100, 1.0F);
+    const int peer = 1 - group.rank();
+    const auto kind = peer == 1 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+    for (int i = 0; i < 5; ++i) {
+      group.all_reduce({x.data(), 100, format::DType::F32}, ReduceOp::Sum);
+      group.send_recv({{kind, peer, {x.data(), 100, format::DType::F32}}});
+    }
+    EXPECT_TRUE(counted.at(static_cast<size_t>(group.rank())).sleeps.empty());
+    fake->polls_in_progress = 0;
+    while (group.ledger().under_way() > 0) group.progress();
+    group.barrier_wait();
+  });
 }
 
 TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
