@@ -17,17 +17,13 @@ namespace longhaul::session {
 namespace {
 
 /// Returns a copy of `values` on the host, or `values` themselves where they are there
-/// already. While the copy is waited for, `groups` are watched: if a rank is lost, an
-/// error ends the wait.
-at::Tensor read_watched(const at::Tensor& values,
-                        const std::vector<std::shared_ptr<comm::Communicator>>& groups) {
+/// already. Calls `look` while it waits for the copy.
+at::Tensor read_watched(const at::Tensor& values, const std::function<void()>& look) {
   if (values.is_cpu()) return values;
   at::Tensor host =
       at::empty(values.sizes(), values.options().device(at::kCPU).pinned_memory(true));
   host.copy_(values, /*non_blocking=*/true);
-  device::wait(device::mark(values.device()), [&] {
-    for (const auto& group : groups) group->progress();
-  });
+  device::wait(device::mark(values.device()), look);
   return host;
 }
 
@@ -116,9 +112,8 @@ void Layout::spread_experts() {
   if (description_.ep == 1) return;
   ep_ = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep));
   experts_ = std::make_unique<parallel::TokenDispatch>(
-      *ep_, [groups = owned_](const at::Tensor& counts) {
-        return read_watched(counts, groups);
-      });
+      *ep_,
+      [look = watch()](const at::Tensor& counts) { return read_watched(counts, look); });
 }
 
 comm::Communicator* Layout::tensor_group(layout::GroupKind kind) const {
@@ -166,9 +161,19 @@ void Layout::prepare(nn::ForwardContext& context) const {
   context.router.sum_sequences = sum_positions_;
 }
 
+std::function<void()> Layout::watch() const {
+  return [groups = owned_] {
+    for (const auto& group : groups) group->progress();
+  };
+}
+
+at::Tensor Layout::to_host(const at::Tensor& values) const {
+  return read_watched(values, watch());
+}
+
 std::vector<std::vector<double>> Layout::read_on_host(
     const std::vector<at::Tensor>& tensors) const {
-  const at::Tensor all = read_watched(at::cat(tensors), owned_);
+  const at::Tensor all = to_host(at::cat(tensors));
   LH_ASSERT(all.scalar_type() == at::kDouble, "values in {}",
             c10::toString(all.scalar_type()));
   const double* from = all.const_data_ptr<double>();

@@ -49,10 +49,15 @@ class Layout {
   /// Reduces each batch to this rank's positions of its sequences.
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
+  /// Returns what a host must call now and then while it waits for the device: it throws
+  /// where a rank is lost, and names the operation that was under way. It may outlive the
+  /// layout.
+  std::function<void()> watch() const;
+  /// Returns a copy of a tensor on the host, or the tensor itself where it is there
+  /// already. Waits for the device and watches the groups meanwhile (watch()).
+  at::Tensor to_host(const at::Tensor& values) const;
   /// Returns the values of fp64 tensors on the layout's device, which the host needs now.
-  /// On a device they are copied together and waited for once. During the wait the groups
-  /// are watched: where a rank is lost, the wait ends with an error that names the
-  /// operation that was under way.
+  /// They are copied together by to_host(), and waited for once.
   std::vector<std::vector<double>> read_on_host(
       const std::vector<at::Tensor>& tensors) const;
 

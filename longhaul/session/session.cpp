@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/run_ahead.h"
 #include "longhaul/layout/rank_costs.h"
 #include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/session/device_fit.h"
@@ -181,6 +182,12 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   options.profile = profile;
   if (session.world().size() > 1) {
     options.drive = [world = session.machine().world] { world->progress(); };
+  }
+  if (session.world().size() > 1 && !session.device().is_cpu()) {
+    options.begin_unit = [ahead = std::make_shared<device::RunAhead>(
+                              session.device(), session.layout().watch())] {
+      ahead->begin_unit();
+    };
   }
   return options;
 }

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "longhaul/device/run_ahead.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/accelerator/ranks.h"
 #include "tests/support/fake_ranks.h"
@@ -414,6 +415,33 @@ TEST(Ranks, StreamsThatShareAQueueRunInProgramOrder) {
     expect_told(text, {"deadlock: ", "'receive from rank 0 number 1",
                        "is first before 'send to rank 0 number 1"});
   }
+}
+
+TEST(Ranks, AHostRunsSomeUnitsAheadOfADeviceThatWaitsForAPeerAndThenLooks) {
+  std::atomic<bool> late = true;
+  const auto results = on_two_ranks([&](Rank& rank) {
+    if (rank.rank == 1) {
+      while (late) std::this_thread::yield();
+      sum(rank);
+      return;
+    }
+    sum(rank);
+    comm::DeviceApi::Event end = nullptr;
+    rank.api->create_event(end);
+    rank.api->record(end, rank.stream);
+    rank.api->stream_waits(nullptr, end);
+    int looks = 0;
+    device::RunAhead ahead(rank.x.device(), [&] {
+      if (++looks == 3) throw std::runtime_error("rank 1 is lost");
+    });
+    for (size_t unit = 0; unit < device::RunAhead::kUnits; ++unit) ahead.begin_unit();
+    EXPECT_EQ(looks, 0);
+    EXPECT_EQ(failure_of([&] { ahead.begin_unit(); }), "rank 1 is lost");
+    late = false;
+    EXPECT_EQ(rank.result(), "done");
+    for (size_t unit = 0; unit < device::RunAhead::kUnits; ++unit) ahead.begin_unit();
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
 }
 
 TEST(Ranks, DifferentCollectivesAreToldApart) {
