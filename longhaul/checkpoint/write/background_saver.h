@@ -49,6 +49,10 @@ struct SaverOptions {
   /// tell_after_seconds, then at twice the time, and so on. May be empty.
   std::function<void(const std::string&)> tell;
   double tell_after_seconds = 60.0;
+  /// Called now and then by the thread that owns the communicator while it waits for a
+  /// save. Throws where the save can never end, because the device that must copy the
+  /// state waits for a rank that is lost. May be empty.
+  std::function<void()> look;
 };
 
 /// What one rank hands over for a save.
@@ -60,10 +64,10 @@ struct Snapshot {
   /// Keeps the tensors' bytes unchanged until the save has ended. Null: start() copies
   /// the bytes before it returns.
   std::shared_ptr<const void> owner;
-  /// Waits until the tensors have their bytes, which a device may still be copying.
-  /// Called by the save's own thread where there is an owner. Empty: nothing has to be
-  /// waited for.
-  std::function<void()> ready;
+  /// Waits until the tensors have their bytes, which a device may still be copying. Calls
+  /// `look` meanwhile, which throws to end the wait. Called by the save's own thread
+  /// where there is an owner. Empty: nothing has to be waited for.
+  std::function<void(const std::function<void()>& look)> ready;
   Json state;                      ///< content of state.json; rank 0's is saved
   std::vector<CarriedFile> files;  ///< files in hf/; rank 0's are saved
 };
@@ -96,7 +100,8 @@ class BackgroundSaver {
  public:
   BackgroundSaver(SaverOptions options, comm::Communicator& world);
   /// Waits at most two minutes for a save under way, since a run that ends during a save
-  /// has most often failed. Does not communicate.
+  /// has most often failed, and at most ten seconds for the state to arrive from a
+  /// device, which may never do so. Does not communicate.
   ~BackgroundSaver();
 
   /// Makes the host memory for tensors like these, beside other work, so that the first

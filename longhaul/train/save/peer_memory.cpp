@@ -109,7 +109,7 @@ void PeerMemory::keep(const TrainingSession& session, const History& history) {
   session.world().ledger().set("peer memory", history.step);
   const checkpoint::Snapshot state = capture_.capture(session.state());
   const std::string history_text = json_text(history.to_json());
-  if (state.ready) state.ready();
+  if (state.ready) state.ready(session.layout().watch());
   try {
     const checkpoint::KeepReport report =
         keeper_->keep(history.step, history_text, state.tensors);

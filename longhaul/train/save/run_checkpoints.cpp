@@ -239,6 +239,7 @@ checkpoint::SaverOptions saver_options(const session::Session& session,
   options.build = build_info().one_line();
   options.layout = session::layout_of(session);
   options.copy_threads = at::get_num_threads();
+  options.look = session.layout().watch();
   return options;
 }
 

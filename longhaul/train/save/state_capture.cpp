@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
 
+#include <functional>
 #include <optional>
 
 #include "longhaul/device/device.h"
@@ -89,7 +90,9 @@ checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
   }
   if (!set) return captured;
   set->copied = device::mark(state.flat.device());
-  captured.ready = [set] { set->copied->synchronize(); };
+  captured.ready = [set](const std::function<void()>& look) {
+    device::wait(*set->copied, look);
+  };
   captured.owner = set;
   return captured;
 }

@@ -69,7 +69,7 @@ TEST(StateCapture, OfADeviceIsThatOfACpuAndNobodyWaitsBeforeReady) {
   ASSERT_TRUE(captured.owner);
   EXPECT_GT(pinned_bytes, pinned_before);
   EXPECT_FALSE(std::ranges::equal(captured.tensors[0].bytes, live.tensors[0].bytes));
-  captured.ready();
+  captured.ready([] {});
   expect_same(captured, live);
 }
 
@@ -78,7 +78,7 @@ TEST(StateCapture, UsesItsMemoryAgainWhenASaveHasEnded) {
   Owned there(kDevice);
   const int64_t none = pinned_bytes;
   StateCapture capture;
-  capture.capture(there.state()).ready();
+  capture.capture(there.state()).ready([] {});
   const int64_t one = pinned_bytes - none;
   EXPECT_GT(one, 0);
   {
