@@ -76,14 +76,13 @@ struct Request {
   size_t bytes() const;
 };
 
-/// A group of ranks with the verbs that training needs.
-/// Every verb but rank(), size(), send_recv(), progress() and abort() is Collective: all
-/// ranks of the group call it, in the same order, with matching counts and dtypes.
-/// Results are equal on all ranks. Groups of host memory add sums in rank order, and bf16
-/// in fp32, so that results are repeatable. A device's library adds in its own way: a
-/// ring of NCCL rounds bf16 at each rank, and a switch (NVLS) adds in fp32. Verbs check
-/// their arguments (an internal Error names the verb and the values) and hand them to
-/// start(). Thread contract: one thread owns all communicators of a process.
+/// A group of ranks with the verbs that training needs. Every verb but rank(), size(),
+/// send_recv(), progress() and abort() is Collective: all ranks of the group call it, in
+/// the same order, with matching counts and dtypes. Results are equal on all ranks. Sums
+/// over host memory are added in rank order, bf16 in fp32. A device's library has its own
+/// way: a ring of NCCL rounds bf16 at each rank, NVLS adds in fp32. Verbs check arguments
+/// (an internal Error names verb and values) and hand them to start(). Thread contract:
+/// one thread owns all communicators of a process.
 class Communicator {
  public:
   virtual ~Communicator() = default;

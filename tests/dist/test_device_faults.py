@@ -2,11 +2,12 @@
 name."""
 
 import pytest
-from layouts import FP32, LAYOUTS, train, write_run
-from programs import BIN, later
+from layouts import FP32, LAYOUTS, parallel, train, write_run
+from programs import BIN, later, split
 from test_device_layouts import waits_of
 
 STEPS = 5
+TEMPORARY = 75
 DEVICE = ['run.device="plugin"',
           f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"', *FP32, f"run.steps={STEPS}"]
 RACE = "softdev: RACE: "
@@ -104,3 +105,37 @@ def test_a_setting_that_needs_more_of_the_device_names_it(run, store, tmp_path, 
     result = train(bare, write_run(tmp_path, store), *keys, *DEVICE, ranks=1)
     assert result.returncode == 78, result.stderr
     assert f"needs {function} of the guard of the device 'softdev'" in result.stderr, result.stderr
+
+
+# Rank 1 stands still at one of its operations between ranks: its whole process does ("stop"), or
+# its device ("stall"). For each case: the layout, further settings, the fault, and what the other
+# rank says.
+MANY = ["batch.global_size=32", "batch.micro_size=1"]  # more launches than a queue takes
+STILL = {
+    "forward": (parallel(2, tp=2), MANY, "stop:3", "step 1 phase gradients: "),
+    "backward": (parallel(2, zero=3), MANY, "stop:12", "step 1 phase gradients: reduce_scatter "),
+    "rows": (parallel(2, ep=2), [], "stop:9", "step 1 phase gradients: send_recv "),
+    "replicas": (parallel(2, zero=1), ["resilience.checksum_every=1"], "stall:9",
+                 "step 1 phase replicas: all_gather "),
+    "save": (parallel(2, zero=0), ['optimizer.kind="lamb"', "run.steps=1"], "stall:9",
+             "step 1 phase save: all_reduce "),
+    "peer_memory": (parallel(2, zero=0), ['optimizer.kind="lamb"', "resilience.peer_memory_every=1"],
+                    "stall:9", "step 1 phase peer memory: all_reduce "),
+}
+
+
+@pytest.mark.parametrize("place", split(STILL, ["forward", "replicas"]))
+def test_a_rank_that_stands_still_is_named_with_the_collective_by_the_deadline(run, store, tmp_path,
+                                                                               place):
+    (ranks, keys), settings, fault, said = STILL[place]
+
+    def with_fault(*words, env, **options):
+        env = {**env, "SOFTDEV_FAULT": fault, "SOFTDEV_QUEUE": "1024", "SOFTDEV_LIMIT": "60"}
+        return run(*words, env=env, check=False, **options)
+
+    model = {"model_type": "qwen3_moe"} if place == "rows" else {}
+    result = train(with_fault, write_run(tmp_path, store, **model), *keys, *DEVICE, *settings,
+                   "resilience.comm_timeout_s=4", ranks=ranks)
+    assert result.returncode == TEMPORARY, result.stderr
+    assert f"rank 0 of 2: [comm] {said}" in result.stderr, result.stderr
+    assert "did not end within 4.0 s" in result.stderr, result.stderr

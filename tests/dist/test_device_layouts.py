@@ -205,7 +205,8 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
 
 
 EXPERTS = {"one": ONE, "ep2": parallel(2, ep=2), "dp4_ep2_zero3": parallel(4, 1, zero=3, ep=2),
-           "ep2_tp2_dp2": parallel(4, tp=2, ep=2)}
+           "ep2_tp2_dp2": parallel(4, tp=2, ep=2), "ep2_pp2": parallel(4, pp=2, ep=2),
+           "ep2_cp2": parallel(2, 4, cp=2, ep=2)}
 
 
 @pytest.mark.parametrize("name", split(EXPERTS, ["ep2"]))
@@ -213,6 +214,25 @@ def test_experts_on_a_device_are_those_of_a_cpu(judged, name):
     ours, cpu = (judged(EXPERTS[name], *FP32, *keys, model_type="qwen3_moe")
                  for keys in (DEVICE, PLAIN))
     assert not violations(ours, cpu, IN_FP32)
+
+
+# What several GPUs do that this device usually does not: a call of the library is in progress for a
+# while; a host waits where a stream's queue is full; streams share a queue of the hardware.
+MODES = {"in_progress": {"SOFTDEV_IN_PROGRESS": "30", "SOFTDEV_QUEUE": "1024"},
+         "short_queue": {"SOFTDEV_QUEUE": "8"}, "one_queue": {"SOFTDEV_ONE_QUEUE": "1"}}
+EVERY_MODE = {name: value for mode in MODES.values() for name, value in mode.items()}
+OF_RANKS = {name: layout for name, layout in {**LAYOUTS, **EXPERTS}.items() if layout[0] > 1}
+
+
+@pytest.mark.parametrize("name,mode", [("ep2_cp2", EVERY_MODE), *later(
+    *itertools.product(OF_RANKS, MODES.values()))])
+def test_a_layout_ends_in_a_mode_of_the_device_with_the_same_bits(trained, name, mode, monkeypatch):
+    model = {"model_type": "qwen3_moe"} if name in EXPERTS else {}
+    run = functools.partial(trained, OF_RANKS[name], *FP32, *DEVICE, "run.steps=3", **model)
+    usual = run()
+    for variable, value in mode.items():
+        monkeypatch.setenv(variable, value)
+    assert curve(run()) == curve(usual)
 
 
 @pytest.mark.parametrize("name,of_layers,settings", [
