@@ -237,8 +237,8 @@ class Trainer {
          session_.optimizer().gradient_squares(session_.parameter_names()),
          runner_.device_router_loads()});
     for (double& sum : sums[0]) sum *= fault.loss;
-    loss.add_up(session_, std::move(sums[0]));
-    const double norm = optim::norm_over(session_.world(), sums[1]);
+    loss.add_up(session_, std::move(sums[0]), sums[1]);
+    const double norm = optim::norm_of_sums(sums[1]);
     const session::ExpertLoads loads =
         session::sum_router_loads(session_, sums[2], totals.positions);
     const Verdict verdict =
