@@ -13,6 +13,10 @@ namespace {
 class Gpus : public device::Kind {
  public:
   std::string identity(at::DeviceIndex index) const override {
+    return pci_address(index);
+  }
+
+  std::string pci_address(at::DeviceIndex index) const override {
     std::array<char, 32> text{};
     const auto length = static_cast<int>(text.size());
     if (cudaDeviceGetPCIBusId(text.data(), length, index) != cudaSuccess) return {};

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <utility>
 
@@ -168,6 +170,18 @@ int start_transfers(std::vector<Pending> all) {
   return Api::kSuccess;
 }
 
+/// Writes how a rank is connected, as NCCL does where its variables ask for a log. The
+/// way is that of SOFTDEV_WAY.
+void log_way(int ranks, int rank) {
+  const char* const file = std::getenv("NCCL_DEBUG_FILE");
+  const char* const level = std::getenv("NCCL_DEBUG");
+  if (file == nullptr || level == nullptr || std::string(level) != "INFO") return;
+  const char* const way = std::getenv("SOFTDEV_WAY");
+  std::ofstream(file, std::ios::app)
+      << fmt::format("NCCL INFO Channel 00/0 : {}[0] -> {}[0] via {}\n", rank,
+                     (rank + 1) % ranks, way != nullptr ? way : "SHM/direct/direct");
+}
+
 class Collectives final : public Api {
  public:
   std::string name() const override { return "softdev"; }
@@ -180,6 +194,7 @@ class Collectives final : public Api {
   }
   int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
     comm = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
+    log_way(ranks, rank);
     return kSuccess;
   }
   int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
