@@ -32,8 +32,10 @@ std::string shown(const OrderedJson& value) {
 /// The keys of a request's object. A key that is null counts as absent.
 class Body {
  public:
-  explicit Body(std::string_view text) : json_(parse_ordered_json(text, "the body")) {
-    if (!json_.is_object()) refuse("the body is {}, and not an object", shown(json_));
+  explicit Body(std::string_view text)
+      : Body(parse_ordered_json(text, "the body"), "the body") {}
+  Body(OrderedJson json, const char* name) : json_(std::move(json)) {
+    if (!json_.is_object()) refuse("{} is {}, and not an object", name, shown(json_));
   }
 
   /// Returns the value of a key, or null.
@@ -137,6 +139,7 @@ const OrderedJson& required(Body& body, const char* key) {
 void read_prompts(Body& body, const Reading& reading, Completion& request) {
   const OrderedJson& prompt = required(body, "prompt");
   const bool special = body.flag("add_special_tokens", true);
+  const bool is_asked = special && body.find("add_special_tokens") != nullptr;
   const auto add = [&](const OrderedJson& one) {
     Sequence& sequence = request.sequences.emplace_back();
     if (one.is_string()) {
@@ -144,6 +147,8 @@ void read_prompts(Body& body, const Reading& reading, Completion& request) {
       sequence.prompt = encoded(text, special, reading);
       if (request.echo) request.prompts.push_back(text);
     } else if (one.is_array()) {
+      if (is_asked)
+        refuse("add_special_tokens is true, but prompt has ids; add them to it");
       sequence.prompt = ids_of(one, reading.served);
       if (request.echo) request.prompts.push_back(decoded(sequence.prompt, reading));
     } else {
@@ -219,11 +224,13 @@ Sequence read_sampling(Body& body, const Reading& reading, Completion& request) 
     const auto id = reading.tokenizer.token_to_id(stop);
     if (id && !has_text(*id, reading, request)) common.stop_ids.push_back(*id);
   }
-  if (const OrderedJson* options = body.find("stream_options")) {
-    const auto usage =
-        options->is_object() ? options->find("include_usage") : options->end();
-    request.stream_usage =
-        options->is_object() && usage != options->end() && *usage == OrderedJson(true);
+  if (const OrderedJson* found = body.find("stream_options")) {
+    if (!request.stream)
+      refuse("stream_options are there without stream; leave them out");
+    Body options(*found, "stream_options");
+    request.stream_usage = options.flag("include_usage", false);
+    options.only("continuous_usage_stats", false);
+    options.finish();
   }
   // Any name of the model will do: there is one model, and the answer names it.
   body.find("model");
@@ -297,6 +304,7 @@ Completion read_chat_completion(std::string_view text, const Reading& reading) {
                                    body.integer("max_tokens", -1, 1, most), 1, most);
   const bool told = body.flag("logprobs", false);
   const int64_t top = body.integer("top_logprobs", 0, 0, kMostTop);
+  if (top > 0 && !told) refuse("top_logprobs is {}, but logprobs is not true", top);
   common.top = told ? top : -1;
   request.sequences.emplace_back().prompt = read_messages(body, reading);
   body.finish();
