@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
@@ -15,7 +16,11 @@ namespace longhaul::infer {
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step) {
   const at::Tensor wide = logits.to(at::kCPU, at::kFloat);
   if (options.temperature <= 0.0) return wide.argmax().item<int64_t>();
-  const at::Tensor p = at::softmax(wide.to(at::kDouble).div(options.temperature), 0);
+  at::Tensor exact = wide.to(at::kDouble);
+  // A quotient by a tiny temperature may be infinite. The largest logit becomes 0 there.
+  const double most = exact.max().item<double>();
+  if (!std::isfinite(most / options.temperature)) exact = exact.sub(most);
+  const at::Tensor p = at::softmax(exact.div(options.temperature), 0);
   const auto [sorted, order] =
       at::sort(p, /*stable=*/true, /*dim=*/0, /*descending=*/true);
   const double* values = sorted.data_ptr<double>();
