@@ -57,21 +57,10 @@ std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& pr
 std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
                                    const std::string& text, int64_t vocab_size,
                                    bool add_special_tokens) {
-  std::vector<int64_t> ids;
-  if (add_special_tokens) {
-    for (const tokenizer::TokenId id : tokenizer.special_prefix()) ids.push_back(id);
-  }
-  for (const tokenizer::TokenId id : tokenizer.encode(text, false)) ids.push_back(id);
-  if (ids.empty())
-    throw InputError("generate", "the prompt has no tokens; give some text");
-  for (const int64_t id : ids) {
-    if (id < vocab_size) continue;
-    fail_input("generate",
-               "token id {} is not below {}, the size of the model's vocabulary; give "
-               "the model's own tokenizer",
-               id, vocab_size);
-  }
-  return ids;
+  std::vector<int64_t> ids =
+      tokenizer::prompt_ids("generate", tokenizer, text, vocab_size, add_special_tokens);
+  if (!ids.empty()) return ids;
+  throw InputError("generate", "the prompt has no tokens; give some text");
 }
 
 }  // namespace longhaul::infer

@@ -111,18 +111,8 @@ std::vector<int64_t> ids_of(const OrderedJson& list, const Served& served) {
 
 std::vector<int64_t> encoded(const std::string& text, bool special,
                              const Reading& reading) {
-  std::vector<int64_t> ids;
-  if (special) {
-    for (const auto id : reading.tokenizer.special_prefix()) ids.push_back(id);
-  }
-  for (const auto id : reading.tokenizer.encode(text, false)) ids.push_back(id);
-  const auto past = std::ranges::find_if(
-      ids, [&](int64_t id) { return id >= reading.served.vocab_size; });
-  if (past != ids.end()) {
-    refuse("id {} of the text is not below {}, the size of the model's vocabulary", *past,
-           reading.served.vocab_size);
-  }
-  return ids;
+  return tokenizer::prompt_ids("request", reading.tokenizer, text,
+                               reading.served.vocab_size, special);
 }
 
 std::string decoded(const std::vector<int64_t>& ids, const Reading& reading) {
@@ -175,11 +165,8 @@ std::vector<int64_t> read_messages(Body& body, const Reading& reading) {
   };
   const chat::Conversation conversation(required(body, "messages"), part("tools"),
                                         part("documents"), part("chat_template_kwargs"));
-  const bool answers = body.flag("add_generation_prompt", true);
-  const chat::Rendered rendered =
-      reading.chat->template_of(conversation)
-          .render(conversation, conversation.size(), answers,
-                  reading.chat->special_tokens(), chat::today());
+  const chat::Rendered rendered = reading.chat->render(
+      conversation, body.flag("add_generation_prompt", true), chat::today());
   return encoded(rendered.text, body.flag("add_special_tokens", false), reading);
 }
 
