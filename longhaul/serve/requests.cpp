@@ -193,7 +193,7 @@ std::vector<std::string> read_stops(Body& body) {
 
 /// Returns whether a token is seen in answers. Special tokens are left out of them.
 bool has_text(tokenizer::TokenId id, const Reading& reading, const Completion& request) {
-  // Two of them, since some tokenizers drop the first space of a text.
+  // The token stands there twice, since some tokenizers drop a text's first space.
   return !reading.tokenizer.decode({id, id}, request.skip_special_tokens).empty();
 }
 
