@@ -183,7 +183,7 @@ def test_a_run_measures_its_tasks_beside_its_validations(run, root, expected, tr
 
 
 def test_a_step_that_is_trained_again_measures_no_tasks(run, trained, tmp_path):
-    run("longhaul", "why", trained, "--step", 4, "--loss", "--keep", "--out", tmp_path / "again")
+    run("longhaul", "why", trained, "--step", 4, "--loss", "--ranks", 1, "--keep", "--out", tmp_path / "again")
     assert [record["step"] for record in records(tmp_path / "again/run")] == [3, 4]
 
 
