@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "longhaul/base/text.h"
+#include "longhaul/layout/group_use.h"
 
 namespace longhaul::apps {
 namespace {
@@ -35,16 +36,20 @@ void print_state(const AskedLayout& asked) {
 /// Prints the memory that a step needs in addition to weights and optimizer states.
 /// Gathered units are in this table, since they come and go like activations.
 void print_passes(const AskedLayout& asked) {
-  fmt::print("# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n",
-             "stage", "activations", "forwards open", "logits", "work", "whole units",
-             "all, at most");
+  fmt::print(
+      "# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>9}  {:>13}\n",
+      "stage", "activations", "forwards open", "logits", "work", "whole units", "NCCL",
+      "all, at most");
   for (const StageLine& s : asked.stages) {
     const layout::ActivationBytes& passes = s.costs.activations;
     const int64_t units = s.costs.whole.weights + s.costs.whole.gradients;
-    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n", s.stage,
-               human_bytes(passes.in_flight.total()), passes.forwards,
+    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>9}  {:>13}\n",
+               s.stage, human_bytes(passes.in_flight.total()), passes.forwards,
                human_bytes(passes.logits), human_bytes(passes.work), human_bytes(units),
-               human_bytes(layout::most_bytes(s.costs)));
+               human_bytes(s.nccl_bytes), human_bytes(s.all_bytes()));
+  }
+  if (asked.stages.front().nccl_bytes > 0) {
+    fmt::print("# NCCL's buffers are reckoned, not measured\n");
   }
 }
 
@@ -101,11 +106,15 @@ AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                     layout::checkpoint_bytes(model, config.precision, frozen),
                     config.checkpoint.keep};
   const layout::LayoutDescription& layout = asked.layout;
+  // "auto" counts as a CPU here, as for activations.
+  const bool is_gpu = device != "cpu" && device != "auto" && device != "plugin";
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
     const int rank = layout::rank_at(layout.shape, {.pp = pp});
-    asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
-                            layout.stage(rank, layout.chunks - 1).end_layer,
-                            asked.costs[static_cast<size_t>(pp)]});
+    asked.stages.push_back(
+        {pp, layout.stage(rank, 0).first_layer,
+         layout.stage(rank, layout.chunks - 1).end_layer,
+         asked.costs[static_cast<size_t>(pp)],
+         is_gpu ? layout::reckoned_nccl_bytes(layout, config, rank) : 0});
   }
   return asked;
 }
@@ -159,7 +168,8 @@ OrderedJson layout_json(const AskedLayout& asked) {
                             {"logits_bytes", costs.activations.logits},
                             {"work_bytes", costs.activations.work},
                             {"token_bytes", costs.activations.tokens},
-                            {"all_bytes", layout::most_bytes(costs)},
+                            {"nccl_bytes", s.nccl_bytes},
+                            {"all_bytes", s.all_bytes()},
                             {"sent", traffic_json(costs.traffic)}});
   }
   return out;

@@ -17,6 +17,8 @@ struct StageLine {
   int64_t first_layer = 0;
   int64_t end_layer = 0;
   layout::RankCosts costs;  ///< what one rank holds and sends, over all its stages
+  int64_t nccl_bytes = 0;   ///< reckoned for NCCL's buffers on a GPU
+  int64_t all_bytes() const { return layout::most_bytes(costs) + nccl_bytes; }
 };
 
 struct AskedLayout {

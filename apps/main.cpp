@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "apps/links/device_links.h"
 #include "apps/program.h"
 #include "apps/start_environment.h"
 #include "longhaul/base/error.h"
@@ -71,7 +72,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_config(program, outcome);
   add_data(program, outcome);
   add_docs(program, outcome);
-  add_doctor(program, outcome);
+  add_doctor(program, outcome, {[argv] { become_torch_program(argv); }, {}});
   add_drill(program, outcome);
   add_torch_verb(program, kEvalVerb, argv);
   add_export(program, outcome, [argv] { become_torch_program(argv); });

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "apps/links/device_links.h"
 #include "apps/program.h"
 #include "apps/version/version.h"
 #include "longhaul/system/process_title.h"
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   longhaul::tensor::warm_up_vector_math();
   const int exit_code = run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {
     add_bench(program, outcome);
+    add_doctor(program, outcome, {[] {}, try_devices});
     add_document_losses(program, outcome);
     add_eval(program, outcome);
     add_export(program, outcome, [] {});

@@ -15,6 +15,8 @@ struct Outcome {
   objects::Access objects;
 };
 
+struct DoctorDevices;  // apps/links/device_links.h
+
 /// A verb of longhaul-torch, which longhaul lists among its own.
 struct TorchVerb {
   const char* name;
@@ -50,7 +52,7 @@ void add_compare(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);
 void add_docs(CLI::App& program, Outcome& outcome);
-void add_doctor(CLI::App& program, Outcome& outcome);
+void add_doctor(CLI::App& program, Outcome& outcome, const DoctorDevices& devices);
 void add_drill(CLI::App& program, Outcome& outcome);
 void add_eval(CLI::App& program, Outcome& outcome);
 /// With --passport, which needs LibTorch, the verb calls `become_torch_program` first. In

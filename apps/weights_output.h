@@ -1,5 +1,6 @@
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 
 #include "longhaul/checkpoint/hf/hf_export.h"

@@ -34,10 +34,7 @@ Json rendered(const chat::ChatFormat& format, const OrderedJson& asked, bool pro
   try {
     const chat::Conversation conversation(asked.at("messages"), asked.at("tools"), {},
                                           {});
-    return format.template_of(conversation)
-        .render(conversation, conversation.size(), prompt, format.special_tokens(),
-                chat::parse_day(kDay))
-        .text;
+    return format.render(conversation, prompt, chat::parse_day(kDay)).text;
   } catch (const InputError&) {
     return nullptr;  // some templates refuse some conversations
   }

@@ -103,13 +103,15 @@ class RankProcesses {
 };
 
 /// Throws TemporaryError if a rank is gone, or is gone a moment later. `more` is what is
-/// known besides.
+/// known besides; it may be the same.
 void fail_if_gone(const RankProcesses& processes, const std::string& more) {
   const auto last = std::chrono::steady_clock::now() + kGoneTime;
   do {
     const std::string gone = processes.gone();
     if (!gone.empty()) {
-      fail_temporary("comm", "{}; start the server again{}", gone, more);
+      const bool is_news = !more.empty() && !more.starts_with(gone);
+      fail_temporary("comm", "{}; start the server again{}", gone,
+                     is_news ? ": " + more : "");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   } while (std::chrono::steady_clock::now() < last);
@@ -177,7 +179,7 @@ void serve_model(const ServeOptions& options, const objects::Access& objects,
     session::serve_sequences(session, http ? &http->queue() : nullptr, options.limits,
                              end_reason);
   } catch (const TemporaryError& error) {
-    if (world->rank() == 0) fail_if_gone(processes, ": " + error.message());
+    if (world->rank() == 0) fail_if_gone(processes, error.message());
     throw;
   }
 }

@@ -1,5 +1,4 @@
 #include <ATen/Parallel.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/links/group_exchanges.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
@@ -128,53 +128,16 @@ void print_machine(const HardwareProfile& profile) {
   }
 }
 
-/// Measures the operations by which the ranks of the run exchange data, in groups like
-/// the run's. Returns them on rank 0. Collective.
-std::vector<ExchangeProfile> measure_exchanges(const RunConfig& config, at::Device device,
+/// Returns on rank 0 what the run's exchanges take, as a machine's profile has it.
+std::vector<ExchangeProfile> profile_exchanges(const RunConfig& config, at::Device device,
                                                comm::Communicator& world,
                                                comm::Communicator& node) {
-  const ModelDescription model = load_run_model(config).description;
-  const layout::LayoutDescription layout = layout::describe_layout(
-      config, model, world.size(), session::placement_of(world, node));
-  const layout::LayoutCosts costs(config, model, layout);
-  const std::vector<layout::TrafficLine> lines = measure::exchanges_of(layout, costs);
-  if (lines.empty()) return {};
-  const layout::Groups kinds = layout.rank_groups();
-  const auto bytes = at::TensorOptions(device).dtype(at::kByte);
-  const at::Tensor in = at::zeros({measure::kExchangeBytes.back()}, bytes);
-  const at::Tensor out = at::zeros({measure::kExchangeBytes.back()}, bytes);
-  const bool fp32 = config.precision.compute == ComputeType::Fp32;
-  const bool sums_fp32 = config.precision.reduce == StateType::Fp32;
-  std::vector<std::unique_ptr<comm::Communicator>> groups;
-  std::vector<std::unique_ptr<comm::Communicator>> on_device;  // end before `groups`
-  std::vector<measure::Probe> probes;
-  for (const layout::TrafficLine& line : lines) {
-    groups.push_back(measure::group_of(world, kinds, line.group));
-    comm::Communicator* group = groups.back().get();
-    if (!device.is_cpu() && group->size() > 1) {
-      on_device.push_back(device::group_for(device, *group));
-      group = on_device.back().get();
-    }
-    const bool wide = line.kind == layout::TrafficKind::Gradients ? sums_fp32 : fp32;
-    auto more = measure::exchange_probes(line, *group,
-                                         wide ? format::DType::F32 : format::DType::BF16,
-                                         in.data_ptr(), out.data_ptr());
-    for (measure::Probe& probe : more) probes.push_back(std::move(probe));
-  }
-  const auto rates = measure::measure(probes, {.count = kQuickRounds});
   std::vector<ExchangeProfile> found;
-  for (size_t i = 0; world.rank() == 0 && i < lines.size(); ++i) {
-    const plan::GroupSpread spread =
-        plan::spread_of(kinds, lines[i].group, 0, node.size());
-    if (spread.ranks == 1) continue;
-    std::vector<measure::SentBytes> points;
-    for (size_t size = 0; size < measure::kExchangeBytes.size(); ++size) {
-      const size_t at = i * measure::kExchangeBytes.size() + size;
-      points.push_back({probes[at].work, rates[at].median});
-    }
-    found.push_back({layout::group_name(lines[i].group),
-                     std::string(layout::operation_name(lines[i])), spread.ranks,
-                     spread.on_node, measure::fit_link(points)});
+  for (const GroupExchange& one : measure_exchanges(config, device, world, node)) {
+    if (world.rank() > 0 || one.spread.ranks == 1) continue;
+    found.push_back({layout::group_name(one.line.group),
+                     std::string(layout::operation_name(one.line)), one.spread.ranks,
+                     one.spread.on_node, measure::fit_link(one.points)});
   }
   return found;
 }
@@ -359,7 +322,7 @@ void bench_run(const BenchArguments& arguments, const objects::Access& objects,
   }
   if (!arguments.out.empty()) {
     machine.put_rates(measure_experts(loaded.config, device));
-    machine.put_exchanges(measure_exchanges(loaded.config, device, *world, *node));
+    machine.put_exchanges(profile_exchanges(loaded.config, device, *world, *node));
   }
   if (world->rank() > 0) return;
   const MeasuredSteps steps = read_steps(loaded.config.run.dir);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "apps/links/device_links.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
@@ -61,7 +62,16 @@ void ask_libraries(doctor::DoctorOptions& options) {
   }
 }
 
-doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
+/// Returns whether run.device may be an accelerator of this node.
+bool wants_devices(const RunSection& run) {
+  if (run.device == "auto") {
+    return !run.device_plugin.empty() || fs::exists("/dev/nvidiactl");
+  }
+  return run.device != "cpu";
+}
+
+doctor::DoctorOptions options_of(const DoctorArguments& arguments,
+                                 const DoctorDevices& devices) {
   doctor::DoctorOptions options;
   options.quick = arguments.quick;
   options.version = build_info().one_line();
@@ -71,6 +81,14 @@ doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
   if (!arguments.file.empty()) {
     const RunConfig config = load_run_config(arguments.file, arguments.sets).config;
     options.parallel = config.parallel;
+    // Without the libraries for devices the report says why they do not compute.
+    if (options.computes && wants_devices(config.run)) {
+      devices.become_torch_program();
+      options.try_devices = [config, devices](comm::Communicator& world,
+                                              comm::Communicator& node) {
+        return devices.try_them(config, world, node);
+      };
+    }
     options.health.command = config.resilience.health_command;
     if (!config.resilience.unhealthy_file.empty()) {
       options.health.unhealthy_file = config.resilience.unhealthy_file;
@@ -84,8 +102,8 @@ doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
   return options;
 }
 
-int examine_nodes(const DoctorArguments& arguments) {
-  const doctor::DoctorOptions options = options_of(arguments);
+int examine_nodes(const DoctorArguments& arguments, const DoctorDevices& devices) {
+  const doctor::DoctorOptions options = options_of(arguments, devices);
   // One rank of each node checks the node before the ranks communicate, since ranks that
   // wait keep CPUs busy.
   const comm::Launch launch = comm::detect_launch();
@@ -121,7 +139,7 @@ int examine_nodes(const DoctorArguments& arguments) {
 
 }  // namespace
 
-void add_doctor(CLI::App& program, Outcome& outcome) {
+void add_doctor(CLI::App& program, Outcome& outcome, const DoctorDevices& devices) {
   const auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* verb = program.add_subcommand(
       "doctor",
@@ -129,8 +147,8 @@ void add_doctor(CLI::App& program, Outcome& outcome) {
       "disks, GPUs, clocks, shared directories, collectives");
   CLI::Option* const file =
       verb->add_option("config", arguments->file,
-                       "configuration (TOML); its parallel axes, run directory and "
-                       "health command are tested too");
+                       "configuration (TOML); its devices and their groups, run "
+                       "directory and health command are tested too");
   add_set_option(*verb, arguments->sets)->needs(file);
   verb->add_option("--dir", arguments->directories,
                    "a directory that all nodes share, such as the run's; repeatable")
@@ -142,8 +160,9 @@ void add_doctor(CLI::App& program, Outcome& outcome) {
       "Examples:\n"
       "  longhaul doctor --dir /fsx/runs\n"
       "  srun --mpi=pmix longhaul doctor run.toml");
-  verb->callback(
-      [arguments, &outcome] { outcome.exit_code = examine_nodes(*arguments); });
+  verb->callback([arguments, devices, &outcome] {
+    outcome.exit_code = examine_nodes(*arguments, devices);
+  });
 }
 
 }  // namespace longhaul::apps

@@ -130,8 +130,10 @@ int launch_on_hosts(LaunchOptions options) {
   cluster::require_program("ssh", "launch",
                            "install ssh; longhaul reaches --hosts through it");
   check_launch_ground(/*over_ssh=*/true);
-  const std::vector<std::string> variables =
-      cluster::passed_variables(loaded.config.run.pass_environment);
+  // Other hosts find the libraries where this one does.
+  std::vector<std::string> patterns = loaded.config.run.pass_environment;
+  patterns.emplace_back("LD_LIBRARY_PATH");
+  const std::vector<std::string> variables = cluster::passed_variables(patterns);
   cluster::tell_passed(variables);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;

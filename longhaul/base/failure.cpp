@@ -40,6 +40,22 @@ std::string_view words_of_memory(std::string_view words) {
   return {};
 }
 
+/// Returns what CUDA says of a GPU that failed or is gone; empty for other messages.
+/// Failures that a kernel of ours may cause (an illegal address) are not among them.
+std::string_view words_of_device(std::string_view words) {
+  const size_t begin = words.find("CUDA error: ");
+  if (begin == std::string_view::npos) return {};
+  const std::string_view line = words.substr(begin, words.find('\n', begin) - begin);
+  for (const std::string_view said :
+       {"uncorrectable ECC error encountered", "uncorrectable NVLink error",
+        "hardware stack error", "device(s) is/are busy or unavailable",
+        "no CUDA-capable device is detected", "over nvlink or a hardware error",
+        "MPS client failed to connect", "MPS server is not ready", "unknown error"}) {
+    if (line.find(said) != std::string_view::npos) return line;
+  }
+  return {};
+}
+
 /// Returns the message without the stack that LibTorch appends.
 std::string first_words(std::string_view words) {
   words = words.substr(0, words.find("\nException raised from"));
@@ -85,6 +101,14 @@ Error to_error(const std::exception& problem) {
   if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return of_memory({});
   const std::string words = first_words(problem.what());
   if (const auto told = words_of_memory(words); !told.empty()) return of_memory(told);
+  if (const auto told = words_of_device(words); !told.empty()) {
+    return {
+        ErrorKind::Temporary, "device",
+        fmt::format("this rank's GPU is lost ({}); look at nvidia-smi -q and for Xid in "
+                    "dmesg, and leave the machine out if it happens again. "
+                    "Checkpoints are untouched",
+                    told)};
+  }
   // oneDNN says no more than this if it gets no memory for its code.
   if (words == "could not create a primitive" && !warning_of_limits().empty()) {
     return of_memory(words);

@@ -76,6 +76,23 @@ TEST(ToError, LibTorchesMemoryIsTemporaryAndItsStackIsLeftOut) {
   EXPECT_EQ(error.message().find("Exception raised"), std::string::npos);
 }
 
+TEST(ToError, AGpuThatIsLostIsTemporaryAndOneThatOurKernelBrokeIsNot) {
+  const auto of_cuda = [](const std::string& said) {
+    return to_error(
+        std::runtime_error("CUDA error: " + said +
+                           "\nSearch for `cudaError' in https://docs.nvidia.com\n"
+                           "CUDA kernel errors might be asynchronously reported"));
+  };
+  const Error lost = of_cuda("uncorrectable ECC error encountered");
+  EXPECT_EQ(lost.exit_code(), 75);
+  EXPECT_EQ(lost.area(), "device");
+  EXPECT_HAS(lost.message(),
+             "GPU is lost (CUDA error: uncorrectable ECC error encountered); look at");
+  EXPECT_EQ(of_cuda("unknown error").exit_code(), 75);
+  EXPECT_EQ(of_cuda("an illegal memory access was encountered").exit_code(), 1);
+  EXPECT_EQ(to_error(std::runtime_error("unknown error")).exit_code(), 1);
+}
+
 TEST(ToError, AFullOutputIsTemporary) {
   const Error error = to_error(
       std::system_error(ENOSPC, std::generic_category(), "cannot write to file"));

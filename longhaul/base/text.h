@@ -67,6 +67,13 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// Returns the lines of a text without their ends. The last line may lack its end.
 std::vector<std::string_view> lines_of(std::string_view text);
 
+/// Returns the number of code points of valid UTF-8.
+inline int64_t count_code_points(std::string_view text) {
+  int64_t count = 0;
+  for (const char c : text) count += (c & 0xC0) != 0x80 ? 1 : 0;
+  return count;
+}
+
 /// Returns the byte offset of the first invalid UTF-8 sequence (RFC 3629), or nothing.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 

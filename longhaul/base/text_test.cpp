@@ -76,6 +76,11 @@ TEST(GlobMatch, CoversTheWholeName) {
   EXPECT_TRUE(glob_match("**", ""));
 }
 
+TEST(CountCodePoints, CountsCharactersOfEveryLength) {
+  EXPECT_EQ(count_code_points(""), 0);
+  EXPECT_EQ(count_code_points("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z"), 5);
+}
+
 TEST(FindInvalidUtf8, AcceptsTheEdgesOfEveryLength) {
   for (const char* good :
        {"", "abc", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",

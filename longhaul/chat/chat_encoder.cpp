@@ -223,9 +223,7 @@ class ChatEncoder::Work {
   }
 
   Rendered render(const Conversation& conversation, bool add_generation_prompt) const {
-    return encoder_.format_.template_of(conversation)
-        .render(conversation, conversation.size(), add_generation_prompt,
-                encoder_.format_.special_tokens(), encoder_.day_);
+    return encoder_.format_.render(conversation, add_generation_prompt, encoder_.day_);
   }
 
   void add_side(Ids ids, std::vector<uint8_t> is_target, std::string text) {

@@ -112,6 +112,13 @@ const ChatTemplate& ChatFormat::template_of(const Conversation& conversation) co
   throw InputError("chat", "none of the model's templates is named 'default'");
 }
 
+Rendered ChatFormat::render(const Conversation& conversation, bool add_generation_prompt,
+                            const Day& day) const {
+  return template_of(conversation)
+      .render(conversation, conversation.size(), add_generation_prompt, special_tokens_,
+              day);
+}
+
 bool ChatFormat::prints_day() const {
   for (const auto& [name, one] : templates_) {
     if (one.prints_day()) return true;

@@ -24,6 +24,9 @@ class ChatFormat {
   /// Returns the template of a conversation: "tool_use" for one with tools, where there
   /// is such a template.
   const ChatTemplate& template_of(const Conversation& conversation) const;
+  /// Writes a conversation by its template, as ChatTemplate::render() does.
+  Rendered render(const Conversation& conversation, bool add_generation_prompt,
+                  const Day& day) const;
   const std::map<std::string, std::string>& special_tokens() const {
     return special_tokens_;
   }

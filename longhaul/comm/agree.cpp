@@ -16,18 +16,36 @@ constexpr auto kMeeting = std::chrono::seconds(2);
 
 }  // namespace
 
+int first_rank(Communicator& group, bool mine) {
+  const int none = group.size();
+  int64_t first = -(mine ? group.rank() : none);
+  group.all_reduce_wait({&first, 1, format::DType::I64}, ReduceOp::Max);
+  return -first == none ? -1 : static_cast<int>(-first);
+}
+
+std::vector<std::string> distinct_texts(Communicator& group, const std::string& mine) {
+  std::vector<std::string> texts;
+  bool told = false;
+  for (int first = first_rank(group, true); first >= 0;
+       first = first_rank(group, !told)) {
+    texts.push_back(group.broadcast_string(mine, first));
+    told = told || texts.back() == mine;
+  }
+  return texts;
+}
+
 std::string on_rank_zero(Communicator& group, const std::function<std::string()>& work) {
   const std::string mine = group.rank() == 0 ? reply_of(work) : std::string();
   return open_reply(group.broadcast_string(mine, 0));
 }
 
 void on_all_ranks(Communicator& group, const std::function<void()>& work) {
-  const std::string mine = Failure::to_text(Failure::of(work));
-  for (const std::string& text : group.gather_strings(mine)) {
-    const auto failure = Failure::from_text(text);
-    if (failure && mine.empty()) group.ledger().failed_elsewhere();
-    if (failure) failure->raise();
-  }
+  const std::optional<Failure> mine = Failure::of(work);
+  const int first = first_rank(group, mine.has_value());
+  if (first < 0) return;
+  const std::string text = group.broadcast_string(Failure::to_text(mine), first);
+  if (!mine) group.ledger().failed_elsewhere();
+  Failure::from_text(text).value().raise();
 }
 
 void do_and_meet(Communicator& group, const std::function<void()>& work,

@@ -3,10 +3,19 @@
 #include <functional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
 
 namespace longhaul::comm {
+
+/// Returns the lowest rank whose `mine` is true, -1 if there is none. Collective.
+int first_rank(Communicator& group, bool mine);
+
+/// Returns the different texts among those of the ranks, each once, in the order of the
+/// lowest ranks that have them; the same on every rank. Sends each of these texts once to
+/// every rank, and no text of another rank. Collective.
+std::vector<std::string> distinct_texts(Communicator& group, const std::string& mine);
 
 /// Runs `work` on rank 0 and returns its result on every rank. An Error that `work`
 /// throws is thrown on every rank with the same kind and text. It counts as an error of

@@ -78,26 +78,76 @@ class ChunkExchange {
   std::shared_ptr<std::byte[]> scratch_;
 };
 
-/// Reduces a small buffer: every rank gathers all buffers and adds them up itself.
-Program one_round_all_reduce(GroupRank group, Buffer buffer, ReduceOp op) {
-  std::vector<std::byte> room(buffer.bytes() * static_cast<size_t>(group.size));
-  return [=, all = std::move(room)](Round& round, int64_t index) mutable {
-    const size_t bytes = buffer.bytes();
-    const auto slot = [&](int rank) {
-      return all.data() + static_cast<size_t>(rank) * bytes;
-    };
+/// Reduces a small buffer by a tree: up to rank 0, and the result down again. Any order
+/// gives the same maximum, and the same sum of integers, so these are reduced on the way.
+/// A sum of floating-point numbers depends on the order: the tree carries the numbers of
+/// each rank to rank 0, which adds them in rank order.
+class TreeReduction {
+ public:
+  TreeReduction(GroupRank group, const Request& request)
+      : buffer_(request.out),
+        op_(request.op),
+        tree_{group.rank, group.size},
+        on_the_way_(request.op == ReduceOp::Max ||
+                    request.out.dtype == format::DType::I64),
+        slots_(on_the_way_ ? 1 + tree_.children() : tree_.span()),
+        room_(buffer_.bytes() * static_cast<size_t>(slots_)) {}
+
+  bool operator()(Round& round, int64_t index) {
     if (index == 0) {
-      for_each_peer(group, [&](int peer) { round.recv(peer, slot(peer), bytes); });
-      for_each_peer(group, [&](int peer) { round.send(peer, bytes_of(buffer), bytes); });
-      return true;
+      gather(round);
+    } else if (index == 1 && !tree_.is_root()) {
+      if (on_the_way_) reduce(slot(0));
+      const auto parent = static_cast<int>(tree_.parent());
+      round.send(parent, slot(0), buffer_.bytes() * sent_up(tree_));
+      round.recv(parent, bytes_of(buffer_), buffer_.bytes());
+    } else if (index == (tree_.is_root() ? 1 : 2)) {
+      if (tree_.is_root()) reduce(bytes_of(buffer_));
+      for (int64_t i = 0; i < tree_.children(); ++i) {
+        round.send(static_cast<int>(tree_.child(i).place), bytes_of(buffer_),
+                   buffer_.bytes());
+      }
+    } else {
+      return false;
     }
-    copy_bytes(slot(group.rank), bytes_of(buffer), bytes);
+    return true;
+  }
+
+ private:
+  /// Posts what comes from the children, behind this rank's own numbers in slot 0. The
+  /// slots are in rank order.
+  void gather(Round& round) {
+    copy_bytes(slot(0), bytes_of(buffer_), buffer_.bytes());
+    for (int64_t i = 0; i < tree_.children(); ++i) {
+      const layout::TreePlace child = tree_.child(i);
+      round.recv(static_cast<int>(child.place),
+                 slot(on_the_way_ ? 1 + i : child.place - tree_.place),
+                 buffer_.bytes() * sent_up(child));
+    }
+  }
+
+  /// Returns how many buffers a rank sends to its parent.
+  size_t sent_up(const layout::TreePlace& from) const {
+    return on_the_way_ ? 1 : static_cast<size_t>(from.span());
+  }
+
+  std::byte* slot(int64_t at) {
+    return room_.data() + static_cast<size_t>(at) * buffer_.bytes();
+  }
+
+  void reduce(std::byte* out) {
     std::vector<const std::byte*> parts;
-    for (int r = 0; r < group.size; ++r) parts.push_back(slot(r));
-    reduce_parts(parts, bytes_of(buffer), buffer.count, buffer.dtype, op);
-    return false;
-  };
-}
+    for (int64_t i = 0; i < slots_; ++i) parts.push_back(slot(i));
+    reduce_parts(parts, out, buffer_.count, buffer_.dtype, op_);
+  }
+
+  Buffer buffer_;
+  ReduceOp op_;
+  layout::TreePlace tree_;
+  bool on_the_way_;
+  int64_t slots_;
+  std::vector<std::byte> room_;
+};
 
 /// A reduction chunk by chunk: round i exchanges chunk i of every part, and adds chunk
 /// i - 1 of this rank's part. An all-reduce adds in place and hands out what it has
@@ -162,23 +212,23 @@ class ChunkedReduction {
   int64_t chunks_;
 };
 
-/// For short messages: a binomial tree, whose depth is the logarithm of the ranks.
+/// For short messages: a tree, whose depth is the logarithm of the ranks.
 Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
   return [=](Round& round, int64_t index) {
-    // Ranks are counted from the root. The number of a rank's parent is the rank's number
-    // without its lowest set bit.
-    const int place = (group.rank - root + group.size) % group.size;
-    const int lowest = place == 0 ? group.size : place & -place;
-    const auto rank_at = [&](int at) { return (at + root) % group.size; };
+    const layout::TreePlace tree{(group.rank - root + group.size) % group.size,
+                                 group.size};
+    const auto rank_at = [&](int64_t place) {
+      return static_cast<int>((place + root) % group.size);
+    };
     // The root has nothing to receive.
-    const int64_t sending = place == 0 ? 0 : 1;
+    const int64_t sending = tree.is_root() ? 0 : 1;
     if (index < sending) {
-      round.recv(rank_at(place - lowest), bytes_of(buffer), buffer.bytes());
+      round.recv(rank_at(tree.parent()), bytes_of(buffer), buffer.bytes());
       return true;
     }
     if (index > sending) return false;
-    for (int step = 1; step < lowest && place + step < group.size; step *= 2) {
-      round.send(rank_at(place + step), bytes_of(buffer), buffer.bytes());
+    for (int64_t i = 0; i < tree.children(); ++i) {
+      round.send(rank_at(tree.child(i).place), bytes_of(buffer), buffer.bytes());
     }
     return true;
   };
@@ -230,8 +280,11 @@ Program all_gather(GroupRank group, ConstBuffer in, Buffer out) {
 Program all_reduce(GroupRank group, const Request& request, const CommOptions& options) {
   const Buffer& buffer = request.out;
   if (group.size == 1 || buffer.count == 0) return nothing;
-  if (buffer.bytes() * static_cast<size_t>(group.size) <= options.one_round_bytes) {
-    return one_round_all_reduce(group, buffer, request.op);
+  // Tensors have smaller elements. Layouts reckon that every rank sends as much of them.
+  const bool numbers =
+      format::dtype_size(buffer.dtype) == static_cast<size_t>(layout::kHostNumberBytes);
+  if (numbers && buffer.bytes() <= options.tree_bytes) {
+    return TreeReduction(group, request);
   }
   return ChunkedReduction(group, request, Parts::of(buffer.count, group.size), options);
 }
@@ -260,7 +313,7 @@ Program all_to_all(GroupRank group, ConstBuffer in, Buffer out) {
 
 Program broadcast(GroupRank group, Buffer buffer, int root, const CommOptions& options) {
   if (group.size == 1) return nothing;
-  if (group.size == 2 || buffer.bytes() <= options.one_round_bytes) {
+  if (group.size == 2 || buffer.bytes() <= options.tree_bytes) {
     return tree_broadcast(group, buffer, root);
   }
   return parts_broadcast(group, buffer, root);
@@ -301,6 +354,7 @@ Program send_recv(std::vector<Transfer> transfers) {
 void Round::send(int peer, const std::byte* data, size_t bytes) {
   tally_.sent(bytes);
   for (size_t begin = 0; begin < bytes; begin += max_message_) {
+    tally_.message();
     batch_.send(peer, data + begin, std::min(max_message_, bytes - begin), tag_);
   }
 }
@@ -312,6 +366,7 @@ void Round::recv(int peer, std::byte* data, size_t bytes) {
 }
 
 void Round::signal(int to, int from) {
+  tally_.message();
   batch_.recv(from, nullptr, 0, tag_);
   batch_.send(to, nullptr, 0, tag_);
 }

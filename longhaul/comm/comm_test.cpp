@@ -1,11 +1,16 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <csignal>
+#include <functional>
 #include <map>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/agree.h"
@@ -40,6 +45,108 @@ INSTANTIATE_TEST_SUITE_P(SelfAndFake, Backends,
                                   std::to_string(std::get<0>(tested.param)) +
                                   (std::get<1>(tested.param) ? "_tiny" : "");
                          });
+
+/// Starts an operation on every rank of a world, and drives all ranks from this thread
+/// until the operation has ended.
+void play(const std::vector<std::shared_ptr<Communicator>>& world,
+          const std::function<WorkPtr(Communicator&)>& start) {
+  std::vector<WorkPtr> works;
+  for (const auto& rank : world) works.push_back(start(*rank));
+  while (!works.empty()) {
+    std::erase_if(works, [](const WorkPtr& work) { return work->test(); });
+  }
+}
+
+class Tree : public testing::TestWithParam<int> {
+ protected:
+  int ranks() const { return GetParam(); }
+  /// Returns how many messages a rank may send in an operation.
+  int logarithm() const {
+    return static_cast<int>(std::bit_width(static_cast<unsigned>(ranks() - 1)));
+  }
+};
+
+TEST_P(Tree, AddsInRankOrder) {
+  const auto world = fake_world(ranks());
+  constexpr int64_t kNumbers = 300;
+  // In another order these numbers have another sum.
+  const auto number = [](int rank, int64_t i) {
+    return std::exp2(static_cast<double>((23 * rank + i) % 60)) / (3.0 + rank);
+  };
+  std::vector<double> expected(kNumbers);
+  std::vector<std::vector<double>> x(static_cast<size_t>(ranks()));
+  for (int r = 0; r < ranks(); ++r) {
+    for (int64_t i = 0; i < kNumbers; ++i) {
+      x[static_cast<size_t>(r)].push_back(number(r, i));
+      expected[static_cast<size_t>(i)] += number(r, i);
+    }
+  }
+  play(world, [&](Communicator& rank) {
+    return rank.all_reduce(
+        {x[static_cast<size_t>(rank.rank())].data(), kNumbers, format::DType::F64},
+        ReduceOp::Sum);
+  });
+  for (int r = 0; r < ranks(); ++r) {
+    EXPECT_EQ(x[static_cast<size_t>(r)], expected) << "rank " << r;
+    EXPECT_EQ(world[static_cast<size_t>(r)]->counts()[Verb::AllReduce].bytes,
+              layout::sent_by_all_reduce(ranks(), r, kNumbers, 8))
+        << "rank " << r;
+  }
+}
+
+TEST_P(Tree, TheFourSmallSumsOfAStepAreFourLogarithmsOfMessages) {
+  const auto world = fake_world(ranks());
+  using format::DType;
+  const std::tuple<int64_t, DType, ReduceOp> sums[] = {
+      {3, DType::I64, ReduceOp::Sum},    // targets and the batch's hash
+      {301, DType::F64, ReduceOp::Sum},  // the loss and the squares of the norm
+      {7, DType::I64, ReduceOp::Max},    // memory of the phases
+      {4, DType::I64, ReduceOp::Max}};   // signals and control files
+  std::vector<std::vector<int64_t>> x(static_cast<size_t>(ranks()));
+  for (const auto& [count, dtype, op] : sums) {
+    for (size_t r = 0; r < x.size(); ++r) {
+      x[r].assign(static_cast<size_t>(count), static_cast<int64_t>(r));
+    }
+    play(world, [&, count = count, dtype = dtype, op = op](Communicator& rank) {
+      return rank.all_reduce({x[static_cast<size_t>(rank.rank())].data(), count, dtype},
+                             op);
+    });
+    if (dtype != DType::I64) continue;
+    const int64_t last = ranks() - 1;
+    const int64_t expected = op == ReduceOp::Max ? last : last * ranks() / 2;
+    for (const std::vector<int64_t>& one : x) EXPECT_EQ(one.back(), expected);
+  }
+  int64_t most = 0;
+  for (const auto& rank : world) {
+    most = std::max(most, rank->counts().total().messages);
+  }
+  EXPECT_GT(most, 0);
+  EXPECT_LE(most, 4 * logarithm());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Tree, testing::Values(2, 5, 7, 8, 64, 512));
+
+TEST(DistinctTexts, AreSentOnceHoweverManyRanksHaveThem) {
+  constexpr int kRanks = 8;
+  constexpr size_t kLength = 1000;
+  std::atomic<int64_t> sent = 0;
+  run_fake_ranks(kRanks, [&](const std::shared_ptr<Communicator>& world) {
+    const char letter = world->rank() == 5 ? 'b' : 'a';
+    const std::vector<std::string> texts =
+        distinct_texts(*world, std::string(kLength, letter));
+    EXPECT_EQ(texts, (std::vector<std::string>{std::string(kLength, 'a'),
+                                               std::string(kLength, 'b')}));
+    sent += world->counts().total().bytes;
+  });
+  EXPECT_LT(sent, static_cast<int64_t>(2 * kRanks * kLength));
+}
+
+TEST(OnAllRanks, WithoutAFailureARankSendsTheLogarithmOfTheRanks) {
+  run_fake_ranks(8, [](const std::shared_ptr<Communicator>& world) {
+    on_all_ranks(*world, [] {});
+    EXPECT_LE(world->counts().total().messages, 3);
+  });
+}
 
 TEST(Deadline, NamesOperationNumberRankAndSeconds) {
   CommOptions options;

@@ -78,11 +78,12 @@ struct Request {
 
 /// A group of ranks with the verbs that training needs.
 /// Every verb but rank(), size(), send_recv(), progress() and abort() is Collective: all
-/// ranks of the group call it, in the same order, with matching counts and dtypes. Sums
-/// are added in rank order (fp32 inside for bf16), so results are repeatable and equal on
-/// all ranks. Verbs check their arguments (an internal Error names the verb and the
-/// values) and hand them to start(). Thread contract: one thread owns all communicators
-/// of a process.
+/// ranks of the group call it, in the same order, with matching counts and dtypes.
+/// Results are equal on all ranks. Groups of host memory add sums in rank order, and bf16
+/// in fp32, so that results are repeatable. A device's library adds in its own way: a
+/// ring of NCCL rounds bf16 at each rank, and a switch (NVLS) adds in fp32. Verbs check
+/// their arguments (an internal Error names the verb and the values) and hand them to
+/// start(). Thread contract: one thread owns all communicators of a process.
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -16,6 +16,7 @@ struct VerbCount {
   int64_t calls = 0;
   int64_t bytes =
       0;  ///< sent to other ranks; what a rank keeps for itself is not counted
+  int64_t messages = 0;  ///< sent over the host; a device's collectives count none
   bool operator==(const VerbCount&) const = default;
 };
 
@@ -24,9 +25,12 @@ struct VerbCount {
 /// - in an all_gather, a reduce_scatter or an all_to_all (n - 1) / n B;
 /// - in an all_reduce B + (n - 2) P, where P are the bytes of the rank's part of the cut
 ///   buffer: 2 (n - 1) / n B if the buffer divides evenly;
-/// - in an all_reduce of a small buffer (CommOptions::one_round_bytes) (n - 1) B;
-/// - in a broadcast B for each child in a tree; when the buffer is long, the root sends
-///   B + (n - 2) P and each other rank (n - 2) P;
+/// - in an all_reduce of few 64-bit numbers (CommOptions::tree_bytes) B to each child in
+/// a
+///   tree, and to its parent B, or B for itself and each rank below where floating-point
+///   numbers are added;
+/// - in a broadcast of a small buffer B to each child, and so with two ranks; else the
+///   root sends B + (n - 2) P and each other rank (n - 2) P;
 /// - in a send_recv the bytes of its sends, and in a barrier nothing.
 class CommCounts {
  public:
@@ -39,6 +43,7 @@ class CommCounts {
     for (const VerbCount& c : counts_) {
       sum.calls += c.calls;
       sum.bytes += c.bytes;
+      sum.messages += c.messages;
     }
     return sum;
   }
@@ -61,6 +66,10 @@ struct Tally {
   void sent(size_t bytes) const {
     own[verb].bytes += static_cast<int64_t>(bytes);
     group[verb].bytes += static_cast<int64_t>(bytes);
+  }
+  void message() const {
+    ++own[verb].messages;
+    ++group[verb].messages;
   }
 };
 

@@ -1,19 +1,16 @@
 #include "longhaul/comm/device_communicator.h"
 
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/device_wait.h"
-#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::comm {
 namespace {
 
+using layout::Uses;
 using Api = DeviceApi;
 
 }  // namespace
@@ -129,7 +126,8 @@ struct DeviceCommunicator::Shared {
                     [&] {
                       check_wait(ledger(), limits(), start, [&] { return what; });
                       bootstrap->progress();
-                    });
+                    },
+                    options.clock);
   }
 };
 
@@ -169,7 +167,8 @@ class DeviceWork : public Work {
                     [&] {
                       flight_->entry.waits();
                       shared_->bootstrap->progress();
-                    });
+                    },
+                    shared_->options.clock);
     flight_->entry.waited(start);
   }
 
@@ -185,31 +184,6 @@ class DoneWork : public Work {
   void wait() override {}
   bool test() override { return true; }
 };
-
-Channel open_channel(Shared& shared, GroupRank place, const char* kind) {
-  Api::UniqueId id{};
-  std::string text;
-  if (place.rank == 0 && shared.api->unique_id(id) == Api::kSuccess) {
-    text.assign(id.begin(), id.end());
-  }
-  // A rank 0 without an id sends an empty text, so that the others do not wait for it.
-  text = shared.bootstrap->broadcast_string(text, 0);
-  const std::string what =
-      fmt::format("{}'s communicator for {} of '{}', rank {} of {},", shared.api->name(),
-                  kind, shared.bootstrap->name(), place.rank, place.size);
-  if (text.size() != id.size()) {
-    fail_temporary("comm",
-                   "{} got no unique id on rank 0; look at its network interfaces (for "
-                   "NCCL: NCCL_SOCKET_IFNAME)",
-                   what);
-  }
-  std::memcpy(id.data(), text.data(), id.size());
-  Channel channel;
-  shared.check_device(shared.api->create_stream(channel.stream), "making a stream");
-  shared.settle(shared.api->init_rank(channel.comm, place.size, id, place.rank), channel,
-                what);
-  return channel;
-}
 
 /// Returns the bytes that a rank sends in a ring that passes every byte on once.
 int64_t ring_bytes(size_t whole, int ranks) {
@@ -307,8 +281,78 @@ DeviceCommunicator::DeviceCommunicator(std::shared_ptr<DeviceApi> api,
   shared_->device = device;
   shared_->options = options;
   shared_->take_device();
-  shared_->collectives = open_channel(*shared_, place_, "collectives");
-  shared_->transfers = open_channel(*shared_, place_, "transfers");
+  if (!options.opens_later) open({this});
+}
+
+/// A communicator of the library that is to be made.
+struct DeviceCommunicator::Opening {
+  Shared* shared;
+  Channel* channel;
+  Api::Members members;
+  std::string what;
+};
+
+DeviceCommunicator::Opening DeviceCommunicator::prepare(Channel& channel,
+                                                        const char* kind) {
+  Shared& shared = *shared_;
+  Opening opening{&shared, &channel, {}, {}};
+  opening.what = fmt::format("{}'s communicator for {} of '{}', rank {} of {},",
+                             shared.api->name(), kind, name(), place_.rank, place_.size);
+  Api::Members& members = opening.members;
+  members.ranks = place_.size;
+  members.rank = place_.rank;
+  members.most_blocks = shared.options.most_blocks;
+  const int64_t ranks_of_id = shared.api->ranks_of_id();
+  for (int64_t root = 0; root < place_.size; root += ranks_of_id) {
+    Api::UniqueId id{};
+    std::string text;
+    if (place_.rank == root && shared.api->unique_id(id) == Api::kSuccess) {
+      text.assign(id.begin(), id.end());
+    }
+    // A root without an id sends an empty text, so that the others do not wait for it.
+    text = shared.bootstrap->broadcast_string(text, static_cast<int>(root));
+    if (text.size() != id.size()) {
+      fail_temporary("comm",
+                     "{} got no unique id on rank {}; look at its network interfaces "
+                     "(for NCCL: NCCL_SOCKET_IFNAME)",
+                     opening.what, root);
+    }
+    std::memcpy(id.data(), text.data(), id.size());
+    members.ids.push_back(id);
+  }
+  return opening;
+}
+
+void DeviceCommunicator::make(std::vector<Opening> all) {
+  if (all.empty()) return;
+  Api& api = *all.front().shared->api;
+  all.front().shared->check(api.group_start(), all.front().what, nullptr);
+  std::vector<int> results;
+  for (const Opening& opening : all) {
+    Shared& shared = *opening.shared;
+    shared.check_device(api.create_stream(opening.channel->stream), "making a stream");
+    results.push_back(api.init_rank(opening.channel->comm, opening.members));
+  }
+  const int ended = api.group_end();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [shared, channel, members, what] = all[i];
+    shared->settle(results[i] == Api::kSuccess ? ended : results[i], *channel, what);
+  }
+}
+
+void DeviceCommunicator::open(const std::vector<DeviceCommunicator*>& groups) {
+  std::vector<Opening> all;
+  for (DeviceCommunicator* group : groups) {
+    Shared& shared = *group->shared_;
+    const Uses uses = shared.options.uses;
+    if (uses != Uses::Transfers) {
+      all.push_back(group->prepare(shared.collectives, "collectives"));
+    }
+    if (uses != Uses::Collectives) {
+      all.push_back(group->prepare(shared.transfers, "transfers"));
+    }
+  }
+  make(std::move(all));
 }
 
 DeviceCommunicator::~DeviceCommunicator() = default;
@@ -325,8 +369,13 @@ WorkPtr DeviceCommunicator::start(Request request) {
   tally.sent(static_cast<size_t>(sent_by(request, place_)));
   if (request.bytes() == 0) return std::make_unique<DoneWork>();
   Shared& shared = *shared_;
-  Channel& channel = verb == Verb::SendRecv ? shared.transfers : shared.collectives;
+  const bool transfers = verb == Verb::SendRecv;
+  Channel& channel = transfers ? shared.transfers : shared.collectives;
   shared.take_device();
+  if (channel.comm == nullptr) {
+    LH_ASSERT(!transfers, "'{}' was not made for transfers", name());
+    make({prepare(channel, "collectives")});
+  }
   shared.reap(channel);
   OperationId id{verb, number, request.bytes(), name(), ledger().label(), place_};
   const Api::Event ready = shared.mark(shared.compute_stream());
@@ -340,6 +389,17 @@ WorkPtr DeviceCommunicator::start(Request request) {
   return std::make_unique<DeviceWork>(shared_, channel, std::move(flight));
 }
 
+std::optional<uint64_t> DeviceCommunicator::device_bytes() const {
+  uint64_t bytes = 0;
+  for (const Channel* channel : {&shared_->collectives, &shared_->transfers}) {
+    if (channel->comm == nullptr) continue;
+    const std::optional<uint64_t> told = shared_->api->device_bytes(channel->comm);
+    if (!told) return std::nullopt;
+    bytes += *told;
+  }
+  return bytes;
+}
+
 void DeviceCommunicator::progress() {
   OverHost::progress();
   shared_->look();
@@ -347,24 +407,10 @@ void DeviceCommunicator::progress() {
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key,
                                                         std::string name) {
-  return std::make_unique<DeviceCommunicator>(shared_->api,
-                                              host().split(color, key, std::move(name)),
-                                              shared_->device, shared_->options);
-}
-
-void DeviceCommunicator::abort(int exit_code) {
-  // The flag is shared with a thread that may never return.
-  const auto ended = std::make_shared<std::atomic<bool>>(false);
-  std::thread([shared = shared_, ended] {
-    shared->api->set_device(shared->device);
-    shared->api->abort(shared->collectives.comm);
-    shared->api->abort(shared->transfers.comm);
-    *ended = true;
-  }).detach();
-  const system::Stopwatch watch;
-  wait_for_device(
-      [&] { return *ended || watch.seconds() >= shared_->options.abort_seconds; }, [] {});
-  OverHost::abort(exit_code);
+  DeviceOptions options = shared_->options;
+  options.opens_later = false;
+  return std::make_unique<DeviceCommunicator>(
+      shared_->api, host().split(color, key, std::move(name)), shared_->device, options);
 }
 
 }  // namespace longhaul::comm

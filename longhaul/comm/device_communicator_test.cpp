@@ -5,8 +5,9 @@
 #include <array>
 #include <chrono>
 #include <mutex>
-#include <thread>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "tests/support/conformance.h"
@@ -14,6 +15,8 @@
 
 namespace longhaul::comm {
 namespace {
+
+using layout::Uses;
 
 /// One value for each rank that outlives the ranks: an operation that failed is still
 /// under way, and the other rank may read the value after the body of this rank has
@@ -192,39 +195,161 @@ TEST(DeviceGroupFailure, ADeviceThatIsAbsentIsTold) {
             std::string::npos);
 }
 
-/// Returns the seconds that abort() took.
-double abort_takes(double it_takes, double limit, int& aborted) {
+/// A clock on which a microsecond passes from one question to the next, and which counts
+/// the sleeps.
+struct CountedSleeps {
+  WaitClock::Clock::time_point now = {};
+  std::vector<std::chrono::microseconds> sleeps = {};
+
+  WaitClock clock() {
+    return {[this] { return now += std::chrono::microseconds(1); },
+            [this](std::chrono::microseconds time) {
+              sleeps.push_back(time);
+              now += time;
+            }};
+  }
+};
+
+TEST(DeviceWait, SleepsNotOnceInItsFirstMillisecond) {
+  const auto sleeps_of = [](int questions) {
+    CountedSleeps counted;
+    int meanwhile = 0;
+    wait_for_device([&] { return questions-- == 0; }, [&] { ++meanwhile; },
+                    counted.clock());
+    EXPECT_EQ(questions, -1);
+    return counted.sleeps;
+  };
+  EXPECT_TRUE(sleeps_of(0).empty());
+  EXPECT_TRUE(sleeps_of(900).empty());
+  const auto sleeps = sleeps_of(1019);
+  ASSERT_EQ(sleeps.size(), 20U);
+  EXPECT_EQ(sleeps.front(), std::chrono::microseconds(5));
+  EXPECT_EQ(sleeps.back(), std::chrono::microseconds(200));
+}
+
+TEST(DeviceGroupStreams, ACallThatIsInProgressForSomeMicrosecondsCostsNoSleep) {
+  // Each rank is a thread with a clock of its own.
+  std::array<CountedSleeps, 2> counted;
+  const auto meeting = std::make_shared<FakeMeeting>();
+  run_fake_ranks(2, [&](const std::shared_ptr<Communicator>& world) {
+    const auto fake = std::make_shared<FakeDevice>(meeting);
+    fake->polls_in_progress = 30;
+    DeviceOptions options;
+    options.clock = counted.at(static_cast<size_t>(world->rank())).clock();
+    DeviceCommunicator group(fake, world, /*device=*/7, options);
+    std::vector<float> x(100, 1.0F);
+    const int peer = 1 - group.rank();
+    const auto kind = peer == 1 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+    for (int i = 0; i < 5; ++i) {
+      group.all_reduce({x.data(), 100, format::DType::F32}, ReduceOp::Sum);
+      group.send_recv({{kind, peer, {x.data(), 100, format::DType::F32}}});
+    }
+    EXPECT_TRUE(counted.at(static_cast<size_t>(group.rank())).sleeps.empty());
+    fake->polls_in_progress = 0;
+    while (group.ledger().under_way() > 0) group.progress();
+    group.barrier_wait();
+  });
+}
+
+TEST(DeviceGroupOpening, AGroupHasTheCommunicatorsOfItsUses) {
+  for (const auto& [uses, expected] :
+       {std::pair(Uses::Collectives, 1U), std::pair(Uses::Transfers, 1U),
+        std::pair(Uses::Both, 2U)}) {
+    DeviceOptions options;
+    options.uses = uses;
+    options.most_blocks = 16;
+    run_fake_devices(
+        2,
+        [&](DeviceCommunicator&, FakeDevice& fake) {
+          ASSERT_EQ(fake.made.size(), expected);
+          EXPECT_EQ(fake.made[0].most_blocks, 16);
+          EXPECT_EQ(fake.made[0].ids.size(), 1U);
+        },
+        {}, {}, options);
+  }
+}
+
+TEST(DeviceGroupOpening, AGroupForTransfersOpensForItsFirstCollective) {
   DeviceOptions options;
-  options.abort_seconds = limit;
-  double seconds = 0.0;
+  options.uses = Uses::Transfers;
   run_fake_devices(
-      1,
-      [&](DeviceCommunicator& group, FakeDevice& fake) {
-        fake.abort_seconds = it_takes;
-        const auto start = std::chrono::steady_clock::now();
-        group.abort(1);
-        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-                      .count();
-        aborted = fake.aborted;
+      2,
+      [](DeviceCommunicator& group, FakeDevice& fake) {
+        float x = 1.0F;
+        const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+        group.send_recv({{kind, 1 - group.rank(), {&x, 1, format::DType::F32}}})->wait();
+        EXPECT_EQ(fake.made.size(), 1U);
+        for (int i = 0; i < 2; ++i) {
+          group.all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Sum);
+        }
+        EXPECT_EQ(x, 4.0F);
+        EXPECT_EQ(fake.made.size(), 2U);
       },
       {}, {}, options);
-  return seconds;
 }
 
-TEST(DeviceGroupAbort, EndsBothCommunicators) {
-  int aborted = 0;
-  EXPECT_LT(abort_takes(0.0, 10.0, aborted), 5.0);
-  EXPECT_EQ(aborted, 2);
+TEST(DeviceGroupOpening, AGroupForCollectivesRefusesTransfers) {
+  DeviceOptions options;
+  options.uses = Uses::Collectives;
+  run_fake_devices(
+      2,
+      [](DeviceCommunicator& group, FakeDevice&) {
+        float x = 1.0F;
+        const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+        EXPECT_THROW(
+            group.send_recv({{kind, 1 - group.rank(), {&x, 1, format::DType::F32}}}),
+            Error);
+      },
+      {}, {}, options);
 }
 
-TEST(DeviceGroupAbort, IsLeftWhenItHangs) {
-  int aborted = 0;
-  const double seconds = abort_takes(1.0, 0.2, aborted);
-  EXPECT_GE(seconds, 0.2);
-  EXPECT_LT(seconds, 0.9);
-  EXPECT_EQ(aborted, 0);
-  std::this_thread::sleep_for(
-      std::chrono::seconds(3));  // the thread of abort() ends before the test
+TEST(DeviceGroupOpening, AllAreBegunBeforeTheFirstIsWaitedFor) {
+  const auto meeting = std::make_shared<FakeMeeting>();
+  run_fake_ranks(2, [&](const std::shared_ptr<Communicator>& world) {
+    const auto fake = std::make_shared<FakeDevice>(meeting);
+    fake->polls_in_progress = 3;
+    DeviceOptions options;
+    options.opens_later = true;
+    std::vector<std::unique_ptr<DeviceCommunicator>> groups;
+    std::vector<DeviceCommunicator*> all;
+    for (int i = 0; i < 3; ++i) {
+      groups.push_back(std::make_unique<DeviceCommunicator>(fake, world, 7, options));
+      all.push_back(groups.back().get());
+    }
+    EXPECT_TRUE(fake->made.empty());
+    DeviceCommunicator::open(all);
+    EXPECT_EQ(fake->made.size(), 6U);
+    ASSERT_GT(fake->openings.size(), 6U);
+    for (size_t i = 0; i < fake->openings.size(); ++i) {
+      EXPECT_EQ(fake->openings[i], i < 6 ? "begin" : "wait") << i;
+    }
+    float x = 1.0F;
+    all.back()->all_reduce_wait({&x, 1, format::DType::F32}, ReduceOp::Sum);
+    EXPECT_EQ(x, 2.0F);
+    world->barrier_wait();
+  });
+}
+
+TEST(DeviceGroupOpening, TheLibrarysMemoryIsThatOfBothCommunicatorsIfItTells) {
+  run_fake_devices(1, [](DeviceCommunicator& group, FakeDevice& fake) {
+    EXPECT_EQ(group.device_bytes(), std::nullopt);
+    fake.bytes_of_each = 1000;
+    EXPECT_EQ(group.device_bytes(), 2000U);
+  });
+}
+
+TEST(DeviceGroupOpening, RanksOfALargeGroupMeetBySeveralIds) {
+  run_fake_devices(
+      5,
+      [](DeviceCommunicator&, FakeDevice& fake) {
+        ASSERT_EQ(fake.made.size(), 2U);
+        for (const DeviceApi::Members& members : fake.made) {
+          ASSERT_EQ(members.ids.size(), 3U);
+          EXPECT_NE(members.ids[0], members.ids[1]);
+          EXPECT_NE(members.ids[1], members.ids[2]);
+        }
+      },
+      {}, [](FakeDevice& fake, int) { fake.ids_for = 2; });
 }
 
 TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {

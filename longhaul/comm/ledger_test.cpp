@@ -38,10 +38,10 @@ TEST(Ledger, SumsWhatWasSentByTheNamesOfGroups) {
                        {all.data(), 512, format::DType::F32})
           ->wait();
     }
-    EXPECT_EQ(mesh.tp().counts()[Verb::AllGather], (VerbCount{1, 1024}));
+    EXPECT_EQ(mesh.tp().counts()[Verb::AllGather], (VerbCount{1, 1024, 1}));
     const auto& counts = world->ledger().counts();
-    EXPECT_EQ(counts.at("tp")[Verb::AllGather], (VerbCount{2, 2048}));
-    EXPECT_EQ(counts.at("tp").total(), (VerbCount{2, 2048}));
+    EXPECT_EQ(counts.at("tp")[Verb::AllGather], (VerbCount{2, 2048, 2}));
+    EXPECT_EQ(counts.at("tp").total(), (VerbCount{2, 2048, 2}));
     EXPECT_EQ(counts.at("dp").total(), VerbCount{});
     EXPECT_EQ(&mesh.tp().ledger(), &world->ledger());
   });

@@ -25,9 +25,9 @@ struct CommOptions {
   size_t scratch_bytes = size_t{4} << 20;
   /// Longer messages are cut, because counts of MPI have 32 bits.
   size_t max_message_bytes = size_t{1} << 30;
-  /// A reduction whose gathered buffers have at most this many bytes takes one round:
-  /// every rank gathers all buffers and adds them up itself.
-  size_t one_round_bytes = static_cast<size_t>(layout::kOneRoundBytes);
+  /// A broadcast of a buffer of at most this many bytes goes through a tree, and so does
+  /// an all-reduce of so many bytes of 64-bit numbers.
+  size_t tree_bytes = static_cast<size_t>(layout::kTreeBytes);
 
   /// Returns the seconds that a wait may last now.
   double limit_seconds() const {

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 
@@ -13,6 +14,23 @@ namespace {
 class Gpus : public device::Kind {
  public:
   std::string identity(at::DeviceIndex index) const override {
+    // The driver's function, in the form since CUDA 11.4, gives a MIG slice's own UUID.
+    // The runtime counts devices as the driver does.
+    using GetUuid = int(unsigned char* uuid, int device);
+    constexpr unsigned kSince = 11040;
+    void* found = nullptr;
+    auto status = cudaDriverEntryPointSymbolNotFound;
+    if (cudaGetDriverEntryPointByVersion("cuDeviceGetUuid", &found, kSince,
+                                         cudaEnableDefault, &status) != cudaSuccess ||
+        status != cudaDriverEntryPointSuccess) {
+      return {};
+    }
+    std::array<unsigned char, 16> uuid{};
+    if (reinterpret_cast<GetUuid*>(found)(uuid.data(), index) != 0) return {};
+    return fmt::format("UUID {:02x}", fmt::join(uuid, ""));
+  }
+
+  std::string pci_address(at::DeviceIndex index) const override {
     std::array<char, 32> text{};
     const auto length = static_cast<int>(text.size());
     if (cudaDeviceGetPCIBusId(text.data(), length, index) != cudaSuccess) return {};

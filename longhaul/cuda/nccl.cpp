@@ -1,67 +1,21 @@
 #include "longhaul/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <nccl.h>
 
-#include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/device/nccl_library.h"
+#include "longhaul/device/nccl_settings.h"
 
 namespace longhaul::cuda {
 namespace {
 
 using comm::DeviceApi;
 using comm::ReduceOp;
-
-constexpr const char* kLibrary = "libnccl.so.2";
-
-/// The library of NCCL: the copy that LibTorch has loaded, if there is one. A second copy
-/// would be a second NCCL in the process.
-class Library {
- public:
-  Library() {
-    handle_ = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
-    if (handle_ == nullptr) handle_ = ::dlopen(kLibrary, RTLD_NOW);
-    if (handle_ == nullptr) {
-      fail_config("comm",
-                  "{} cannot be loaded ({}); install NCCL, or put its "
-                  "directory into LD_LIBRARY_PATH",
-                  kLibrary, ::dlerror());
-    }
-    int version = 0;
-    const decltype(&ncclGetVersion) get_version = get("ncclGetVersion");
-    get_version(&version);
-    if (version / 10000 != NCCL_MAJOR || version < kOldest) {
-      fail_config("comm",
-                  "{} is NCCL {}; this build needs NCCL of major version {}, at least {}",
-                  kLibrary, version, NCCL_MAJOR, kOldest);
-    }
-  }
-
-  /// The address of a function of the library, which converts to a pointer of any type of
-  /// function.
-  struct Symbol {
-    void* address;
-    template <typename Function>
-    operator Function*() const {
-      return reinterpret_cast<Function*>(address);
-    }
-  };
-  Symbol get(const char* name) const {
-    void* address = ::dlsym(handle_, name);
-    if (address == nullptr) {
-      fail_config("comm", "{} lacks the function {}; install a newer NCCL", kLibrary,
-                  name);
-    }
-    return {address};
-  }
-
- private:
-  static constexpr int kOldest = 21400;  ///< first with communicators that do not block
-  void* handle_ = nullptr;
-};
 
 ncclDataType_t type_of(format::DType dtype) {
   switch (dtype) {
@@ -91,16 +45,14 @@ class RealNccl : public DeviceApi {
  public:
   std::string name() const override { return "NCCL"; }
   std::string describe() const override {
-    int version = 0;
-    get_version_(&version);
-    std::string text =
-        fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-    for (const char* setting : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) {
-      if (const char* value = std::getenv(setting)) {
-        text += fmt::format(" {}={}", setting, value);
-      }
-    }
-    return text;
+    return "nccl " + device::nccl_version_text(library_.version()) +
+           device::settings_of_sums(device::nccl_settings());
+  }
+  std::vector<std::string> prepare(bool repeats) override {
+    std::vector<std::string> warnings = device::prepare_nccl(library_.version(), repeats);
+    const std::vector<std::string> lacks = library_.lacks();
+    warnings.insert(warnings.end(), lacks.begin(), lacks.end());
+    return warnings;
   }
   int unique_id(UniqueId& id) override {
     ncclUniqueId made;
@@ -109,15 +61,21 @@ class RealNccl : public DeviceApi {
     std::memcpy(id.data(), &made, sizeof(made));
     return result;
   }
-  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
-    ncclUniqueId given;
-    std::memcpy(&given, id.data(), sizeof(given));
+  int ranks_of_id() const override {
+    return init_rank_scalable_ == nullptr ? DeviceApi::ranks_of_id() : kRanksOfId;
+  }
+  int init_rank(Comm& comm, const Members& members) override {
+    std::vector<ncclUniqueId> ids(members.ids.size());
+    std::memcpy(ids.data(), members.ids.data(), ids.size() * sizeof(UniqueId));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    ncclComm_t made = nullptr;
-    const int result = init_rank_config_(&made, ranks, given, rank, &config);
-    comm = made;
-    return result;
+    if (members.most_blocks > 0) config.maxCTAs = members.most_blocks;
+    auto* const made = reinterpret_cast<ncclComm_t*>(&comm);
+    if (ids.size() == 1) {
+      return init_rank_config_(made, members.ranks, ids.front(), members.rank, &config);
+    }
+    return init_rank_scalable_(made, members.ranks, members.rank,
+                               static_cast<int>(ids.size()), ids.data(), &config);
   }
   int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
                  ReduceOp op, Comm comm, Stream stream) override {
@@ -151,17 +109,27 @@ class RealNccl : public DeviceApi {
     state = found;
     return result;
   }
-  int abort(Comm comm) override { return abort_(comm_of(comm)); }
   std::string error_text(int result, Comm comm) override {
     const char* last = last_error_(comm_of(comm));
     const std::string text = error_string_(static_cast<ncclResult_t>(result));
     return last == nullptr || *last == '\0' ? text : text + " (" + last + ")";
   }
 
+  std::optional<uint64_t> device_bytes(Comm comm) override {
+    uint64_t bytes = 0;
+    const bool told = mem_stats_ != nullptr &&
+                      mem_stats_(comm_of(comm), kAllOfGpu, &bytes) == ncclSuccess;
+    return told ? std::optional(bytes) : std::nullopt;
+  }
+
   int set_device(int device) override { return cudaSetDevice(device); }
   int create_stream(Stream& stream) override {
+    int least = 0, most = 0;
+    if (const int result = cudaDeviceGetStreamPriorityRange(&least, &most); result != 0) {
+      return result;
+    }
     cudaStream_t made = nullptr;
-    const int result = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+    const int result = cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, most);
     stream = made;
     return result;
   }
@@ -187,11 +155,24 @@ class RealNccl : public DeviceApi {
   }
 
  private:
-  Library library_;
-  decltype(&ncclGetVersion) get_version_ = library_.get("ncclGetVersion");
+  /// Beyond so many ranks the ranks of a communicator meet in several places, as those of
+  /// PyTorch do.
+  static constexpr int kRanksOfId = 128;
+  using InitRankScalable = ncclResult_t (*)(ncclComm_t*, int, int, int, ncclUniqueId*,
+                                            ncclConfig_t*);
+
+  /// The header of the build may be older than the library.
+  using MemStats = ncclResult_t (*)(ncclComm_t, int, uint64_t*);
+  static constexpr int kAllOfGpu = 3;  ///< ncclStatGpuMemTotal
+
+  device::NcclLibrary library_;
   decltype(&ncclGetUniqueId) get_unique_id_ = library_.get("ncclGetUniqueId");
   decltype(&ncclCommInitRankConfig) init_rank_config_ =
       library_.get("ncclCommInitRankConfig");
+  /// Since NCCL 2.29; else null.
+  MemStats mem_stats_ = library_.find("ncclCommMemStats");
+  /// Since NCCL 2.23; else null.
+  InitRankScalable init_rank_scalable_ = library_.find("ncclCommInitRankScalable");
   decltype(&ncclAllReduce) all_reduce_ = library_.get("ncclAllReduce");
   decltype(&ncclAllGather) all_gather_ = library_.get("ncclAllGather");
   decltype(&ncclReduceScatter) reduce_scatter_ = library_.get("ncclReduceScatter");
@@ -201,7 +182,6 @@ class RealNccl : public DeviceApi {
   decltype(&ncclGroupStart) group_start_ = library_.get("ncclGroupStart");
   decltype(&ncclGroupEnd) group_end_ = library_.get("ncclGroupEnd");
   decltype(&ncclCommGetAsyncError) async_error_ = library_.get("ncclCommGetAsyncError");
-  decltype(&ncclCommAbort) abort_ = library_.get("ncclCommAbort");
   decltype(&ncclGetLastError) last_error_ = library_.get("ncclGetLastError");
   decltype(&ncclGetErrorString) error_string_ = library_.get("ncclGetErrorString");
 };

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -22,10 +23,15 @@
 #include "longhaul/comm/through_host.h"
 #include "longhaul/device/cuda_library.h"
 #include "longhaul/device/kinds.h"
+#include "longhaul/device/nccl_settings.h"
 #include "longhaul/device/plugin.h"
 
 namespace longhaul::device {
 namespace {
+
+/// The most thread blocks of a GPU that an operation beside computation takes: each keeps
+/// a multiprocessor from the products meanwhile.
+constexpr int kBlocksBeside = 16;
 
 /// Returns the type of the accelerator that `wanted` means, or the CPU. Throws
 /// ConfigError if there is no such device.
@@ -49,22 +55,6 @@ at::DeviceType present(const std::string& wanted) {
       "device",
       "run.device = \"{}\", but no such device is usable here; use \"cpu\" or \"auto\"{}",
       wanted, why);
-}
-
-/// Throws ConfigError if two ranks have the same device: ranks that each see one
-/// device may have been given the same one.
-void check_distinct(at::Device device, comm::Communicator& node) {
-  std::map<std::string, int> owners;
-  const std::vector<std::string> names =
-      node.gather_strings(kind_of(device).identity(device.index()));
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    const auto [owner, fresh] = owners.try_emplace(names[rank], static_cast<int>(rank));
-    if (fresh || names[rank].empty()) continue;
-    fail_config("device",
-                "ranks {} and {} of this machine have the same device ({}); start one "
-                "rank per device",
-                owner->second, rank, names[rank]);
-  }
 }
 
 at::Tensor bytes_at(const void* data, size_t bytes, at::Device device) {
@@ -140,7 +130,10 @@ void check_function(at::Device device, const std::string& setting, const char* f
 
 }  // namespace
 
-int ordinal(int local_rank, int local_ranks, int devices) {
+int ordinal(int local_rank, int devices, const std::vector<std::string>& firsts) {
+  const auto local_ranks = static_cast<int>(firsts.size());
+  const std::set<std::string> distinct(firsts.begin(), firsts.end());
+  if (distinct.size() == firsts.size() && !distinct.contains("")) return 0;
   if (devices >= local_ranks) return local_rank;
   if (devices == 1) return 0;
   fail_config("device",
@@ -149,14 +142,35 @@ int ordinal(int local_rank, int local_ranks, int devices) {
               local_ranks, devices);
 }
 
+void check_distinct(const std::vector<std::string>& identities) {
+  std::map<std::string, size_t> owners;
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
+    const auto [owner, fresh] = owners.try_emplace(identities[rank], rank);
+    if (fresh || identities[rank].empty()) continue;
+    fail_config(
+        "device",
+        "ranks {} and {} of this machine have the same device or MIG slice ({}); "
+        "start one rank per device. In CUDA_VISIBLE_DEVICES each rank's own comes "
+        "first, or all ranks have one order",
+        owner->second, rank, identities[rank]);
+  }
+}
+
+void take(at::Device device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
 at::Device choose(const std::string& wanted, comm::Communicator& node) {
   const at::DeviceType kind = present(wanted);
   if (kind == at::kCPU) return at::kCPU;
   const int devices = at::accelerator::deviceCount();
-  const int mine = ordinal(node.rank(), node.size(), devices);
+  const auto identity = [&](int index) {
+    return kind_of(at::Device(kind)).identity(static_cast<at::DeviceIndex>(index));
+  };
+  const int mine = ordinal(node.rank(), devices, node.gather_strings(identity(0)));
+  check_distinct(node.gather_strings(identity(mine)));
   const at::Device device(kind, static_cast<at::DeviceIndex>(mine));
-  c10::impl::VirtualGuardImpl(kind).setDevice(device);
-  if (devices < node.size()) check_distinct(device, node);
+  take(device);
   return device;
 }
 
@@ -171,8 +185,8 @@ std::string unused_gpus() {
                           : obstacle;
 }
 
-std::unique_ptr<comm::Communicator> group_for(at::Device device,
-                                              comm::Communicator& host) {
+std::unique_ptr<comm::Communicator> group_for(at::Device device, comm::Communicator& host,
+                                              const layout::GroupUse& use) {
   if (dynamic_cast<const comm::AnyMemory*>(&host) != nullptr) {
     return std::make_unique<SameGroup>(comm::borrowed(host));
   }
@@ -180,8 +194,55 @@ std::unique_ptr<comm::Communicator> group_for(at::Device device,
   if (api == nullptr) return comm::through_host(host, copies_of(device));
   comm::DeviceOptions options;
   options.compute_stream = [device] { return current_stream(device).native_handle(); };
+  options.uses = use.uses;
+  options.most_blocks = use.beside ? kBlocksBeside : 0;
+  options.opens_later = true;
   return std::make_unique<comm::DeviceCommunicator>(api, comm::borrowed(host),
                                                     device.index(), options);
+}
+
+std::vector<std::string> prepare_collectives(at::Device device, bool repeats,
+                                             comm::Communicator& world,
+                                             const comm::Communicator& node) {
+  if (device.is_cpu() || world.size() == 1) return {};
+  const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
+  if (api == nullptr) return {};
+  const NcclSettings given = nccl_settings();
+  check_same_settings(given, world);
+  std::vector<std::string> warnings = api->prepare(repeats);
+  if (node.size() == world.size()) return warnings;
+  for (std::string& warning : check_plugins(given)) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
+}
+
+namespace {
+
+/// Returns those of the groups that use the device's own collectives.
+std::vector<comm::DeviceCommunicator*> of_devices(const Groups& groups) {
+  std::vector<comm::DeviceCommunicator*> all;
+  for (const auto& group : groups) {
+    auto* const found = dynamic_cast<comm::DeviceCommunicator*>(group.get());
+    if (found != nullptr) all.push_back(found);
+  }
+  return all;
+}
+
+}  // namespace
+
+void open_groups(const Groups& groups) {
+  comm::DeviceCommunicator::open(of_devices(groups));
+}
+
+std::optional<uint64_t> bytes_of_groups(const Groups& groups) {
+  uint64_t bytes = 0;
+  for (const comm::DeviceCommunicator* group : of_devices(groups)) {
+    const std::optional<uint64_t> told = group->device_bytes();
+    if (!told) return std::nullopt;
+    bytes += *told;
+  }
+  return bytes;
 }
 
 std::string describe_sums(at::Device device, const comm::Communicator& world) {
@@ -197,7 +258,18 @@ c10::Event mark(at::Device device) {
   return event;
 }
 
+c10::Stream side_stream(at::Device device) {
+  try {
+    return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  } catch (const c10::Error&) {  // the plug-in has no such function
+    return current_stream(device);
+  }
+}
+
+void order(const c10::Event& mark) { mark.block(current_stream(mark.device())); }
+
 void wait(const c10::Event& mark, const std::function<void()>& look) {
+  take(mark.device());
   comm::wait_for_device([&] { return mark.query(); }, look);
 }
 

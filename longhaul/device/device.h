@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/comm/communicator.h"
+#include "longhaul/layout/group_use.h"
 
 namespace longhaul::device {
 
@@ -16,16 +18,27 @@ namespace longhaul::device {
 // their guards. CUDA and the device of a plug-in are alike here.
 
 /// Returns the device that `wanted` (run.device: "auto", "cpu", "cuda" or "plugin") means
-/// on this rank, and makes it current. If a machine has several devices, a rank takes the
-/// device whose number is the rank's index in `node`, the ranks of this machine. "auto"
-/// is an accelerator if there is one. Throws ConfigError if the device is absent, or if
-/// ranks would share one. Collective over `node`.
+/// on this rank, and makes it current for the calling thread. "auto" is an accelerator if
+/// there is one. Throws ConfigError if the device is absent, or if ranks of `node`, the
+/// ranks of this machine, would share one. Collective over `node`.
 at::Device choose(const std::string& wanted, comm::Communicator& node);
 
-/// Returns which of the `devices` that this rank sees is its own. A rank sees the devices
-/// of all ranks of the machine, or only its own (srun --gpus-per-task, --gpu-bind).
-/// Throws ConfigError for any other number of devices.
-int ordinal(int local_rank, int local_ranks, int devices);
+/// Makes the device current for the calling thread. A thread begins with device 0, where
+/// the first event or memory that it asks for would take memory of the driver.
+void take(at::Device device);
+
+/// Returns which of the `devices` that this rank sees is its own. `firsts` has, for each
+/// rank of the machine, the identity of the device that the rank sees first; an empty
+/// text is unknown. Where these all differ, a rank's own device is its first: it sees no
+/// others (srun --gpus-per-task), or its list begins with its own
+/// (CUDA_VISIBLE_DEVICES=1,0). Otherwise all ranks see the devices in one order, and a
+/// rank takes the device of its place. Throws ConfigError where there are fewer devices
+/// than ranks.
+int ordinal(int local_rank, int devices, const std::vector<std::string>& firsts);
+
+/// Throws ConfigError if two ranks of a machine have one device, which `identities` says
+/// for each rank; an empty text is unknown.
+void check_distinct(const std::vector<std::string>& identities);
 
 /// Returns "cpu", or a GPU's name and architecture, for the numerics fingerprint.
 std::string name(at::Device device);
@@ -41,9 +54,29 @@ std::string unused_gpus();
 
 /// Returns a group for tensors of the device with the ranks of `host`, a group for host
 /// memory, which must outlive the result. The group uses the device's own collectives, or
-/// goes through the host if the device has none. Collective.
-std::unique_ptr<comm::Communicator> group_for(at::Device device,
-                                              comm::Communicator& host);
+/// goes through the host if the device has none. Before its first operation open_groups()
+/// must be called. Collective.
+std::unique_ptr<comm::Communicator> group_for(at::Device device, comm::Communicator& host,
+                                              const layout::GroupUse& use);
+
+using Groups = std::vector<std::shared_ptr<comm::Communicator>>;
+
+/// Makes what groups of group_for() need of the device's collectives: all is begun before
+/// the first is waited for. Collective over all ranks of all groups.
+void open_groups(const Groups& groups);
+
+/// Returns the bytes of the device's memory that its collectives have now for these
+/// groups; nothing if they do not tell.
+std::optional<uint64_t> bytes_of_groups(const Groups& groups);
+
+/// Prepares the collectives of devices before the first group is made. Sets what they
+/// read from the environment where people have set nothing (comm::DeviceApi::prepare).
+/// Throws ConfigError if ranks differ in NCCL's or the fabric's settings, or if a plug-in
+/// that these name is absent. Returns what the log is to warn of. `node` has the ranks of
+/// this machine. Collective over `world`.
+std::vector<std::string> prepare_collectives(at::Device device, bool repeats,
+                                             comm::Communicator& world,
+                                             const comm::Communicator& node);
 
 /// Describes what adds up tensors of the device over the ranks (the device's collectives
 /// or the host), for the numerics fingerprint.
@@ -52,8 +85,17 @@ std::string describe_sums(at::Device device, const comm::Communicator& world);
 /// Returns an event behind everything that is in the device's current stream.
 c10::Event mark(at::Device device);
 
-/// Waits until the device has come to the mark. Calls `look` now and then, which throws
-/// to end the wait if the device cannot come to the mark any more.
+/// Returns a stream for copies beside the device's current stream; the current stream
+/// itself if the device is a plug-in's and has no other.
+c10::Stream side_stream(at::Device device);
+
+/// Puts the mark before everything that the caller puts into the current stream of the
+/// mark's device from now on.
+void order(const c10::Event& mark);
+
+/// Waits until the device has come to the mark. Makes the mark's device current for the
+/// calling thread. Calls `look` now and then, which throws to end the wait if the device
+/// cannot come to the mark any more.
 void wait(const c10::Event& mark, const std::function<void()>& look);
 
 /// The bytes of a device's memory: the bytes that are free now, and all bytes.

@@ -12,26 +12,49 @@
 namespace longhaul::device {
 namespace {
 
+using Identities = std::vector<std::string>;
+
+/// Returns what ranks see first whose devices do not say who they are.
+Identities unknown(size_t ranks) { return Identities(ranks); }
+
 TEST(DeviceOrdinal, IsTheRanksPlaceWhereItSeesTheDevicesOfAll) {
-  EXPECT_EQ(ordinal(0, 1, 8), 0);
-  EXPECT_EQ(ordinal(3, 8, 8), 3);
-  EXPECT_EQ(ordinal(3, 4, 8), 3);
+  EXPECT_EQ(ordinal(0, 8, unknown(1)), 0);
+  EXPECT_EQ(ordinal(3, 8, unknown(8)), 3);
+  EXPECT_EQ(ordinal(3, 8, unknown(4)), 3);
+  EXPECT_EQ(ordinal(3, 8, Identities(4, "UUID a")), 3);
 }
 
 TEST(DeviceOrdinal, IsTheFirstWhereEachRankSeesOnlyItsOwn) {
-  EXPECT_EQ(ordinal(0, 8, 1), 0);
-  EXPECT_EQ(ordinal(7, 8, 1), 0);
+  EXPECT_EQ(ordinal(0, 1, unknown(8)), 0);
+  EXPECT_EQ(ordinal(7, 1, unknown(8)), 0);
+  EXPECT_EQ(ordinal(1, 1, {"UUID a", "UUID b"}), 0);
+}
+
+TEST(DeviceOrdinal, IsTheFirstWhereEachRanksListBeginsWithAnotherDevice) {
+  // Rank 0 has CUDA_VISIBLE_DEVICES=0,1,2,3, rank 1 has 1,2,3,0, and so on.
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_EQ(ordinal(rank, 4, {"a", "b", "c", "d"}), 0);
+  // Each of two ranks sees two GPUs of its own.
+  EXPECT_EQ(ordinal(1, 2, {"a", "c"}), 0);
+  // Ranks 0 and 1 see the same first, so that they take the devices of their places.
+  EXPECT_EQ(ordinal(1, 3, {"a", "a", "b"}), 1);
+  EXPECT_EQ(ordinal(1, 2, {"", "b"}), 1);
 }
 
 TEST(DeviceOrdinal, MoreRanksThanDevicesAreRefused) {
-  try {
-    ordinal(1, 8, 4);
-    FAIL() << "chosen";
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what())
-                  .find("8 ranks on this machine, and each rank sees 4 devices"),
-              std::string::npos);
+  for (const Identities& firsts : {unknown(8), Identities(8, "UUID a")}) {
+    EXPECT_HAS(message_of<ConfigError>([&] { ordinal(1, 4, firsts); }),
+               "8 ranks on this machine, and each rank sees 4 devices");
   }
+}
+
+TEST(DevicesOfRanks, ThatAreOneDeviceOrSliceAreRefused) {
+  EXPECT_NO_THROW(check_distinct({"UUID a", "UUID b"}));
+  EXPECT_NO_THROW(check_distinct(unknown(3)));
+  EXPECT_HAS(
+      message_of<ConfigError>([] { check_distinct({"UUID b", "UUID a", "UUID b"}); }),
+      "ranks 0 and 2 of this machine have the same device or MIG slice (UUID b); "
+      "start one rank per device");
 }
 
 TEST(DeviceChoice, OfOneThatIsAbsentSaysWhatToDo) {

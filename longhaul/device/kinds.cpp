@@ -21,6 +21,7 @@ class Plugin : public Kind {
   std::string name(at::DeviceIndex index) const override {
     return at::Device(at::kPrivateUse1, index).str();
   }
+  void check(at::DeviceIndex index) const override { check_plugin(index); }
   std::shared_ptr<comm::DeviceApi> collectives() const override {
     void* const symbol = plugin_function(kPluginCollectives);
     if (symbol == nullptr) return nullptr;

@@ -178,8 +178,9 @@ void check_registered(const fs::path& path) {
 }
 
 /// Returns the functions of guard and hooks that every run uses and that the plug-in
-/// lacks: LibTorch's own versions throw.
-std::vector<std::string> missing_functions() {
+/// lacks: LibTorch's own versions throw. They are tried on the device `index`, and the
+/// others are left alone.
+std::vector<std::string> missing_functions(at::DeviceIndex index) {
   std::vector<std::string> missing;
   const auto try_out = [&](const char* what, const auto& use) {
     try {
@@ -189,7 +190,7 @@ std::vector<std::string> missing_functions() {
     }
   };
   const c10::impl::VirtualGuardImpl guard(kPlugin);
-  const c10::Stream stream = guard.getStream(c10::Device(kPlugin, 0));
+  const c10::Stream stream = guard.getStream(c10::Device(kPlugin, index));
   c10::Event event(kPlugin);
   try_out("record of the guard, for events", [&] { event.record(stream); });
   if (missing.empty()) {
@@ -198,7 +199,7 @@ std::vector<std::string> missing_functions() {
     try_out("synchronizeEvent of the guard", [&] { event.synchronize(); });
   }
   try_out("hasPrimaryContext of the hooks",
-          [] { at::detail::getPrivateUse1Hooks().hasPrimaryContext(0); });
+          [&] { at::detail::getPrivateUse1Hooks().hasPrimaryContext(index); });
   try_out("getPinnedMemoryAllocator of the hooks",
           [] { at::empty({1}, at::TensorOptions(at::kByte).pinned_memory(true)); });
   if (plugin_function(kPluginCollectives) != nullptr) {
@@ -223,11 +224,6 @@ void check_device(const fs::path& path) {
     fail_plugin(path, fmt::format("its device '{}' lacks operations: {}; register these "
                                   "operations, or a fallback for all operations",
                                   name, fmt::join(operations, "; ")));
-  }
-  const std::vector<std::string> functions = missing_functions();
-  if (!functions.empty()) {
-    fail_plugin(path, fmt::format("its device '{}' lacks functions: {}; implement them",
-                                  name, fmt::join(functions, "; ")));
   }
 }
 
@@ -263,6 +259,14 @@ void load_plugin(const fs::path& path) {
   }
   loaded() = {handle, whole};
   check_device(path);
+}
+
+void check_plugin(at::DeviceIndex index) {
+  const std::vector<std::string> functions = missing_functions(index);
+  if (functions.empty()) return;
+  fail_plugin(loaded().path,
+              fmt::format("its device '{}' lacks functions: {}; implement them",
+                          c10::get_privateuse1_backend(), fmt::join(functions, "; ")));
 }
 
 bool plugin_is_loaded() { return loaded().handle != nullptr; }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <string>
 #include <vector>
 
@@ -16,11 +18,15 @@ namespace longhaul::device {
 ///
 /// Throws ConfigError if the file is missing, is no shared library or cannot be
 /// loaded. Also throws if the library registers no device or only a part of a device,
-/// if it finds no device, and if operations or functions of its guard and hooks are
-/// missing. The error names what is missing, and for an operation the verbs that need the
-/// operation. A device whose library registers no name (some do so from Python) is called
-/// "plugin". A library runs as part of the program: load only trusted ones.
+/// if it finds no device, and if operations are missing. The error names what is missing,
+/// and for an operation the verbs that need the operation. A device whose library
+/// registers no name (some do so from Python) is called "plugin". A library runs as part
+/// of the program: load only trusted ones.
 void load_plugin(const fs::path& path);
+
+/// Throws ConfigError, which names them, if functions of guard and hooks that every run
+/// uses are missing. Uses the device `index`, which must be current for the thread.
+void check_plugin(at::DeviceIndex index);
 
 bool plugin_is_loaded();
 

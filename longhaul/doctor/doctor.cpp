@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -212,7 +213,19 @@ void try_groups(const std::shared_ptr<comm::Communicator>& world,
     }
     together.push_back(slowest(*world, between));
   }
-  if (options.parallel) try_axes(world, options, together);
+  std::vector<HealthCheck> of_devices;
+  if (world->any(options.try_devices != nullptr)) {
+    if (world->any(options.try_devices == nullptr)) {
+      of_devices = {
+          named("run.device",
+                HealthCheck::failed("some nodes have GPUs for run.device and some "
+                                    "have none; look for a node that is another"))};
+    } else {
+      of_devices = options.try_devices(*world, node);
+    }
+  }
+  if (of_devices.empty() && options.parallel) try_axes(world, options, together);
+  std::ranges::move(of_devices, std::back_inserter(together));
 }
 
 }  // namespace

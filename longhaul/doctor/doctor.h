@@ -22,6 +22,12 @@ struct DoctorOptions {
   std::vector<fs::path> directories;
   /// The axes to try. Absent: only groups within nodes and between nodes are tried.
   std::optional<ParallelSection> parallel;
+  /// Tries the devices of the run and the ways between them, in place of the axes over
+  /// the host; returns nothing where the run computes on CPUs. May be empty. Collective
+  /// over `world`; `node` are the ranks of this machine.
+  std::function<std::vector<cluster::HealthCheck>(comm::Communicator& world,
+                                                  comm::Communicator& node)>
+      try_devices;
   cluster::HealthOptions health;
   std::string version;  ///< version of the program; must be the same on all nodes
   /// The libraries with which the program computes on this node, which must be the same

@@ -195,5 +195,28 @@ TEST(Doctor, TriesEveryAxisOfTheRun) {
   EXPECT_HAS(find(wrong, "axes").text, "start a multiple of 6");
 }
 
+TEST(Doctor, TriesTheDevicesInPlaceOfTheAxes) {
+  DoctorOptions options = options_of_pairs();
+  options.parallel.emplace();
+  options.parallel->tp = 2;
+  std::vector<HealthCheck> found(1);
+  found.front().name = "tried";
+  options.try_devices = [&](comm::Communicator& all, comm::Communicator& node) {
+    EXPECT_EQ(all.size(), world()->size());
+    EXPECT_EQ(node.size(), 2);
+    return found;
+  };
+  const DoctorReport report = examine(world(), options, fit());
+  EXPECT_EQ(find(report, "tried").result, HealthResult::Ok);
+  EXPECT_THROW(find(report, "axis tp"), std::runtime_error);
+
+  found.clear();  // the run computes on CPUs
+  EXPECT_HAS(find(examine(world(), options, fit()), "axis tp").text, "over 2 ranks");
+
+  if (rank() == 1) options.try_devices = nullptr;
+  EXPECT_EQ(find(examine(world(), options, fit()), "run.device").result,
+            HealthResult::Failed);
+}
+
 }  // namespace
 }  // namespace longhaul::doctor

@@ -14,10 +14,7 @@ OrderedJson said_by(const char* role, const std::string& content) {
 
 chat::Rendered rendered(const chat::ChatFormat& format, const OrderedJson& messages,
                         bool add_generation_prompt) {
-  const chat::Conversation conversation(messages, {}, {}, {});
-  return format.template_of(conversation)
-      .render(conversation, conversation.size(), add_generation_prompt,
-              format.special_tokens(), chat::today());
+  return format.render({messages, {}, {}, {}}, add_generation_prompt, chat::today());
 }
 
 /// Returns the first control token that the template puts behind an answer.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
@@ -15,7 +16,11 @@ namespace longhaul::infer {
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step) {
   const at::Tensor wide = logits.to(at::kCPU, at::kFloat);
   if (options.temperature <= 0.0) return wide.argmax().item<int64_t>();
-  const at::Tensor p = at::softmax(wide.to(at::kDouble).div(options.temperature), 0);
+  at::Tensor exact = wide.to(at::kDouble);
+  // A quotient by a tiny temperature may be infinite. The largest logit becomes 0 there.
+  const double most = exact.max().item<double>();
+  if (!std::isfinite(most / options.temperature)) exact = exact.sub(most);
+  const at::Tensor p = at::softmax(exact.div(options.temperature), 0);
   const auto [sorted, order] =
       at::sort(p, /*stable=*/true, /*dim=*/0, /*descending=*/true);
   const double* values = sorted.data_ptr<double>();
@@ -52,21 +57,10 @@ std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& pr
 std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
                                    const std::string& text, int64_t vocab_size,
                                    bool add_special_tokens) {
-  std::vector<int64_t> ids;
-  if (add_special_tokens) {
-    for (const tokenizer::TokenId id : tokenizer.special_prefix()) ids.push_back(id);
-  }
-  for (const tokenizer::TokenId id : tokenizer.encode(text, false)) ids.push_back(id);
-  if (ids.empty())
-    throw InputError("generate", "the prompt has no tokens; give some text");
-  for (const int64_t id : ids) {
-    if (id < vocab_size) continue;
-    fail_input("generate",
-               "token id {} is not below {}, the size of the model's vocabulary; give "
-               "the model's own tokenizer",
-               id, vocab_size);
-  }
-  return ids;
+  std::vector<int64_t> ids =
+      tokenizer::prompt_ids("generate", tokenizer, text, vocab_size, add_special_tokens);
+  if (!ids.empty()) return ids;
+  throw InputError("generate", "the prompt has no tokens; give some text");
 }
 
 }  // namespace longhaul::infer

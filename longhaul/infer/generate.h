@@ -39,10 +39,7 @@ std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& pr
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token);
 
-/// Returns the ids of a text that a model is to continue, with the special tokens that
-/// stand in front of a text if `add_special_tokens` asks for them. Throws InputError for
-/// a text without tokens, and for ids past `vocab_size`, which are those of another
-/// model's tokenizer.
+/// Returns tokenizer::prompt_ids(). Throws InputError for a text without tokens, too.
 std::vector<int64_t> encode_prompt(const tokenizer::Tokenizer& tokenizer,
                                    const std::string& text, int64_t vocab_size,
                                    bool add_special_tokens = true);

@@ -103,6 +103,15 @@ TEST(Sample, FollowsTheProbabilitiesAndTheSeed) {
   EXPECT_EQ(sample(logits, options, 7), sample(logits, options, 7));
 }
 
+TEST(Sample, TakesTheLargestAtTheSmallestTemperature) {
+  SamplingOptions options;
+  options.temperature = 1e-310;
+  for (const double shift : {-9.0, 0.0, 9.0}) {
+    const at::Tensor logits = at::tensor({-1.0, 0.5, -3.0}).add(shift);
+    for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(sample(logits, options, i), 1) << shift;
+  }
+}
+
 TEST(Sample, TopPKeepsTheSmallestSetThatReachesIt) {
   const at::Tensor logits = at::log(at::tensor({0.05, 0.5, 0.3, 0.15}));
   SamplingOptions options;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/layout/sent_bytes.h"
 
 namespace longhaul::layout {
 namespace {
@@ -64,10 +65,13 @@ int64_t block_work(const Passes& passes, const UnitDescription& block,
   const bool selective = form.recompute == ForwardForm::Recompute::Selective;
   const int64_t again = selective ? inner : 0;
   const int64_t gathered = plan.sequence ? tokens.inside * passes.features : 0;
-  const int64_t rows =
-      tokens.rows(KeptRows::Routed) * block.forward.routed * passes.features;
+  const int64_t routed = tokens.rows(KeptRows::Routed) * block.forward.routed;
+  const int64_t rows = routed * passes.features;
   int64_t inside = rows + std::max(2 * inner + 2 * again, gathered + inner + again);
-  if (layout.ep > 1) inside = std::max(inside, 2 * rows + gathered);
+  if (layout.ep > 1) {
+    const int64_t packed = routed * packed_row_bytes(passes.features, c) / c;
+    inside = std::max(inside, 2 * packed + gathered);
+  }
   int64_t work = (tokens.outside * passes.features + inside) * c;
   if (form.recompute == ForwardForm::Recompute::Full) {
     ForwardForm plain = form;

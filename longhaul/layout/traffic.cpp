@@ -124,19 +124,18 @@ class PassTraffic {
 
   /// Adds the rows of tokens that go to the ranks of their experts and come back, with
   /// one fp32 weight each on the way there, in the forward and again in the backward
-  /// (parallel/expert/). Each forward first sends how many rows go to each expert. All
-  /// experts are assumed to get equally many rows.
+  /// (parallel/expert/). The first forward of a micro batch also sends how many rows go
+  /// to each expert. All experts are assumed to get equally many rows.
   void experts(const UnitDescription& unit, int64_t forwards) {
     const int64_t ep = layout_.ep;
     if (ep == 1 || unit.forward.routed == 0) return;
     const int64_t rows = passes_.tokens.inside * unit.forward.routed / ep * (ep - 1);
     const int64_t row = passes_.features * passes_.form.compute_bytes;
     const int64_t times = forwards * (runs(unit) + 1);
-    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::AllToAll,
-                 forwards * runs(unit),
+    traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::AllToAll, forwards,
                  unit.forward.routes / ep * (ep - 1) * kRowCountBytes);
     traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::SendRecv, times,
-                 rows * (row + 4));
+                 rows * packed_row_bytes(passes_.features, passes_.form.compute_bytes));
     traffic_.add(TrafficKind::Experts, GroupKind::Ep, Verb::SendRecv, times, rows * row);
   }
 

@@ -83,6 +83,17 @@ at::Tensor Experts::chosen_of(const at::Tensor& probabilities,
   return chosen;
 }
 
+/// Tells the ranks of the experts how many rows they will get, unless they know it since
+/// an earlier run of the layer with the same choice.
+ExpertDispatch::CountsPtr Experts::announce(const at::Tensor& chosen, int64_t experts,
+                                            const RouterContext& router) const {
+  if (router.dispatch == nullptr) return nullptr;
+  if (!router.pass) return router.dispatch->announce(chosen, experts);
+  ExpertDispatch::CountsPtr& counts = router.pass->counts[layer_];
+  if (!counts) counts = router.dispatch->announce(chosen, experts);
+  return counts;
+}
+
 at::Tensor Experts::balance(const at::Tensor& probabilities, const at::Tensor& chosen,
                             const ForwardContext& context) const {
   const RouterContext& router = context.router;
@@ -178,11 +189,13 @@ Experts::Choice Experts::choose(const at::Tensor& logits,
   const at::Tensor wide = logits.to(at::kFloat);
   const at::Tensor probabilities = at::softmax(wide, -1);
   const at::Tensor chosen = chosen_of(probabilities, context);
+  // The numbers travel while the device sorts and gathers the rows.
+  auto counts = announce(chosen, logits.size(1), context.router);
   at::Tensor weights = probabilities.gather(1, chosen);
   if (normalised_) weights = weights / weights.sum(-1, /*keepdim=*/true);
   const at::Tensor counted = without_padding(probabilities, context.batch.real);
   weights = with_losses(weights, wide, counted, chosen, context);
-  Choice out{ops::route(chosen, logits.size(1)), {}};
+  Choice out{ops::route(chosen, logits.size(1)), {}, std::move(counts)};
   count(out.rows, counted, chosen, context);
   // place[i] is the row of choice i; choice[r] becomes the choice that has row r.
   at::Tensor choice = at::empty_like(out.rows.token);
@@ -208,14 +221,15 @@ at::Tensor Experts::run(ExpertDispatch::Arrived in, const ForwardContext& contex
 at::Tensor Experts::forward(const at::Tensor& x, const ForwardContext& context) const {
   const ops::LinearInput in = context.enter(x);
   const Choice choice = choose(router_.forward(in, context), context);
-  at::Tensor rows = ops::gather_rows(in.x, choice.rows, context.fused);
   const ExpertDispatch* dispatch = context.router.dispatch;
   at::Tensor y, shared;
   if (dispatch == nullptr) {
+    at::Tensor rows = ops::gather_rows(in.x, choice.rows, context.fused);
     if (shared_) shared = shared_->partial(in, context);
     y = run({std::move(rows), choice.weights, choice.rows.offsets}, context);
   } else {
-    const auto way = dispatch->send(std::move(rows), choice.weights, choice.rows.offsets);
+    const auto way =
+        dispatch->send(choice.counts, in.x, choice.weights, choice.rows, context.fused);
     // The shared expert is computed while the rows are being sent to other ranks.
     if (shared_) shared = shared_->partial(in, context);
     y = run(dispatch->arrive(way), context);

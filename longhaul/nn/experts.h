@@ -31,11 +31,14 @@ class Experts {
   /// The router's decision for all tokens of the tp group.
   struct Choice {
     ops::RoutedRows rows;
-    at::Tensor weights;  ///< fp32 [R], in the order of the rows
+    at::Tensor weights;                ///< fp32 [R], in the order of the rows
+    ExpertDispatch::CountsPtr counts;  ///< null: all experts are here
   };
   Choice choose(const at::Tensor& logits, const ForwardContext& context) const;
   at::Tensor chosen_of(const at::Tensor& probabilities,
                        const ForwardContext& context) const;
+  ExpertDispatch::CountsPtr announce(const at::Tensor& chosen, int64_t experts,
+                                     const RouterContext& router) const;
   at::Tensor with_losses(const at::Tensor& weights, const at::Tensor& logits,
                          const at::Tensor& probabilities, const at::Tensor& chosen,
                          const ForwardContext& context) const;

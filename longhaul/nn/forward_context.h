@@ -12,6 +12,7 @@
 
 #include "longhaul/config/run_config.h"
 #include "longhaul/ops/attention/attention.h"
+#include "longhaul/ops/experts/routed_rows.h"
 #include "longhaul/ops/linear/linear.h"
 #include "longhaul/ops/linear/weight_gradients.h"
 
@@ -135,6 +136,11 @@ class SplitRegion {
 /// Collective over the ranks that have all experts together.
 class ExpertDispatch {
  public:
+  /// How many rows go where.
+  struct Counts {
+    virtual ~Counts() = default;
+  };
+  using CountsPtr = std::shared_ptr<Counts>;
   /// What an implementation keeps of the rows under way, from send() to back() and for
   /// the backward.
   struct Way {
@@ -149,16 +155,20 @@ class ExpertDispatch {
   };
 
   virtual ~ExpertDispatch() = default;
-  /// Starts to send rows [R, H] and their weights, fp32 [R], to the ranks of their
-  /// experts. `offsets` are those of RoutedRows, over all experts. The host waits for the
-  /// device once, to learn how many rows go where. The rows are handed over: they are
-  /// freed when they have been sent, if the caller has moved them here.
-  virtual WayPtr send(at::Tensor rows, const at::Tensor& weights,
-                      const at::Tensor& offsets) const = 0;
+  /// Begins to tell the ranks how many rows they will get, as soon as the experts of the
+  /// tokens are known: `chosen`, int64 [T, k]. The host does not wait.
+  virtual CountsPtr announce(const at::Tensor& chosen, int64_t experts) const = 0;
+  /// Starts to send rows of x [T, H], with their weights, fp32 [R], to the ranks of their
+  /// experts. At the first call with these counts the host waits until it knows them. The
+  /// device is given the rows to gather before.
+  virtual WayPtr send(const CountsPtr& counts, const at::Tensor& x,
+                      const at::Tensor& weights, const ops::RoutedRows& rows,
+                      bool fused) const = 0;
   /// Waits for the rows of send().
   virtual Arrived arrive(const WayPtr& way) const = 0;
   /// Returns the experts' results, [R', H], to the ranks and places from which the rows
-  /// of send() came: [R, H]. The results are handed over, as the rows of send() are.
+  /// of send() came: [R, H]. The results are handed over: they are freed when they have
+  /// been put into the order in which they leave, if the caller has moved them here.
   virtual at::Tensor back(const WayPtr& way, at::Tensor rows) const = 0;
 };
 
@@ -177,6 +187,8 @@ struct RouterPass {
   /// entry takes these experts instead of choosing, so that recomputation keeps the
   /// choice.
   std::map<int64_t, at::Tensor> chosen;
+  /// The numbers of rows of these choices by layer, which are announced once.
+  std::map<int64_t, ExpertDispatch::CountsPtr> counts;
   int64_t layers = 0;              ///< layers whose sums are in the two tensors below
   at::Tensor shares, probability;  ///< [E]: sums over layers and tokens, for Pooled
 };

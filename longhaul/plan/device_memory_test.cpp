@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "longhaul/families/model_config.h"
+#include "longhaul/layout/sent_bytes.h"
 #include "tests/support/settings.h"
 
 namespace longhaul::plan {
@@ -44,9 +45,9 @@ TEST(DeviceMemory, OfUnevenExpertsHasTheirRowsAndNoOthers) {
   EXPECT_EQ(uneven.costs.activations.in_flight.total() -
                 even.costs.activations.in_flight.total(),
             48 * more * row);
-  // An exchange holds rows twice.
+  // An exchange holds packed rows twice.
   EXPECT_EQ(uneven.costs.activations.work - even.costs.activations.work,
-            more * 2 * 2048 * 2);
+            more * 2 * layout::packed_row_bytes(2048, 2));
   EXPECT_EQ(uneven.costs.state.weights, even.costs.state.weights);
   EXPECT_GT(uneven.all(), even.all());
 }

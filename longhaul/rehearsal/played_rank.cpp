@@ -123,6 +123,14 @@ session::Session make_session(const RunConfig& config, const ModelConfig& model,
           silent};
 }
 
+/// Returns the options of a run. The played device has done everything at once, so that
+/// no host is ahead of it.
+session::StageOptions options_of(const session::Session& session) {
+  session::StageOptions options = session::stage_options(session);
+  options.begin_unit = nullptr;
+  return options;
+}
+
 /// What Trainer::train_step does with other ranks and with the device, in the order of
 /// its parts. It has no file, no log and no value to judge: these need what a rehearsal
 /// lacks, and hold no memory of the device. A test compares the memory with that of real
@@ -132,7 +140,7 @@ class Steps {
   explicit Steps(train::TrainingSession& session)
       : session_(session),
         plan_(session.layout().description().training_plan()),
-        runner_(session.chunks(), session.replicas(), session::stage_options(session)) {
+        runner_(session.chunks(), session.replicas(), options_of(session)) {
     share_loads();
   }
 
@@ -154,8 +162,8 @@ class Steps {
         {runner_.device_loss_sums(),
          session_.optimizer().gradient_squares(session_.parameter_names()),
          runner_.device_router_loads()});
-    loss.add_up(session_, std::move(sums[0]));
-    const double norm = optim::norm_over(session_.world(), sums[1]);
+    loss.add_up(session_, std::move(sums[0]), sums[1]);
+    const double norm = optim::norm_of_sums(sums[1]);
     loads_ = session::sum_router_loads(session_, sums[2], totals.positions);
 
     ledger.set("update", step);

@@ -12,11 +12,6 @@ namespace {
 
 constexpr const char* kStop = "stop";
 
-/// Returns the characters of a valid text.
-int64_t characters_of(std::string_view text) {
-  return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 /// Returns how many bytes at the end of `text` are the beginning of `stop`, but not all
 /// of it.
 size_t begun(std::string_view text, std::string_view stop) {
@@ -128,7 +123,7 @@ OrderedJson Answer::log_probs() {
   for (const Token& token : tokens_) {
     const std::string text = valid_text(bytes_of(token.id));
     offsets.push_back(offset_);
-    offset_ += characters_of(text);
+    offset_ += count_code_points(text);
     OrderedJson top = OrderedJson::object();
     for (const auto& [id, log_prob] : token.top) {
       top.emplace(valid_text(bytes_of(id)), log_prob);

@@ -13,10 +13,15 @@
 namespace longhaul::serve {
 namespace {
 
-int64_t ids_in(const std::vector<Sequence>& sequences) {
-  int64_t ids = 0;
-  for (const Sequence& sequence : sequences) ids += std::ssize(sequence.prompt);
-  return ids;
+int64_t numbers_of(const std::vector<Sequence>& sequences) {
+  int64_t numbers = 0;
+  for (const Sequence& sequence : sequences) numbers += sequence.numbers();
+  if (numbers <= kMostNumbers) return numbers;
+  fail_input("request",
+             "the request is of {} tokens and log-probabilities, those that it asks for "
+             "among them; at most {} have room: send fewer prompts at one time, or lower "
+             "max_tokens or logprobs",
+             numbers, kMostNumbers);
 }
 
 }  // namespace
@@ -69,17 +74,17 @@ void EngineLink::await_end() {
 }
 
 EngineLink::Call::Call(EngineLink& link, std::vector<Sequence> sequences)
-    : link_(link), ids_(ids_in(sequences)) {
+    : link_(link), numbers_(numbers_of(sequences)) {
   {
     const std::lock_guard lock(link_.mutex_);
     if (std::ssize(link_.calls_) + std::ssize(sequences) > kMostSequences ||
-        link_.ids_ + ids_ > kMostPromptIds) {
+        link_.numbers_ + numbers_ > kMostNumbers) {
       fail_temporary("serve",
-                     "{} sequences of {} tokens wait already, so that {} more have no "
-                     "room; try again later",
-                     link_.calls_.size(), link_.ids_, sequences.size());
+                     "{} sequences of {} tokens and log-probabilities wait already, so "
+                     "that {} more of {} have no room; try again later",
+                     link_.calls_.size(), link_.numbers_, sequences.size(), numbers_);
     }
-    link_.ids_ += ids_;
+    link_.numbers_ += numbers_;
     for (size_t i = 0; i < sequences.size(); ++i) {
       sequences[i].number = link_.next_number_++;
       open_[sequences[i].number] = i;
@@ -95,7 +100,7 @@ EngineLink::Call::~Call() {
   std::vector<uint64_t> numbers;
   {
     const std::lock_guard lock(link_.mutex_);
-    link_.ids_ -= ids_;
+    link_.numbers_ -= numbers_;
     for (const auto& [number, index] : open_) {
       link_.calls_.erase(number);
       numbers.push_back(number);

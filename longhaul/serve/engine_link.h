@@ -28,7 +28,8 @@ class EngineLink {
   /// The sequences of one request. What has not ended is cancelled with it.
   class Call {
    public:
-    /// Throws TemporaryError if too much waits already.
+    /// Throws TemporaryError if too much waits already, and InputError if the sequences
+    /// alone are too much.
     Call(EngineLink& link, std::vector<Sequence> sequences);
     ~Call();
     Call(const Call&) = delete;
@@ -43,7 +44,7 @@ class EngineLink {
    private:
     friend class EngineLink;
     EngineLink& link_;
-    const int64_t ids_;                ///< of all prompts
+    const int64_t numbers_;            ///< of all sequences
     std::map<uint64_t, size_t> open_;  ///< the index of each number that has not ended
     std::deque<std::pair<size_t, Json>> events_;
     std::condition_variable changed_;
@@ -61,7 +62,7 @@ class EngineLink {
   std::mutex mutex_;  ///< guards what follows, and the calls
   std::condition_variable over_;
   std::map<uint64_t, Call*> calls_;  ///< by the numbers of their sequences
-  int64_t ids_ = 0;                  ///< of the prompts of all calls
+  int64_t numbers_ = 0;              ///< of all calls
   uint64_t next_number_ = 1;
   bool ended_ = false;
   std::thread receiver_;

@@ -63,6 +63,9 @@ struct Sequence {
   int64_t positions() const {
     return std::ssize(prompt) + std::max<int64_t>(max_tokens, 1) - 1;
   }
+  /// Returns how many numbers the sequence and its answer may be: each token, and the
+  /// log-probabilities that come with it.
+  int64_t numbers() const { return (std::ssize(prompt) + max_tokens) * (2 + top); }
   NLOHMANN_DEFINE_TYPE_INTRUSIVE(Sequence, number, prompt, max_tokens, temperature, top_p,
                                  seed, stop_ids, top, scores)
   Json json() const { return *this; }
@@ -75,9 +78,9 @@ inline constexpr int kServeSocket = 3;
 inline constexpr uint64_t kMostMessageBytes = uint64_t{1} << 30;
 /// The most likely ids that come with one id.
 inline constexpr int64_t kMostTop = 20;
-/// The most sequences of all clients that wait or are computed, and the most ids of their
-/// prompts.
+/// The most sequences of all clients that wait or are computed, and the most of their
+/// numbers.
 inline constexpr int64_t kMostSequences = 4096;
-inline constexpr int64_t kMostPromptIds = int64_t{16} << 20;
+inline constexpr int64_t kMostNumbers = int64_t{16} << 20;
 
 }  // namespace longhaul::serve

@@ -32,8 +32,10 @@ std::string shown(const OrderedJson& value) {
 /// The keys of a request's object. A key that is null counts as absent.
 class Body {
  public:
-  explicit Body(std::string_view text) : json_(parse_ordered_json(text, "the body")) {
-    if (!json_.is_object()) refuse("the body is {}, and not an object", shown(json_));
+  explicit Body(std::string_view text)
+      : Body(parse_ordered_json(text, "the body"), "the body") {}
+  Body(OrderedJson json, const char* name) : json_(std::move(json)) {
+    if (!json_.is_object()) refuse("{} is {}, and not an object", name, shown(json_));
   }
 
   /// Returns the value of a key, or null.
@@ -109,18 +111,8 @@ std::vector<int64_t> ids_of(const OrderedJson& list, const Served& served) {
 
 std::vector<int64_t> encoded(const std::string& text, bool special,
                              const Reading& reading) {
-  std::vector<int64_t> ids;
-  if (special) {
-    for (const auto id : reading.tokenizer.special_prefix()) ids.push_back(id);
-  }
-  for (const auto id : reading.tokenizer.encode(text, false)) ids.push_back(id);
-  const auto past = std::ranges::find_if(
-      ids, [&](int64_t id) { return id >= reading.served.vocab_size; });
-  if (past != ids.end()) {
-    refuse("id {} of the text is not below {}, the size of the model's vocabulary", *past,
-           reading.served.vocab_size);
-  }
-  return ids;
+  return tokenizer::prompt_ids("request", reading.tokenizer, text,
+                               reading.served.vocab_size, special);
 }
 
 std::string decoded(const std::vector<int64_t>& ids, const Reading& reading) {
@@ -137,6 +129,7 @@ const OrderedJson& required(Body& body, const char* key) {
 void read_prompts(Body& body, const Reading& reading, Completion& request) {
   const OrderedJson& prompt = required(body, "prompt");
   const bool special = body.flag("add_special_tokens", true);
+  const bool is_asked = special && body.find("add_special_tokens") != nullptr;
   const auto add = [&](const OrderedJson& one) {
     Sequence& sequence = request.sequences.emplace_back();
     if (one.is_string()) {
@@ -144,6 +137,8 @@ void read_prompts(Body& body, const Reading& reading, Completion& request) {
       sequence.prompt = encoded(text, special, reading);
       if (request.echo) request.prompts.push_back(text);
     } else if (one.is_array()) {
+      if (is_asked)
+        refuse("add_special_tokens is true, but prompt has ids; add them to it");
       sequence.prompt = ids_of(one, reading.served);
       if (request.echo) request.prompts.push_back(decoded(sequence.prompt, reading));
     } else {
@@ -170,11 +165,8 @@ std::vector<int64_t> read_messages(Body& body, const Reading& reading) {
   };
   const chat::Conversation conversation(required(body, "messages"), part("tools"),
                                         part("documents"), part("chat_template_kwargs"));
-  const bool answers = body.flag("add_generation_prompt", true);
-  const chat::Rendered rendered =
-      reading.chat->template_of(conversation)
-          .render(conversation, conversation.size(), answers,
-                  reading.chat->special_tokens(), chat::today());
+  const chat::Rendered rendered = reading.chat->render(
+      conversation, body.flag("add_generation_prompt", true), chat::today());
   return encoded(rendered.text, body.flag("add_special_tokens", false), reading);
 }
 
@@ -201,7 +193,7 @@ std::vector<std::string> read_stops(Body& body) {
 
 /// Returns whether a token is seen in answers. Special tokens are left out of them.
 bool has_text(tokenizer::TokenId id, const Reading& reading, const Completion& request) {
-  // Two of them, since some tokenizers drop the first space of a text.
+  // The token stands there twice, since some tokenizers drop a text's first space.
   return !reading.tokenizer.decode({id, id}, request.skip_special_tokens).empty();
 }
 
@@ -219,11 +211,13 @@ Sequence read_sampling(Body& body, const Reading& reading, Completion& request) 
     const auto id = reading.tokenizer.token_to_id(stop);
     if (id && !has_text(*id, reading, request)) common.stop_ids.push_back(*id);
   }
-  if (const OrderedJson* options = body.find("stream_options")) {
-    const auto usage =
-        options->is_object() ? options->find("include_usage") : options->end();
-    request.stream_usage =
-        options->is_object() && usage != options->end() && *usage == OrderedJson(true);
+  if (const OrderedJson* found = body.find("stream_options")) {
+    if (!request.stream)
+      refuse("stream_options are there without stream; leave them out");
+    Body options(*found, "stream_options");
+    request.stream_usage = options.flag("include_usage", false);
+    options.only("continuous_usage_stats", false);
+    options.finish();
   }
   // Any name of the model will do: there is one model, and the answer names it.
   body.find("model");
@@ -297,6 +291,7 @@ Completion read_chat_completion(std::string_view text, const Reading& reading) {
                                    body.integer("max_tokens", -1, 1, most), 1, most);
   const bool told = body.flag("logprobs", false);
   const int64_t top = body.integer("top_logprobs", 0, 0, kMostTop);
+  if (top > 0 && !told) refuse("top_logprobs is {}, but logprobs is not true", top);
   common.top = told ? top : -1;
   request.sequences.emplace_back().prompt = read_messages(body, reading);
   body.finish();

@@ -117,6 +117,15 @@ TEST(ReadCompletion, RefusesByKeyAndValue) {
   expect(R"({"prompt": [1], "logprobs": 21})", "from 0 to 20");
   expect(R"({"prompt": [1], "logprobs": 2, "echo": true})", "with echo at most 1");
   expect(R"({"prompt": [1], "tempreature": 0})", "\"tempreature\" is a key");
+  expect(R"({"prompt": [1], "stream": true, "stream_options": true})",
+         "stream_options is true, and not an object");
+  expect(R"({"prompt": [1], "stream": true, "stream_options": {"include_usage": 1}})",
+         "include_usage is 1");
+  expect(R"({"prompt": [1], "stream": true, "stream_options": {"usage": true}})",
+         "\"usage\" is a key");
+  expect(R"({"prompt": [1], "stream_options": {"include_usage": true}})",
+         "stream_options are there without stream");
+  expect(R"({"prompt": [[1]], "add_special_tokens": true})", "prompt has ids");
   const std::string long_prompt = "{\"prompt\": \"" + std::string(60, 'a') + "\"}";
   expect(long_prompt, "prompt 0 has 61 tokens; the model takes at most 40");
 }
@@ -124,7 +133,7 @@ TEST(ReadCompletion, RefusesByKeyAndValue) {
 TEST(ReadCompletion, TakesKeysThatAskForNothing) {
   EXPECT_EQ(refusal(R"({"prompt": [1], "n": 1, "best_of": 1, "presence_penalty": 0.0,
       "frequency_penalty": 0, "logit_bias": {}, "suffix": null, "top_k": -1, "user": "u",
-      "max_tokens": null})"),
+      "max_tokens": null, "add_special_tokens": false, "stream_options": null})"),
             "");
   // All positions of the model are used: the last token is never fed.
   EXPECT_EQ(refusal(R"({"prompt": [1], "max_tokens": 40})"), "");
@@ -145,6 +154,9 @@ TEST(ReadChatCompletion, WritesTheModelsTemplate) {
   EXPECT_EQ(sequence.top, 3);
   EXPECT_EQ(sequence.stop_ids, (std::vector<int64_t>{257, 256}));
   EXPECT_NE(refusal(R"({"messages": []})", true), "");
+  EXPECT_NE(refusal(R"({"messages": [{"role": "user"}], "top_logprobs": 2})", true)
+                .find("top_logprobs is 2, but logprobs is not true"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"messages": "hi"})", true), "");
   EXPECT_NE(refusal("{}", true).find("messages is missing"), std::string::npos);
   Fixture without;

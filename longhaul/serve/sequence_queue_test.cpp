@@ -115,6 +115,17 @@ TEST(EngineLink, RefusesMoreThanHasRoom) {
   EXPECT_THROW(EngineLink::Call(link, {sequence_of(0, 1, 1)}), TemporaryError);
 }
 
+TEST(EngineLink, CountsTheTokensAndLogProbabilitiesThatARequestMayTake) {
+  const Ends ends;
+  EngineLink link(ends.http.get());
+  const SequenceQueue queue(ends.rank.get());
+  Sequence one = sequence_of(0, 1000, kMostNumbers / 16 - 1000);
+  one.top = 2;  // each token is four numbers: its id, and three log-probabilities
+  EXPECT_THROW(EngineLink::Call(link, {one, one, one, one, one}), InputError);
+  const EngineLink::Call full(link, {one, one, one, one});
+  EXPECT_THROW(EngineLink::Call(link, {sequence_of(0, 1, 0)}), TemporaryError);
+}
+
 TEST(EngineLink, TellsThatRankZeroHasEnded) {
   Ends ends;
   EngineLink link(ends.http.get());

@@ -19,13 +19,13 @@ layout::RankCosts costs_of_70() {
 }
 
 TEST(DeviceFit, WhatFitsIsNotSpokenOf) {
-  EXPECT_EQ(check_fit(costs_of_70(), 79 * kGB, 80 * kGB), "");
-  EXPECT_NE(check_fit(costs_of_70(), 79 * kGB - 1, 80 * kGB), "");
+  EXPECT_EQ(check_fit(costs_of_70(), 0, 79 * kGB, 80 * kGB), "");
+  EXPECT_NE(check_fit(costs_of_70(), 0, 79 * kGB - 1, 80 * kGB), "");
 }
 
 TEST(DeviceFit, StatesThatDoNotFitAreRefusedWithTheBytesByKind) {
   try {
-    check_fit(costs_of_70(), 69 * kGB, 80 * kGB);
+    check_fit(costs_of_70(), 0, 69 * kGB, 80 * kGB);
     FAIL() << "let through";
   } catch (const ConfigError& error) {
     const std::string text = error.what();
@@ -37,8 +37,23 @@ TEST(DeviceFit, StatesThatDoNotFitAreRefusedWithTheBytesByKind) {
   }
 }
 
+TEST(DeviceFit, TooLittleMemoryForNcclsBuffersIsRefused) {
+  EXPECT_NE(check_fit(costs_of_70(), 5 * kGB, 75 * kGB, 80 * kGB), "");
+  try {
+    check_fit(costs_of_70(), 5 * kGB, 75 * kGB - 1, 80 * kGB);
+    FAIL() << "let through";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    for (const char* part :
+         {"and 5.0 GB for NCCL's buffers (reckoned, not measured), 84.0 GB in all",
+          "a lower NCCL_BUFFSIZE makes NCCL's buffers smaller"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << text;
+    }
+  }
+}
+
 TEST(DeviceFit, PassesThatMayNotFitAreAWarning) {
-  const std::string text = check_fit(costs_of_70(), 75 * kGB, 80 * kGB);
+  const std::string text = check_fit(costs_of_70(), 0, 75 * kGB, 80 * kGB);
   EXPECT_NE(text.find("memory may not suffice"), std::string::npos) << text;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "longhaul/checkpoint/read/saved_partition.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/device/device.h"
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/kernels/cpu.h"
@@ -79,7 +80,7 @@ Json fingerprint_of(const Machine& machine, const layout::LayoutDescription& lay
       {"attention", attention_of_layers(network, compute, machine.device)}};
   std::vector<Json> of_ranks;
   for (const std::string& text :
-       machine.world->gather_strings(json_text(numerics_fingerprint(place)))) {
+       comm::distinct_texts(*machine.world, json_text(numerics_fingerprint(place)))) {
     of_ranks.push_back(parse_json(text, "a rank's fingerprint"));
   }
   return merge_fingerprints(of_ranks);

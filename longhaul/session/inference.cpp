@@ -63,7 +63,7 @@ int64_t first_column(const Session& session, int64_t columns) {
 
 at::Tensor whole_logits(const Session& session, const at::Tensor& part) {
   comm::Communicator& tp = session.mesh().tp();
-  const at::Tensor own = part.to(at::kCPU, at::kFloat);
+  const at::Tensor own = session.layout().to_host(part).to(at::kFloat);
   if (tp.size() == 1) return own;
   auto shape = own.sizes().vec();
   shape.back() = session.model().vocab_size;

@@ -434,7 +434,7 @@ TEST(ServeSequences, ComputesWhatWaitsTogetherAndTellsEachStep) {
     const Steps steps = Client().run(
         session,
         {sequence_of(1, {9}, 2), sequence_of(2, {9, 9}, 3), sequence_of(3, {9, 9, 9}, 4)},
-        [](const Steps& said) { return ended(said) == 3; });
+        [](const Steps& said) { return ended(said) >= 3; });
     EXPECT_EQ(made(steps), (std::map<uint64_t, int64_t>{{1, 2}, {2, 3}, {3, 4}}));
     EXPECT_EQ(steps[0].size(), 3U) << "what waits is computed together";
     EXPECT_EQ(steps.size(), 4U);
@@ -464,7 +464,7 @@ TEST(ServeSequences, LeavesOutWhatNobodyWaitsForAnyMore) {
         client.send({{"cancel", 2}});
         while (!client.queue->is_cancelled(2)) std::this_thread::yield();
       }
-      return ended(said) == 1;
+      return ended(said) >= 1;
     };
     const Steps steps =
         client.run(session, {sequence_of(1, {9}, 20), sequence_of(2, {8}, 20)}, is_over);
@@ -483,7 +483,7 @@ TEST(ServeSequences, TellsTheTokenThatStopsASequence) {
     sequence.top = 1;
     sequence.scores = true;
     const Steps steps = Client().run(session, {sequence},
-                                     [](const Steps& said) { return ended(said) == 1; });
+                                     [](const Steps& said) { return ended(said) >= 1; });
     ASSERT_EQ(steps.size(), 2U);
     EXPECT_EQ(steps[0][0]["scores"].size(), kPrompt.size() - 1);
     const Json& last = steps[1][0];
@@ -502,7 +502,7 @@ TEST(ServeSequences, NameTheLowestOfTokensThatTieAsTheGreedyOne) {
     sequence.top = 1;
     sequence.scores = true;
     const Steps steps = Client().run(session, {sequence},
-                                     [](const Steps& said) { return ended(said) == 1; });
+                                     [](const Steps& said) { return ended(said) >= 1; });
     const Json& scores = steps.at(0)[0]["scores"];
     EXPECT_EQ(scores[0][0], scores[0][1]) << "0 is the greedy token";
     EXPECT_LT(scores[1][0].get<float>(), scores[1][1].get<float>()) << "5 is not";

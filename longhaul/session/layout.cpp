@@ -17,17 +17,13 @@ namespace longhaul::session {
 namespace {
 
 /// Returns a copy of `values` on the host, or `values` themselves where they are there
-/// already. While the copy is waited for, `groups` are watched: if a rank is lost, an
-/// error ends the wait.
-at::Tensor read_watched(const at::Tensor& values,
-                        const std::vector<std::shared_ptr<comm::Communicator>>& groups) {
+/// already. Calls `look` while it waits for the copy.
+at::Tensor read_watched(const at::Tensor& values, const std::function<void()>& look) {
   if (values.is_cpu()) return values;
   at::Tensor host =
       at::empty(values.sizes(), values.options().device(at::kCPU).pinned_memory(true));
   host.copy_(values, /*non_blocking=*/true);
-  device::wait(device::mark(values.device()), [&] {
-    for (const auto& group : groups) group->progress();
-  });
+  device::wait(device::mark(values.device()), look);
   return host;
 }
 
@@ -36,18 +32,20 @@ at::Tensor read_watched(const at::Tensor& values,
 Layout::Layout(layout::LayoutDescription description, const RunConfig& config,
                at::Device device, std::shared_ptr<comm::Communicator> world)
     : description_(std::move(description)),
+      context_(config.parallel.context),
       device_(device),
       mesh_(std::make_unique<comm::Mesh>(std::move(world), description_.shape)) {
   cut_data_group();
   groups_.sums.resize(layout::kSumGroups);
   join_tied_stages();
   split_features();
-  split_positions(config.parallel.context);
-  boundaries_ = for_tensors(mesh_->pp());
+  split_positions();
+  boundaries_ = for_tensors(mesh_->pp(), use_of(layout::GroupKind::Pp));
   spread_experts();
   comm::Communicator& all = mesh_->world();
   const bool adds = config.optimizer.kind == OptimizerKind::Lamb;
-  everyone_ = adds ? for_tensors(all) : &all;
+  everyone_ = adds ? for_tensors(all, {}) : &all;
+  device::open_groups(owned_);
 }
 
 comm::Communicator* Layout::keep(std::shared_ptr<comm::Communicator> group) {
@@ -55,9 +53,10 @@ comm::Communicator* Layout::keep(std::shared_ptr<comm::Communicator> group) {
   return owned_.back().get();
 }
 
-comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
+comm::Communicator* Layout::for_tensors(comm::Communicator& group,
+                                        const layout::GroupUse& use) {
   if (device_.is_cpu() || group.size() == 1) return &group;
-  return keep(device::group_for(device_, group));
+  return keep(device::group_for(device_, group, use));
 }
 
 comm::Communicator* Layout::cut(comm::Communicator& whole, layout::GroupKind kind) {
@@ -74,37 +73,42 @@ comm::Communicator* Layout::cut(comm::Communicator& whole, layout::GroupKind kin
 
 void Layout::cut_data_group() {
   comm::Communicator& data = mesh_->data();
-  groups_.shard = for_tensors(*cut(data, layout::GroupKind::Shard));
-  groups_.replicas = for_tensors(*cut(data, layout::GroupKind::Replicas));
+  const auto take = [&](layout::GroupKind kind) {
+    return for_tensors(*cut(data, kind), use_of(kind));
+  };
+  groups_.shard = take(layout::GroupKind::Shard);
+  groups_.replicas = take(layout::GroupKind::Replicas);
   if (description_.ep == 1) return;
-  groups_.expert_shard = for_tensors(*cut(data, layout::GroupKind::ExpertShard));
-  groups_.expert_replicas = for_tensors(*cut(data, layout::GroupKind::ExpertReplicas));
+  groups_.expert_shard = take(layout::GroupKind::ExpertShard);
+  groups_.expert_replicas = take(layout::GroupKind::ExpertReplicas);
 }
 
 /// Joins the first and the last stage, which hold a tied embedding together.
 void Layout::join_tied_stages() {
   if (!description_.tied) return;
   comm::Communicator* tied = cut(mesh_->pp(), layout::GroupKind::Tied);
-  groups_.sums.at(layout::kTiedSum - 1) = for_tensors(*tied);
+  groups_.sums.at(layout::kTiedSum - 1) =
+      for_tensors(*tied, use_of(layout::GroupKind::Tied));
 }
 
 void Layout::split_features() {
   const int64_t tp = description_.tensor.tp;
   if (tp == 1) return;
-  comm::Communicator* group = for_tensors(mesh_->tp());
+  comm::Communicator* group = for_tensors(mesh_->tp(), use_of(layout::GroupKind::Tp));
   region_ =
       std::make_unique<parallel::TensorRegion>(*group, description_.tensor.sequence);
   groups_.sums.at(layout::kTensorSum - 1) = group;
   groups_.sums.at(layout::kTensorFirst - 1) = group;
   if (description_.shared_key_heads == 0) return;
   comm::Communicator* holders = cut(mesh_->tp(), layout::GroupKind::KeyReplicas);
-  groups_.sums.at(layout::kKeySum - 1) = for_tensors(*holders);
+  groups_.sums.at(layout::kKeySum - 1) =
+      for_tensors(*holders, use_of(layout::GroupKind::KeyReplicas));
 }
 
-void Layout::split_positions(ContextKind kind) {
+void Layout::split_positions() {
   if (!description_.context) return;
-  cp_ = for_tensors(mesh_->cp());
-  attention_ = parallel::make_attention_core(kind, *cp_);
+  cp_ = for_tensors(mesh_->cp(), use_of(layout::GroupKind::Cp));
+  attention_ = parallel::make_attention_core(context_, *cp_);
   sum_positions_ = [cp = cp_](at::Tensor& sums) {
     cp->all_reduce_order(tensor::buffer_of(sums), comm::ReduceOp::Sum);
   };
@@ -114,11 +118,10 @@ void Layout::split_positions(ContextKind kind) {
 /// that the ranks exchange, it watches all groups that were made before this call.
 void Layout::spread_experts() {
   if (description_.ep == 1) return;
-  ep_ = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep));
+  ep_ = for_tensors(*cut(mesh_->data(), layout::GroupKind::Ep),
+                    use_of(layout::GroupKind::Ep));
   experts_ = std::make_unique<parallel::TokenDispatch>(
-      *ep_, [groups = owned_](const at::Tensor& counts) {
-        return read_watched(counts, groups);
-      });
+      *ep_, [look = watch()](const c10::Event& counts) { device::wait(counts, look); });
 }
 
 comm::Communicator* Layout::tensor_group(layout::GroupKind kind) const {
@@ -155,6 +158,10 @@ comm::Communicator* Layout::tensor_group(layout::GroupKind kind) const {
   LH_ASSERT(false, "a kind of group that is not known: {}", static_cast<int>(kind));
 }
 
+std::optional<uint64_t> Layout::bytes_of_groups() const {
+  return device::bytes_of_groups(owned_);
+}
+
 void Layout::prepare(nn::ForwardContext& context) const {
   context.attention = attention_;
   context.region = region_.get();
@@ -166,9 +173,19 @@ void Layout::prepare(nn::ForwardContext& context) const {
   context.router.sum_sequences = sum_positions_;
 }
 
+std::function<void()> Layout::watch() const {
+  return [groups = owned_] {
+    for (const auto& group : groups) group->progress();
+  };
+}
+
+at::Tensor Layout::to_host(const at::Tensor& values) const {
+  return read_watched(values, watch());
+}
+
 std::vector<std::vector<double>> Layout::read_on_host(
     const std::vector<at::Tensor>& tensors) const {
-  const at::Tensor all = read_watched(at::cat(tensors), owned_);
+  const at::Tensor all = to_host(at::cat(tensors));
   LH_ASSERT(all.scalar_type() == at::kDouble, "values in {}",
             c10::toString(all.scalar_type()));
   const double* from = all.const_data_ptr<double>();

@@ -1,12 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "longhaul/comm/mesh.h"
 #include "longhaul/data/sources/token_source.h"
-#include "longhaul/layout/layout_description.h"
+#include "longhaul/layout/group_use.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/session/capture.h"
@@ -36,6 +38,9 @@ class Layout {
   /// Returns the group of all ranks, over which LAMB adds its sums. The group takes
   /// tensors of the device where LAMB is the optimizer, else host memory.
   comm::Communicator& everyone() const { return *everyone_; }
+  /// Returns the bytes that the device's collectives have of its memory now; nothing if
+  /// they do not tell.
+  std::optional<uint64_t> bytes_of_groups() const;
   /// Returns the group of a kind whose operations on tensors of the device a step starts;
   /// null where no step starts any.
   comm::Communicator* tensor_group(layout::GroupKind kind) const;
@@ -49,10 +54,15 @@ class Layout {
   /// Reduces each batch to this rank's positions of its sequences.
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
+  /// Returns what a host must call now and then while it waits for the device: it throws
+  /// where a rank is lost, and names the operation that was under way. It may outlive the
+  /// layout.
+  std::function<void()> watch() const;
+  /// Returns a copy of a tensor on the host, or the tensor itself where it is there
+  /// already. Waits for the device and watches the groups meanwhile (watch()).
+  at::Tensor to_host(const at::Tensor& values) const;
   /// Returns the values of fp64 tensors on the layout's device, which the host needs now.
-  /// On a device they are copied together and waited for once. During the wait the groups
-  /// are watched: where a rank is lost, the wait ends with an error that names the
-  /// operation that was under way.
+  /// They are copied together by to_host(), and waited for once.
   std::vector<std::vector<double>> read_on_host(
       const std::vector<at::Tensor>& tensors) const;
 
@@ -60,17 +70,21 @@ class Layout {
   comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);
   /// Returns a group for tensors of the device, made from a group for host memory; on a
   /// CPU the given group itself. Collective.
-  comm::Communicator* for_tensors(comm::Communicator& group);
+  comm::Communicator* for_tensors(comm::Communicator& group, const layout::GroupUse& use);
+  layout::GroupUse use_of(layout::GroupKind kind) const {
+    return layout::use_of(kind, context_);
+  }
   /// Returns this rank's group of a kind, cut from the group `whole`, or `whole` itself
   /// where the group is all of it. Collective over `whole`.
   comm::Communicator* cut(comm::Communicator& whole, layout::GroupKind kind);
   void cut_data_group();
   void join_tied_stages();
   void split_features();
-  void split_positions(ContextKind kind);
+  void split_positions();
   void spread_experts();
 
   layout::LayoutDescription description_;
+  ContextKind context_;
   at::Device device_;
   std::unique_ptr<comm::Mesh> mesh_;
   std::vector<std::shared_ptr<comm::Communicator>> owned_;

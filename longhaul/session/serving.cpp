@@ -28,8 +28,8 @@ Continuation continuation_of(const serve::Sequence& sequence) {
 }
 
 /// Returns the largest log-probability at the place of a given token. Clients take the
-/// token for the greedy one where its own number equals the largest, so that a token that
-/// ties with the greedy one, or rounds to its number, gets a larger number beside it.
+/// token for the greedy one where its own number equals the largest. So a token that ties
+/// with the greedy one, or rounds to its number, gets a larger number beside it.
 float largest_beside(const TokenScore& score, int64_t token) {
   if (score.best == token || score.best_log_prob > score.log_prob) {
     return score.best_log_prob;

@@ -3,10 +3,15 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/comm/hosts.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/run_ahead.h"
+#include "longhaul/layout/group_use.h"
 #include "longhaul/layout/rank_costs.h"
 #include "longhaul/ops/experts/grouped_linear.h"
 #include "longhaul/session/device_fit.h"
@@ -29,6 +34,25 @@ void tell_uneven_splits(const Session& session, system::Logger& log) {
   }
 }
 
+/// Returns the bytes that NCCL is still to take of this rank's device. Logs what it has,
+/// and what is reserved.
+int64_t reserve_for_nccl(const Session& session, system::Logger& log) {
+  if (session.device().type() != at::kCUDA) return 0;
+  const int64_t reckoned = layout::reckoned_nccl_bytes(
+      session.layout().description(), session.config(), session.world().rank());
+  if (reckoned == 0) return 0;
+  const std::optional<uint64_t> has = session.layout().bytes_of_groups();
+  const int64_t left =
+      std::max<int64_t>(0, reckoned - static_cast<int64_t>(has.value_or(0)));
+  log.info(
+      "NCCL's buffers: {} are reserved of the device's memory (reckoned, not "
+      "measured); {}",
+      human_bytes(left),
+      has ? fmt::format("NCCL has {} of it already", human_bytes(*has))
+          : "this NCCL does not tell what it has (since 2.29)");
+  return left;
+}
+
 /// Checks before anything large is made whether the rank's tensors fit its device.
 void check_device_fit(const Session& session, const ParameterClasses& classes,
                       system::Logger& log) {
@@ -48,7 +72,8 @@ void check_device_fit(const Session& session, const ParameterClasses& classes,
     return;
   }
   const std::string warning =
-      check_fit(costs.of(session.world().rank()), memory->free, memory->total);
+      check_fit(costs.of(session.world().rank()), reserve_for_nccl(session, log),
+                memory->free, memory->total);
   if (!warning.empty()) log.warning(warning);
 }
 
@@ -76,6 +101,17 @@ void tell_offset_waits(const Session& session, const ParameterClasses& classes,
   if (!mixed.empty()) log.warning(mixed);
 }
 
+/// Warns if the rows of experts go from machine to machine. Collective.
+void tell_far_experts(const Session& session, system::Logger& log) {
+  comm::Communicator* const ep = session.layout().tensor_group(layout::GroupKind::Ep);
+  if (ep == nullptr || !session.world().any(comm::count_machines(*ep) > 1)) return;
+  const layout::LayoutDescription& layout = session.layout().description();
+  log.warning(
+      "parallel.ep = {} with parallel.tp = {} spans machines: rows of experts cross the "
+      "network in each layer; with ep x tp at most a machine's ranks they stay on it",
+      layout.ep, layout.shape.tp);
+}
+
 }  // namespace
 
 Session::Session(RunConfig config, Machine machine, ModelConfig model, Layout layout,
@@ -87,6 +123,7 @@ Session::Session(RunConfig config, Machine machine, ModelConfig model, Layout la
   tell_uneven_splits(*this, log);
   check_device_fit(*this, classes, log);
   tell_offset_waits(*this, classes, log);
+  tell_far_experts(*this, log);
   const auto placed = build_chunks(classes);
   flat_ = std::make_unique<tensor::FlatBuffers>(
       placed, machine_.policy, machine_.device,
@@ -181,6 +218,12 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   options.profile = profile;
   if (session.world().size() > 1) {
     options.drive = [world = session.machine().world] { world->progress(); };
+  }
+  if (session.world().size() > 1 && !session.device().is_cpu()) {
+    options.begin_unit = [ahead = std::make_shared<device::RunAhead>(
+                              session.device(), session.layout().watch())] {
+      ahead->begin_unit();
+    };
   }
   return options;
 }

@@ -49,10 +49,11 @@ void tell_unused_gpus(const RunSection& run, at::Device device, system::Logger& 
 }
 
 /// Makes results repeat bitwise where the settings ask for it. The results of the CPU
-/// kernels always repeat; on other devices ATen is told to use deterministic kernels.
-void set_determinism(const RunSection& run, at::Device device, system::Logger& log) {
-  const bool wanted = run.deterministic.value_or(device.is_cpu());
-  if (device.is_cpu()) {
+/// kernels always repeat; on other devices ATen is told to use deterministic kernels, and
+/// collectives between the ranks' devices are prepared.
+void set_determinism(const RunSection& run, const Machine& machine, system::Logger& log) {
+  const bool wanted = run.deterministic.value_or(machine.device.is_cpu());
+  if (machine.device.is_cpu()) {
     if (!wanted) {
       log.warning(
           "run.deterministic = false has no effect: a CPU's results repeat bitwise "
@@ -63,6 +64,10 @@ void set_determinism(const RunSection& run, at::Device device, system::Logger& l
   at::globalContext().setDeterministicAlgorithms(wanted, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
   ops::set_device_precision();
+  for (const std::string& warning : device::prepare_collectives(
+           machine.device, wanted, *machine.world, *machine.node)) {
+    log.warning(warning);
+  }
 }
 
 void tell_idle_offload(const MemorySection& memory, at::Device device,
@@ -99,7 +104,7 @@ Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicat
   machine.device = choose_device(config.run, *machine.node);
   check_abilities(config, machine.device);
   tell_unused_gpus(config.run, machine.device, log);
-  set_determinism(config.run, machine.device, log);
+  set_determinism(config.run, machine, log);
   tell_idle_offload(config.memory, machine.device, log);
   machine.threads = set_threads(config.run.threads, *machine.node);
   machine.hardware_peak =

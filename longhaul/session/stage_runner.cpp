@@ -34,9 +34,9 @@ StageRunner::StageRunner(const std::vector<Chunk>& chunks,
                          parallel::DataParallel& replicas, StageOptions options)
     : chunks_(chunks), units_(replicas), options_(std::move(options)) {
   if (options_.offload) offload_ = std::make_shared<parallel::Offload>();
-  if (options_.profile == nullptr) return;
   units_.set_watcher([this](int unit, bool backward, bool begins) {
-    if (!options_.profile->active()) return;
+    if (begins && options_.begin_unit) options_.begin_unit();
+    if (options_.profile == nullptr || !options_.profile->active()) return;
     const std::string pass = backward ? " backward" : "";
     options_.profile->block(unit_name(options_.units, unit) + pass, begins);
   });

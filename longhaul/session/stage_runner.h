@@ -59,6 +59,8 @@ struct StageOptions {
   /// Number of ranks that share the tokens outside of tp-split layers (SplitRegion).
   int64_t token_parts = 1;
   std::function<void()> drive;  ///< keeps communication going; may be empty
+  /// Called before the forward and the backward of each unit of the model; may be empty.
+  std::function<void()> begin_unit;
   /// Called after each forward pass whose backward follows; may be empty.
   std::function<void()> after_forward;
   Capture* capture = nullptr;  ///< where activations are captured; may be null

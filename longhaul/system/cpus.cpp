@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
+#include <string>
 #include <thread>
 
 #include "longhaul/base/control_groups.h"
@@ -15,6 +17,9 @@ namespace {
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 /// The most CPUs for which a mask is tried, which is more than any machine has.
 constexpr int kMostCpus = 1 << 16;
+
+/// The most NUMA nodes that are looked for: more than any machine has.
+constexpr int kMostNodes = 64;
 
 /// Reads "QUOTA PERIOD" or "max PERIOD", in microseconds.
 double quota_of(const std::string& text) {
@@ -53,6 +58,30 @@ std::vector<int> allowed_cpus() {
     for (int cpu = 0; cpu < all; ++cpu) cpus.push_back(cpu);
   }
   return cpus;
+}
+
+std::vector<int> numa_nodes(const std::vector<int>& cpus, const fs::path& root) {
+  std::vector<int> nodes;
+  for (int node = 0; node < kMostNodes; ++node) {
+    const std::string folder = "sys/devices/system/node/node" + std::to_string(node);
+    const bool has_one = std::ranges::any_of(cpus, [&](int cpu) {
+      return fs::exists(root / folder / ("cpu" + std::to_string(cpu)));
+    });
+    if (has_one) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+int numa_node_of(std::string pci_address, const fs::path& root) {
+  if (pci_address.empty()) return -1;
+  // The system writes the digits of an address in lower case.
+  std::ranges::transform(pci_address, pci_address.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  std::istringstream line(
+      first_line(root / "sys/bus/pci/devices" / pci_address / "numa_node"));
+  int node = -1;
+  return line >> node ? node : -1;
 }
 
 double cpu_quota(const fs::path& root) {

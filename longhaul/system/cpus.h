@@ -11,6 +11,14 @@ namespace longhaul::system {
 /// Returns the CPUs that this process may run on, its job's set. There is at least one.
 std::vector<int> allowed_cpus();
 
+/// Returns the NUMA nodes that have some of these CPUs, ascending; empty where the system
+/// tells of none. `root` is where /sys is, for tests.
+std::vector<int> numa_nodes(const std::vector<int>& cpus, const fs::path& root = "/");
+
+/// Returns the NUMA node of the PCI device with this address ("0000:1b:00.0"); -1 where
+/// the address is empty or the system does not know.
+int numa_node_of(std::string pci_address, const fs::path& root = "/");
+
 /// Returns how many CPU seconds per second the control groups of this process allow it
 /// and its neighbours in them; infinite if nothing limits them. `root` is where /proc and
 /// /sys are, for tests.

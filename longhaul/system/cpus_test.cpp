@@ -85,5 +85,20 @@ TEST(Cpus, QuotaOfVersionOneOfControlGroups) {
   EXPECT_EQ(cpu_quota(root.path()), 3.0);
 }
 
+TEST(Cpus, NumaNodesAreThoseOfTheCpusAndOfThePciDevice) {
+  const TestDirectory root;
+  EXPECT_TRUE(numa_nodes({0, 1}, root.path()).empty());
+  for (const char* cpu : {"node0/cpu0", "node0/cpu1", "node1/cpu2", "node1/cpu3"}) {
+    fs::create_directories(root / "sys/devices/system/node" / cpu);
+  }
+  EXPECT_EQ(numa_nodes({3, 2}, root.path()), std::vector<int>{1});
+  EXPECT_EQ(numa_nodes({1, 2}, root.path()), (std::vector<int>{0, 1}));
+
+  place(root.path(), "sys/bus/pci/devices/0000:1b:00.0/numa_node", "1\n");
+  EXPECT_EQ(numa_node_of("0000:1B:00.0", root.path()), 1);
+  EXPECT_EQ(numa_node_of("0000:1c:00.0", root.path()), -1);
+  EXPECT_EQ(numa_node_of("", root.path()), -1);
+}
+
 }  // namespace
 }  // namespace longhaul::system

@@ -65,6 +65,13 @@ class Tokenizer {
   virtual const std::vector<fs::path>& files() const = 0;
 };
 
+/// Returns the ids of a text that a model is to continue, with the special tokens that
+/// stand in front of a text if `add_special_tokens` asks for them. Throws InputError of
+/// `area` for ids past `vocab_size`, which are those of another model's tokenizer.
+std::vector<int64_t> prompt_ids(const std::string& area, const Tokenizer& tokenizer,
+                                std::string_view text, int64_t vocab_size,
+                                bool add_special_tokens);
+
 /// Copies a tokenizer's files durably into a directory, which is created, and returns
 /// their names there. The name of a file in a folder includes the folder.
 std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,

@@ -224,7 +224,7 @@ std::string Rehearsal::read_last_batch() {
 
 std::string Rehearsal::state_hash() {
   const checkpoint::Snapshot state = in_.capture.capture(session_.state());
-  if (state.ready) state.ready();
+  if (state.ready) state.ready(session_.layout().watch());
   std::string all;
   for (const checkpoint::StateTensor& tensor : state.tensors) {
     all += hash_hex(tensor.bytes);

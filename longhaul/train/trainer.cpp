@@ -114,7 +114,7 @@ class Trainer {
                 session::stage_options(session_, &hooks_.capture(), &hooks_.profile(),
                                        [this] { figures_.note(MemoryPhase::Forward); })),
         data_check_(unproven_sources(session_)),
-        memory_(session_, history_, start_, run_),
+        memory_(session_, history_, start_, run_, capture_),
         router_log_(run_, config(), last_step_),
         guard_(config().resilience),
         expectations_(expectations_of(session_)),
@@ -237,8 +237,8 @@ class Trainer {
          session_.optimizer().gradient_squares(session_.parameter_names()),
          runner_.device_router_loads()});
     for (double& sum : sums[0]) sum *= fault.loss;
-    loss.add_up(session_, std::move(sums[0]));
-    const double norm = optim::norm_over(session_.world(), sums[1]);
+    loss.add_up(session_, std::move(sums[0]), sums[1]);
+    const double norm = optim::norm_of_sums(sums[1]);
     const session::ExpertLoads loads =
         session::sum_router_loads(session_, sums[2], totals.positions);
     const Verdict verdict =
@@ -291,6 +291,7 @@ class Trainer {
 
   void update(double lr, double norm) {
     phase("update", history_.step + 1);
+    capture_.before_change();
     session_.optimizer().step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
                               session_.layout().everyone());
     session_.replicas().share_weights(parallel::DataParallel::Written::Trained);
@@ -344,6 +345,7 @@ class Trainer {
     if (outcome.verdict.action != BadStepPolicy::Rollback) return false;
     phase("rollback", history_.step);
     checkpoints_.drain();
+    capture_.before_change();
     const int64_t from = history_.step;
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
@@ -510,7 +512,8 @@ class Trainer {
     replica_check_.run(history_.step, /*must=*/true);
     phase(run::kSavePhase, history_.step);
     figures_.note(MemoryPhase::BeforeSave);
-    checkpoints_.save(history_, capture_.capture(session_.state()), ends);
+    checkpoints_.save(
+        history_, [this] { return capture_.shared(session_.state()); }, ends);
     figures_.note(MemoryPhase::AfterSave);
     saved_step_ = history_.step;
     control_.saved();
@@ -533,6 +536,7 @@ class Trainer {
   StepFigures figures_;
   session::StageRunner runner_;
   DataCheck data_check_;
+  StateCapture capture_;
   PeerMemory memory_;
   RouterLog router_log_;
   StepGuard guard_;
@@ -540,7 +544,6 @@ class Trainer {
   ReplicaCheck replica_check_;
   SampleText samples_;
   ControlFiles control_;
-  StateCapture capture_;
   RunCheckpoints checkpoints_;
   Requests requests_;
   std::optional<RunEnd> run_end_;    ///< made once the start's event is written

@@ -13,7 +13,7 @@ struct Shown {
   enum class Kind : int32_t { Collective, Send, Recv, Wait };
   Kind kind = Kind::Wait;
   int32_t rank = -1;      ///< this process's rank in the group
-  int32_t peer = -1;      ///< peer of a send or receive; for a wait the stream's index
+  int32_t peer = -1;      ///< peer of a send or receive; for a wait the queue's index
   uint64_t group = 0;     ///< number of the group, equal on all of its ranks
   uint64_t number = 0;    ///< number of the collective, or of the transfer of two ranks
   uint64_t position = 0;  ///< place in the stream; transfers of one group share it
@@ -42,7 +42,7 @@ struct Board {
   std::array<Queue, kQueues> queues;
   std::array<Group, kGroups> groups;
   std::atomic<size_t> group_count = 0;
-  /// For each thread the index of the stream that the thread waits for, -1 for none.
+  /// For each thread the index of the queue that the thread waits for, -1 for none.
   std::array<std::atomic<int32_t>, kThreads> threads;
 };
 

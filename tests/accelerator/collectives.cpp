@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <utility>
 
@@ -23,6 +26,7 @@ using Api = comm::DeviceApi;
 using comm::ReduceOp;
 
 constexpr int kInvalidArgument = 4;
+constexpr int kInvalidUsage = 5;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidDevice = 101;
 /// A host that asks so many times in a row whether an operation is over counts as one
@@ -34,6 +38,14 @@ struct DeviceGroup {
   Group group;
   std::atomic<Stream*> stream = nullptr;
   std::atomic<uint64_t> collectives = 0;
+  /// Questions that are still answered with kInProgress after the last call.
+  std::atomic<int64_t> in_progress = 0;
+
+  /// Returns what a call that has succeeded returns.
+  int answer() {
+    in_progress = setting("SOFTDEV_IN_PROGRESS", 0);
+    return in_progress > 0 ? Api::kInProgress : Api::kSuccess;
+  }
 };
 
 DeviceGroup& of(Api::Comm comm) { return *static_cast<DeviceGroup*>(comm); }
@@ -53,6 +65,7 @@ struct Pending {
 // The state between a thread's group_start and group_end.
 thread_local int group_depth = 0;
 thread_local std::vector<Pending> pending_transfers;
+thread_local bool group_in_progress = false;  ///< it makes a communicator
 
 /// Reports memory that the stream's device cannot reach.
 bool reachable(const std::string& name, const Stream& stream, std::span<const Use> uses) {
@@ -66,6 +79,23 @@ bool reachable(const std::string& name, const Stream& stream, std::span<const Us
     return false;
   }
   return true;
+}
+
+/// Stops this rank for good where a fault is planted here. With the fault "stop" the
+/// process stops as by SIGSTOP; with "stall" returns true: the device is never to begin
+/// the operation. Tells the ranks of the group, which run ahead from then on.
+bool stops_here(const Group& group, const Stream& stream) {
+  const bool stops = planted_stop("stop", stream.device);
+  const bool stalls = !stops && planted_stop("stall", stream.device);
+  if (!stops && !stalls) return false;
+  stands_still() = true;
+  group.segment().stand_still();
+  if (stops) ::raise(SIGSTOP);
+  return stalls;
+}
+
+void wait_for_ever(const Group& group) {
+  group.wait_until([] { return false; });
 }
 
 /// Writes the name that other processes see, cut to its room.
@@ -88,8 +118,11 @@ template <typename Run>
 int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headline,
           std::span<const Use> uses, const Run& run) {
   DeviceGroup& on = of(comm);
+  if (on.in_progress > 0) return kInvalidUsage;
   Stream& stream =
       planted("wrong_stream") ? new_stream(current_device()) : of_stream(handle);
+  stream.queue.make_room();
+  const bool stalls = stops_here(on.group, stream);
   Member& mine = on.group.segment().member(on.group.rank());
   mine.thread = board_thread();
   headline.number = ++on.collectives;
@@ -107,17 +140,21 @@ int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headlin
   note_operation(stream, text, uses);
   ++counters().collectives;
   on.stream = &stream;
-  stream.put({shown}, [&group = on.group, headline, text, run] {
+  stream.queue.put({shown}, [&group = on.group, headline, text, run, stalls] {
+    if (stalls) wait_for_ever(group);
     group.begin(headline, text);
     run(group);
   });
   mine.issued = headline.number;
-  return Api::kSuccess;
+  return on.answer();
 }
 
 /// Puts transfers that run together into the stream of the first one.
 int start_transfers(std::vector<Pending> all) {
   Stream& stream = *all.front().stream;
+  stream.queue.make_room();
+  const Group& first = all.front().group->group;
+  const bool stalls = stops_here(first, stream);
   std::vector<Shown> shown;
   std::vector<Use> uses;
   std::vector<GroupTransfer> transfers;
@@ -159,13 +196,30 @@ int start_transfers(std::vector<Pending> all) {
   const std::lock_guard lock(state_mutex());
   note_operation(stream, name, uses);
   ++counters().collectives;
-  stream.put(std::move(shown), [transfers]() mutable { run_transfers(transfers); });
+  stream.queue.put(std::move(shown), [transfers, &first, stalls]() mutable {
+    if (stalls) wait_for_ever(first);
+    run_transfers(transfers);
+  });
   for (const GroupTransfer& t : transfers) {
     const Segment& segment = t.group->segment();
     ++(t.sends ? segment.mailbox(t.group->rank(), t.peer).sends_issued
                : segment.mailbox(t.peer, t.group->rank()).recvs_issued);
   }
-  return Api::kSuccess;
+  int result = Api::kSuccess;
+  for (const Pending& part : all) result = part.group->answer();
+  return result;
+}
+
+/// Writes how a rank is connected, as NCCL does where its variables ask for a log. The
+/// way is that of SOFTDEV_WAY.
+void log_way(int ranks, int rank) {
+  const char* const file = std::getenv("NCCL_DEBUG_FILE");
+  const char* const level = std::getenv("NCCL_DEBUG");
+  if (file == nullptr || level == nullptr || std::string(level) != "INFO") return;
+  const char* const way = std::getenv("SOFTDEV_WAY");
+  std::ofstream(file, std::ios::app)
+      << fmt::format("NCCL INFO Channel 00/0 : {}[0] -> {}[0] via {}\n", rank,
+                     (rank + 1) % ranks, way != nullptr ? way : "SHM/direct/direct");
 }
 
 class Collectives final : public Api {
@@ -178,9 +232,15 @@ class Collectives final : public Api {
     std::memcpy(id.data(), text.data(), text.size());
     return kSuccess;
   }
-  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
-    comm = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
-    return kSuccess;
+  int init_rank(Comm& comm, const Members& members) override {
+    ++counters().communicators;
+    auto* const made = new DeviceGroup{
+        Group(std::string(members.ids.front().data()), members.ranks, members.rank)};
+    comm = made;
+    log_way(members.ranks, members.rank);
+    const int result = made->answer();
+    if (group_depth > 0) group_in_progress = result == kInProgress;
+    return result;
   }
   int all_reduce(const void* in, void* out, size_t count, format::DType dtype,
                  ReduceOp op, Comm comm, Stream stream) override {
@@ -258,20 +318,25 @@ class Collectives final : public Api {
         together.erase(together.begin(), sends.begin());
       }
       const int result = start_transfers(std::move(together));
-      if (result != kSuccess) worst = result;
+      if (result != kSuccess && (worst == kSuccess || worst == kInProgress)) {
+        worst = result;
+      }
     }
-    return worst;
+    const bool in_progress = std::exchange(group_in_progress, false);
+    return in_progress && worst == kSuccess ? kInProgress : worst;
   }
   int async_error(Comm comm, int& state) override {
+    std::atomic<int64_t>& left = of(comm).in_progress;
+    if (left > 0 && failure_of(comm).empty()) {
+      --left;
+      state = kInProgress;
+      return kSuccess;
+    }
     state = failure_of(comm).empty() ? kSuccess : kRemoteError;
     return kSuccess;
   }
-  int abort(Comm comm) override {
-    const Group& group = of(comm).group;
-    group.segment().fail(fmt::format("rank {} has aborted", group.rank()));
-    return kSuccess;
-  }
   std::string error_text(int result, Comm comm) override {
+    if (result == kInvalidUsage) return "a call while another is in progress";
     const std::string failure = comm == nullptr ? "" : failure_of(comm);
     return failure.empty() ? fmt::format("result {}", result) : failure;
   }
@@ -282,15 +347,18 @@ class Collectives final : public Api {
     return 0;
   }
   int create_stream(Stream& stream) override {
+    need_device("a stream is made");
     stream_of(current_device(), 0);
     stream = &new_stream(current_device());
     return 0;
   }
   int create_event(Event& event) override {
+    need_device("an event is made");
     event = new softdev::Event;
     return 0;
   }
   int record(Event event, Stream stream) override {
+    need_device("an event is recorded");
     ++requests_of_thread();
     auto& mark = *static_cast<softdev::Event*>(event);
     mark.asked_in_vain = 0;
@@ -298,10 +366,12 @@ class Collectives final : public Api {
     return 0;
   }
   int stream_waits(Stream stream, Event event) override {
+    need_device("a stream waits for an event");
     wait_event(of_stream(stream), *static_cast<softdev::Event*>(event));
     return 0;
   }
   int is_done(Event event, bool& done) override {
+    need_device("an event is asked");
     auto& asked = *static_cast<softdev::Event*>(event);
     done = query(asked);
     if (std::exchange(asked.since, requests_of_thread()) != requests_of_thread()) {
@@ -331,10 +401,11 @@ class Collectives final : public Api {
   static std::string failure_of(Comm comm) {
     const std::string failure = of(comm).group.segment().failure();
     softdev::Stream* stream = of(comm).stream;
-    return failure.empty() && stream != nullptr ? stream->failure() : failure;
+    return failure.empty() && stream != nullptr ? stream->queue.failure() : failure;
   }
   static int transfer(bool sends, const void* data, size_t bytes, int peer, Comm comm,
                       Stream stream) {
+    if (of(comm).in_progress > 0) return kInvalidUsage;
     Pending part;
     part.group = &of(comm);
     part.stream = &of_stream(stream);

@@ -35,28 +35,31 @@ std::string operations_json() {
   return text;
 }
 
-std::string counters_json(const std::string& what) {
+std::string counters_json(const std::string& what, uint64_t queued = 0) {
   const Counters& c = counters();
   return fmt::format(
-      "{{\"pid\": {}, \"at\": \"{}\", \"label\": \"{}\", \"synchronizations\": {}, "
-      "\"launches\": {}, \"collectives\": {}, \"kernel_bytes\": {}, "
+      "{{\"pid\": {}, \"at\": \"{}\", \"queued\": {}, \"label\": \"{}\", "
+      "\"synchronizations\": {}, "
+      "\"launches\": {}, \"collectives\": {}, \"communicators\": {}, \"kernel_bytes\": "
+      "{}, "
       "\"host_to_device_bytes\": {}, \"device_to_host_bytes\": {}, "
       "\"device_allocations\": {}, \"device_bytes\": {}, \"used_bytes\": {}, "
       "\"peak_used_bytes\": {}, \"peak_asked_bytes\": {}, \"pinned_allocations\": {}, "
       "\"races\": {}, "
       "\"operations\": {{{}}}}}",
-      ::getpid(), what, label_of_thread, c.synchronizations.load(), c.launches.load(),
-      c.collectives.load(), c.kernel_bytes.load(), c.host_to_device_bytes.load(),
-      c.device_to_host_bytes.load(), c.device_allocations.load(), c.device_bytes.load(),
-      c.used_bytes.load(), c.peak_used_bytes.load(), c.peak_asked_bytes.load(),
-      c.pinned_allocations.load(), c.races.load(), operations_json());
+      ::getpid(), what, queued, label_of_thread, c.synchronizations.load(),
+      c.launches.load(), c.collectives.load(), c.communicators.load(),
+      c.kernel_bytes.load(), c.host_to_device_bytes.load(), c.device_to_host_bytes.load(),
+      c.device_allocations.load(), c.device_bytes.load(), c.used_bytes.load(),
+      c.peak_used_bytes.load(), c.peak_asked_bytes.load(), c.pinned_allocations.load(),
+      c.races.load(), operations_json());
 }
 
-void append_line(const char* variable, const std::string& what) {
+void append_line(const char* variable, const std::string& what, uint64_t queued = 0) {
   const char* path = std::getenv(variable);
   if (path == nullptr || *path == '\0') return;
   // The line is written at once, so that lines of several processes do not mix.
-  const std::string line = counters_json(what) + "\n";
+  const std::string line = counters_json(what, queued) + "\n";
   std::ofstream(path, std::ios::app) << line << std::flush;
 }
 
@@ -75,9 +78,16 @@ Tally& tally(const std::string& name) {
   return tallies()[name.substr(0, end)];
 }
 
-void count_synchronization(const std::string& what) {
+void count_synchronization(const std::string& what, uint64_t queued) {
   ++counters().synchronizations;
-  append_line("SOFTDEV_TRACE", what);
+  append_line("SOFTDEV_TRACE", what, queued);
+}
+
+void note_in_timeline(const std::string& stream, const std::string& what) {
+  const char* path = std::getenv("SOFTDEV_TIMELINE");
+  if (path == nullptr || *path == '\0') return;
+  const std::string line = fmt::format("{}\t{}\t{}\n", ::getpid(), stream, what);
+  std::ofstream(path, std::ios::app) << line << std::flush;
 }
 
 uint64_t& requests_of_thread() {

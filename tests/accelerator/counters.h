@@ -11,6 +11,7 @@ struct Counters {
   std::atomic<int64_t> synchronizations = 0;
   std::atomic<int64_t> launches = 0;
   std::atomic<int64_t> collectives = 0;
+  std::atomic<int64_t> communicators = 0;
   std::atomic<int64_t> kernel_bytes = 0;
   std::atomic<int64_t> host_to_device_bytes = 0;
   std::atomic<int64_t> device_to_host_bytes = 0;
@@ -35,8 +36,12 @@ struct Tally {
 Tally& tally(const std::string& name);
 
 /// Counts a wait of the host for the device in `what`, and writes a line to
-/// SOFTDEV_TRACE.
-void count_synchronization(const std::string& what);
+/// SOFTDEV_TRACE. The default stream was given `queued` operations that may run
+/// meanwhile.
+void count_synchronization(const std::string& what, uint64_t queued = 0);
+
+/// Writes to SOFTDEV_TIMELINE what was put into a stream.
+void note_in_timeline(const std::string& stream, const std::string& what);
 
 /// Returns the number of requests of the calling thread to its devices. Questions whether
 /// an operation between ranks is over do not count: a host that asks only this question

@@ -108,6 +108,7 @@ class Call {
       tells_host = give(stack_[i], stream) || tells_host;
     }
     if (tells_host) {
+      stream.queue.drain();
       host_saw(stream.seen);
       count_synchronization(name_);
     }

@@ -1,17 +1,25 @@
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <stdexcept>
 #include <thread>
 
+#include "longhaul/device/device.h"
+#include "longhaul/device/run_ahead.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/accelerator/ranks.h"
 #include "tests/support/fake_ranks.h"
+#include "tests/support/scratch_directory.h"
 
 // Plants mistakes that a GPU would punish, and checks that the device names each of them.
 
@@ -176,6 +184,9 @@ TEST_F(Synchronizations, AreCounted) {
   EXPECT_EQ(waits_of([&] { event.synchronize(); }), 1);
   event.record(guard().getStream(device()));
   EXPECT_EQ(waits_of([&] { EXPECT_TRUE(event.query() && event.query()); }), 1);
+  event.record(guard().getStream(device()));
+  x.add_(1);  // so that the device has work left
+  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(event.query()); }), 0);
   EXPECT_EQ(waits_of([] { guard().synchronizeDevice(0); }), 1);
 }
 
@@ -194,6 +205,46 @@ TEST(Events, ThatAreTimedSayHowLongTheDeviceTook) {
 TEST_F(Refusals, NameBothDevicesOfTensorsThatDoNotMeet) {
   expect_told(failure_of([] { floats({1, 2}).add_(at::ones({2})); }),
               {"Expected all tensors to be on the same device"});
+}
+
+/// Returns what a thread of its own says of the call.
+std::string failure_of_thread(const std::function<void()>& call) {
+  std::string told;
+  std::thread([&] { told = failure_of(call); }).join();
+  return told;
+}
+
+TEST_F(Refusals, NameWhatAThreadDoesThatHasChosenNoneOfSeveralDevices) {
+  const c10::Event event = device::mark(device());
+  const std::string whose = " by a thread that has chosen none of ";
+  EXPECT_HAS(failure_of_thread([&] { event.synchronize(); }),
+             "the host waits for an event" + whose);
+  EXPECT_HAS(failure_of_thread([&] {
+               {
+                 const c10::DeviceGuard lent(at::Device(at::kPrivateUse1, 3));
+               }
+               event.query();
+             }),
+             "an event is asked" + whose);
+  EXPECT_EQ(failure_of_thread([&] {
+              device::take(at::Device(at::kPrivateUse1, 3));
+              event.synchronize();
+            }),
+            "nothing thrown");
+}
+
+TEST_F(Refusals, DoNotMeetAThreadThatWaitsForAMark) {
+  const c10::Event event = device::mark(device());
+  EXPECT_EQ(failure_of_thread([&] { device::wait(event, [] {}); }), "nothing thrown");
+}
+
+TEST(Devices, AreChosenByRanksAndTheirThreadsByThePlacesOnTheMachine) {
+  device();
+  comm::run_fake_ranks(4, [](const std::shared_ptr<comm::Communicator>& world) {
+    const at::Device mine = device::choose("plugin", *world);
+    EXPECT_EQ(mine.index(), world->rank());
+    EXPECT_EQ(c10::impl::VirtualGuardImpl(at::kPrivateUse1).getDevice(), mine);
+  });
 }
 
 /// A rank that is a thread, with a communicator and a stream of the plug-in.
@@ -242,7 +293,7 @@ std::vector<std::string> on_two_ranks(const std::function<void(Rank&)>& body,
       rank.api = api;
       api->set_device(first + r);
       api->create_stream(rank.stream);
-      api->init_rank(rank.group, 2, id, r);
+      api->init_rank(rank.group, {.ranks = 2, .rank = r, .ids = {id}});
       auto& result = results[static_cast<size_t>(r)];
       try {
         rank.x = at::full({3}, r + 1.0, device(first + r));
@@ -329,6 +380,114 @@ TEST(Ranks, AReceiveAndASendOfOneGroupGoOnTogether) {
   EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
 }
 
+/// Sets a variable of the device for a test.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Setting() { ::unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Ranks, ACallInProgressIsAskedForAndLetsNoOtherCallIn) {
+  const Setting setting("SOFTDEV_IN_PROGRESS", "3");
+  const auto settle = [](Rank& rank) {
+    int state = comm::DeviceApi::kInProgress;
+    int asked = 0;
+    for (; state == comm::DeviceApi::kInProgress; ++asked) {
+      rank.api->async_error(rank.group, state);
+    }
+    EXPECT_EQ(state, comm::DeviceApi::kSuccess);
+    return asked;
+  };
+  const auto results = on_two_ranks([&](Rank& rank) {
+    EXPECT_EQ(settle(rank), 4);  // after the group was made
+    EXPECT_EQ(sum(rank), comm::DeviceApi::kInProgress);
+    const int refused = sum(rank);
+    EXPECT_EQ(rank.api->error_text(refused, rank.group),
+              "a call while another is in progress");
+    EXPECT_EQ(settle(rank), 4);
+    EXPECT_EQ(sum(rank), comm::DeviceApi::kInProgress);
+    settle(rank);
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+}
+
+TEST(Ranks, AQueueThatIsFullBlocksTheHost) {
+  const Setting setting("SOFTDEV_QUEUE", "2");
+  std::atomic<int> begun = 0;
+  const auto results = on_two_ranks([&](Rank& rank) {
+    if (rank.rank == 1) {
+      while (begun < 2) std::this_thread::yield();
+      // The other rank would begin its third sum at once.
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_EQ(begun, 2);
+    }
+    for (int i = 0; i < 3; ++i) {
+      sum(rank);
+      if (rank.rank == 0) ++begun;
+    }
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+  EXPECT_EQ(begun, 3);
+}
+
+/// Receives on one stream, and sends on another what the other rank receives.
+std::vector<std::string> receive_and_send_on_two_streams() {
+  return on_two_ranks([](Rank& rank) {
+    const int other = 1 - rank.rank;
+    const at::Tensor theirs = at::empty_like(rank.x);
+    comm::DeviceApi::Stream beside = nullptr;
+    rank.api->create_stream(beside);
+    rank.api->recv(theirs.data_ptr(), rank.bytes(), other, rank.group, beside);
+    rank.api->send(rank.data(), rank.bytes(), other, rank.group, rank.stream);
+    const std::string sent = rank.result();
+    if (sent != "done") throw std::runtime_error(sent);
+    std::swap(beside, rank.stream);
+    EXPECT_EQ(rank.result(), "done");
+  });
+}
+
+TEST(Ranks, StreamsThatShareAQueueRunInProgramOrder) {
+  EXPECT_EQ(receive_and_send_on_two_streams(),
+            (std::vector<std::string>{"done", "done"}));
+  const Setting setting("SOFTDEV_ONE_QUEUE", "1");
+  for (const std::string& text : receive_and_send_on_two_streams()) {
+    expect_told(text, {"deadlock: ", "'receive from rank 0 number 1",
+                       "is first before 'send to rank 0 number 1"});
+  }
+}
+
+TEST(Ranks, AHostRunsSomeUnitsAheadOfADeviceThatWaitsForAPeerAndThenLooks) {
+  std::atomic<bool> late = true;
+  const auto results = on_two_ranks([&](Rank& rank) {
+    if (rank.rank == 1) {
+      while (late) std::this_thread::yield();
+      sum(rank);
+      return;
+    }
+    sum(rank);
+    comm::DeviceApi::Event end = nullptr;
+    rank.api->create_event(end);
+    rank.api->record(end, rank.stream);
+    rank.api->stream_waits(nullptr, end);
+    int looks = 0;
+    device::RunAhead ahead(rank.x.device(), [&] {
+      if (++looks == 3) throw std::runtime_error("rank 1 is lost");
+    });
+    for (size_t unit = 0; unit < device::RunAhead::kUnits; ++unit) ahead.begin_unit();
+    EXPECT_EQ(looks, 0);
+    EXPECT_EQ(failure_of([&] { ahead.begin_unit(); }), "rank 1 is lost");
+    late = false;
+    EXPECT_EQ(rank.result(), "done");
+    for (size_t unit = 0; unit < device::RunAhead::kUnits; ++unit) ahead.begin_unit();
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+}
+
 TEST(Ranks, DifferentCollectivesAreToldApart) {
   for (const std::string& text : on_two_ranks([](Rank& rank) {
          if (rank.rank == 0) {
@@ -339,19 +498,6 @@ TEST(Ranks, DifferentCollectivesAreToldApart) {
        })) {
     expect_told(text, {"number 1 (12 bytes)", "is not: its number 1 has kind"});
   }
-}
-
-TEST(Ranks, AnAbortEndsTheOthers) {
-  const auto results = on_two_ranks([](Rank& rank) {
-    sum(rank);
-    if (rank.rank == 0) {
-      EXPECT_EQ(rank.result(), "done");
-      rank.api->abort(rank.group);
-    } else {
-      sum(rank);
-    }
-  });
-  EXPECT_EQ(results[1], "rank 0 has aborted");
 }
 
 TEST(Ranks, MemoryOfTheHostIsRefused) {

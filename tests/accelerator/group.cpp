@@ -25,6 +25,7 @@ struct alignas(64) Segment::Head {
   std::atomic<uint32_t> bell = 0;
   std::atomic<int32_t> failed = 0;  ///< 1: the text is being written; 2: it is complete
   char failure[2048];
+  std::atomic<int32_t> still = 0;  ///< 1: a rank stands still by a planted fault
 };
 
 namespace {
@@ -102,6 +103,10 @@ std::string Segment::failure() const {
   return head().failed.load() == 2 ? head().failure : "";
 }
 
+void Segment::stand_still() const { head().still = 1; }
+
+bool Segment::stands_still() const { return head().still != 0; }
+
 void Patience::check_processes() const {
   for (int r = 0; r < segment_.ranks(); ++r) {
     const int pid = segment_.member(r).pid.load();
@@ -114,16 +119,18 @@ void Patience::check_processes() const {
 void Patience::check() {
   const std::string failure = segment_.failure();
   if (!failure.empty()) fail_group(failure);
+  if (segment_.stands_still()) stands_still() = true;
+  if (stands_still()) segment_.stand_still();
   const double now = now_seconds();
   if (start_ < 0) start_ = now;
   // The group looks rarely, since a rank of a busy machine may just be late.
   if (now - std::max(start_ + 0.9, looked_) < 0.6) return;
   looked_ = now;
   check_processes();
-  if (working_stream() != nullptr) {
+  if (working_queue() != nullptr) {
     // The same circle twice means that nothing has moved in between.
     const std::string circle =
-        find_circle(own_board_place(), static_cast<int>(working_stream()->index));
+        find_circle(own_board_place(), static_cast<int>(working_queue()->index));
     if (!circle.empty() && circle == circle_) {
       report("deadlock: " + circle, /*may_throw=*/false);
       segment_.fail("deadlock: " + circle);

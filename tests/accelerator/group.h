@@ -74,6 +74,10 @@ class Segment {
   /// Returns why the group has ended; empty while it goes on.
   std::string failure() const;
 
+  /// Tells the ranks that one of them stands still, or returns whether one does.
+  void stand_still() const;
+  bool stands_still() const;
+
  private:
   struct Head;
   Head& head() const;

@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -13,15 +14,22 @@
 
 namespace longhaul::softdev_test {
 
-/// Loads the plug-in once, with many devices.
+/// Loads the plug-in once, with many devices. The calling thread has device 0 if it has
+/// chosen no other.
 inline at::Device device(int index = 0) {
   static const bool loaded = [] {
-    ::setenv("SOFTDEV_COUNT", "32", 0);
+    ::setenv("SOFTDEV_COUNT", "48", 0);
     ::setenv("SOFTDEV_MEMORY", "1073741824", 0);
     device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
     return true;
   }();
   static_cast<void>(loaded);
+  thread_local const bool chosen = [] {
+    const c10::impl::VirtualGuardImpl guard(at::kPrivateUse1);
+    guard.setDevice(guard.getDevice());
+    return true;
+  }();
+  static_cast<void>(chosen);
   return {at::kPrivateUse1, static_cast<at::DeviceIndex>(index)};
 }
 

@@ -116,7 +116,7 @@ Block* cached(int device, Stream* stream, size_t size) {
 void spoil(const Block& block) {
   for (const size_t index : block.uses.streams()) {
     Stream& stream = stream_at(index);
-    if (!stream.done(stream.last_put())) return;
+    if (!stream.done(stream.queue.last_put())) return;
   }
   std::memset(kernel_address(block.data), 0xFF, block.size);
 }

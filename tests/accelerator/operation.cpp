@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <stdexcept>
 
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/memory.h"
@@ -69,6 +70,7 @@ void note_operation(Stream& stream, const std::string& name, std::span<const Use
   stream.seen.set(stream.index, stream.launched);
   ++counters().launches;
   ++tally(name).launches;
+  note_in_timeline(stream.name(), name);
   note_uses(stream, name, uses);
 }
 
@@ -79,10 +81,13 @@ void note_result(Stream& stream, const std::string& name, const Use& use) {
 
 void begin_kernel(Stream& stream, const std::string& name, std::span<const Use> uses) {
   note_operation(stream, name, uses);
-  stream.drain();
+  stream.queue.come_to_kernel();
   for (const Use& use : uses) {
     if (!is_device_memory(use.data) || !planted("host_read")) continue;
     static_cast<void>(*static_cast<const volatile std::byte*>(use.data));
+  }
+  if (planted("lost_device")) {
+    throw std::runtime_error("CUDA error: uncorrectable ECC error encountered");
   }
   if (planted("extra_wait")) synchronize_device(stream.device);
 }

@@ -51,6 +51,7 @@ bool is_pinned_block(const at::Tensor& t) {
 }
 
 void wait_for_copy(Stream& stream, const std::string& what) {
+  stream.queue.drain();
   host_saw(stream.seen);
   count_synchronization(what);
 }

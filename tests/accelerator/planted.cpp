@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/accelerator/counters.h"
+
 namespace longhaul::softdev {
 namespace {
 
@@ -31,6 +33,10 @@ bool may_be_planted(std::string_view name) { return fault().name == name; }
 bool planted(std::string_view name) {
   static std::atomic<int64_t> chances = 0;
   return may_be_planted(name) && ++chances == fault().at;
+}
+
+bool planted_stop(std::string_view name, int device) {
+  return device == setting("SOFTDEV_FAULT_DEVICE", 1) && planted(name);
 }
 
 }  // namespace longhaul::softdev

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/device/device.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/support/scratch_directory.h"
@@ -17,10 +18,11 @@
 namespace longhaul::softdev_test {
 namespace {
 
-/// Loads a plug-in, prints the outcome to stderr, and ends the process.
+/// Loads a plug-in as a run does, prints the outcome to stderr, and ends the process.
 [[noreturn]] void load_and_end(const std::string& path) {
   try {
     device::load_plugin(path);
+    device::check(device::choose("plugin", *comm::self_world()));
     fmt::print(stderr, "loaded\n");
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -45,7 +45,7 @@ std::string sum_up(const comm::DeviceApi::UniqueId& id, int rank, at::Tensor& x)
   api->set_device(rank);
   api->create_stream(stream);
   api->create_event(event);
-  api->init_rank(group, 2, id, rank);
+  api->init_rank(group, {.ranks = 2, .rank = rank, .ids = {id}});
   if (rank == 1 && std::getenv(kTask) == std::string("dies")) std::_Exit(0);
   x = at::full({1000}, rank + 1.0, device(rank));
   api->record(event, nullptr);

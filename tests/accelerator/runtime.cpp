@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "tests/accelerator/counters.h"
@@ -55,6 +56,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     const int device = current_device();
     if (bytes == 0) return {nullptr, nullptr, &free_nothing, torch_device(device)};
+    need_device("memory is taken");
     Block* block = take_device(bytes, device);
     return {block->data, block, &free_block, torch_device(device)};
   }
@@ -114,7 +116,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device device) const override {
     const int before = current_device();
-    set_current_device(index_of(device));
+    lend_device(index_of(device));
     return torch_device(before);
   }
   c10::Device getDevice() const override { return torch_device(current_device()); }
@@ -122,7 +124,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     set_current_device(index_of(device));
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    if (index_of(device) < device_count()) set_current_device(index_of(device));
+    if (index_of(device) < device_count()) give_device_back(index_of(device));
   }
   c10::Stream getStream(c10::Device device) const override {
     return torch_stream(current_stream(index_of(device)));
@@ -153,6 +155,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
     if (lacks("record")) DeviceGuardImplInterface::record(event, stream, device, flag);
+    need_device("an event is recorded");
     if (*event == nullptr) *event = new Event;
     auto& mark = *static_cast<Event*>(*event);
     if (flag == c10::EventFlag::BACKEND_DEFAULT) take_time(mark, own_stream(stream));
@@ -168,34 +171,44 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (lacks("block")) return DeviceGuardImplInterface::block(event, stream);
+    need_device("a stream waits for an event");
     if (event != nullptr) wait_event(own_stream(stream), *static_cast<Event*>(event));
   }
   bool queryEvent(void* event) const override {
     if (lacks("queryEvent")) return DeviceGuardImplInterface::queryEvent(event);
+    need_device("an event is asked");
     if (event == nullptr) return true;
     auto& asked = *static_cast<Event*>(event);
     ++requests_of_thread();
     const bool done = query(asked);
-    if (done && !std::exchange(asked.asked, true)) count_synchronization("event query");
-    return done;
+    if (!done || std::exchange(asked.asked, true)) return done;
+    // A host that has launched more behind the event leaves its device at work.
+    if (asked.stream != nullptr && asked.launched < asked.stream->launched) return true;
+    const bool own = asked.thread == std::this_thread::get_id();
+    count_synchronization(own ? "event query" : "event", queued_since(asked));
+    return true;
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(device_count());
   }
   bool queryStream(const c10::Stream& stream) const override {
+    need_device("a stream is asked");
     Event now;
     softdev::record(now, own_stream(stream));
     return query(now);
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    need_device("the host waits for a stream");
     synchronize(own_stream(stream));
   }
   void synchronizeEvent(void* event) const override {
     if (lacks("synchronizeEvent"))
       return DeviceGuardImplInterface::synchronizeEvent(event);
+    need_device("the host waits for an event");
     if (event != nullptr) synchronize(*static_cast<Event*>(event));
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
+    need_device("the host waits for a device");
     synchronize_device(device < 0 ? current_device() : device);
   }
   void recordDataPtrOnStream(const c10::DataPtr& data,
@@ -230,7 +243,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     const int before = current_device();
-    set_current_device(device);
+    lend_device(device);
     return static_cast<c10::DeviceIndex>(before);
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {

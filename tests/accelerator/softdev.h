@@ -12,8 +12,12 @@
 //   neither a stream nor an event nor a wait of the host orders them;
 // - the bytes of a copy into pinned memory arrive only when somebody has waited for the
 //   copy: until then the memory holds 0xFF;
+// - where there are several devices, a thread must choose one before it uses events,
+//   waits or memory: on a GPU each process would else take memory of device 0;
 // - operations between ranks run in each stream's order, and ranks that wait for each
-//   other in a circle get an error.
+//   other in a circle get an error;
+// - a rank may stand still (SOFTDEV_FAULT). The others then run ahead as beside a GPU:
+//   their kernels, whose results nobody will see, are entries of the stream's queue.
 //
 // Environment variables:
 // - SOFTDEV_COUNT: the number of devices (1).
@@ -22,10 +26,20 @@
 // - SOFTDEV_HOST_BUFFERS: at 1 collectives take host memory too.
 // - SOFTDEV_FORGET_WAITS: at 1 the device forgets that a stream is to wait for an event,
 //   so that a program that needs the wait gets a report of a race.
+// - SOFTDEV_IN_PROGRESS: how many questions (async_error) after each call of the library
+//   are answered with "in progress" (0). Another call before then is an error.
+// - SOFTDEV_QUEUE: the most entries of a stream that have not run; then the host blocks
+//   (0: any number).
+// - SOFTDEV_ONE_QUEUE: at 1 what all streams of a device have been given runs in program
+//   order, one after the other.
 // - SOFTDEV_LIMIT: seconds that a wait may take (300).
 // - SOFTDEV_REPORT: a file that gets the counters as a JSON line at the end of a process
 //   and at each mark.
-// - SOFTDEV_TRACE: a file that gets the counters at each synchronisation.
+// - SOFTDEV_TIMELINE: a file that gets a line for everything that a process puts into a
+//   stream, in the order of the calls: process, stream, what.
+// - SOFTDEV_TRACE: a file that gets the counters at each synchronisation. `queued` is the
+//   number of operations that the default stream was given since the event that the host
+//   has waited for. If it is 0, nothing runs while the host waits.
 // - SOFTDEV_COMPOSITE: at 1 the device has no kernels of the program's operators, of
 //   attention, nor of products in bf16 added in fp32.
 // - SOFTDEV_NO_COLLECTIVES: at 1 there are no operations between ranks, and the program
@@ -34,14 +48,18 @@
 //   time that it can. The mistakes are forget_wait:N (of one event), host_read:N (of an
 //   operand), wrong_stream:N (of a collective) and extra_wait:N (for the device). Two
 //   more are early_receive:N (ahead of the sends that it is grouped with) and
-//   early_reuse:N (of a buffer that another stream uses).
+//   early_reuse:N (of a buffer that another stream uses). With lost_device:N the Nth
+//   kernel fails as on a GPU whose memory failed. By stall:N the device
+//   SOFTDEV_FAULT_DEVICE (1) never begins its Nth operation between ranks, and by stop:N
+//   the process stops before that operation as by SIGSTOP.
 
 #pragma GCC visibility push(default)
 extern "C" {
 
 /// Returns the counters of this process as one JSON object. The text is valid until the
 /// thread's next call of this function. The fields are:
-/// - synchronizations: waits of the host for the device, also by polling an event;
+/// - synchronizations: waits of the host for the device, also by polling an event behind
+///   which it has launched nothing;
 /// - launches: operations and copies;
 /// - kernel_bytes: bytes of elements that they read and write, each once;
 /// - operations: [launches, bytes] by name;

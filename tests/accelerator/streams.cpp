@@ -18,9 +18,13 @@ namespace {
 
 constexpr int kMostDevices = 64;
 
-/// Streams are never deleted: their threads may outlive main.
+/// How often a thread that waits looks whether the ranks stand still.
+constexpr auto kLook = std::chrono::milliseconds(20);
+
+/// Streams and queues are never deleted: their threads may outlive main.
 struct Streams {
   std::vector<Stream*> all;
+  size_t queues = 0;
   std::array<std::vector<Stream*>, kMostDevices> of_device;
   Clock host;
   void (*after_host_saw)() = nullptr;
@@ -31,8 +35,10 @@ Streams& streams() {
   return *made;
 }
 
-thread_local int device_of_thread = 0;
-thread_local const Stream* stream_of_worker = nullptr;
+constexpr int kNone = -1;
+thread_local int device_of_thread = kNone;
+thread_local bool has_chosen = false;
+thread_local const Queue* queue_of_worker = nullptr;
 thread_local std::array<Stream*, kMostDevices> stream_of_thread{};
 
 void check_device(int device) {
@@ -54,11 +60,27 @@ int device_count() {
   return count;
 }
 
-int current_device() { return device_of_thread; }
+int current_device() { return std::max(device_of_thread, 0); }
 
 void set_current_device(int device) {
+  lend_device(device);
+  has_chosen = true;
+}
+
+void lend_device(int device) {
   check_device(device);
   device_of_thread = device;
+}
+
+void give_device_back(int device) {
+  device_of_thread = has_chosen || device > 0 ? device : kNone;
+}
+
+void need_device(const char* what) {
+  if (device_of_thread != kNone || device_count() < 2) return;
+  throw Error(ErrorKind::Internal, "softdev",
+              fmt::format("{} by a thread that has chosen none of {} devices", what,
+                          device_count()));
 }
 
 Stream& new_stream(int device) {
@@ -67,7 +89,11 @@ Stream& new_stream(int device) {
   auto& of_device = streams().of_device[static_cast<size_t>(device)];
   // The ids are LibTorch's ids, and the first id is that of the default stream.
   const auto id = static_cast<int64_t>(of_device.size());
-  auto* made = new Stream(streams().all.size(), device, id);
+  const bool shares = id > 0 && setting("SOFTDEV_ONE_QUEUE", 0) != 0;
+  Queue& queue = shares ? of_device.front()->queue
+                        : *new Queue(streams().queues++,
+                                     fmt::format("stream {} of device {}", id, device));
+  auto* made = new Stream(streams().all.size(), device, id, queue);
   streams().all.push_back(made);
   of_device.push_back(made);
   return *made;
@@ -109,7 +135,12 @@ Stream& set_current_stream(Stream& stream) {
   return before;
 }
 
-const Stream* working_stream() { return stream_of_worker; }
+const Queue* working_queue() { return queue_of_worker; }
+
+std::atomic<bool>& stands_still() {
+  static std::atomic<bool> still = false;
+  return still;
+}
 
 const Clock& host_clock() { return streams().host; }
 
@@ -125,7 +156,19 @@ std::string Stream::name() const {
   return fmt::format("stream {} of device {}", id, device);
 }
 
-void Stream::put(std::vector<Shown> shown, std::function<void()> run) {
+void Queue::make_room() {
+  const auto most = static_cast<uint64_t>(setting("SOFTDEV_QUEUE", 0));
+  const uint64_t last = last_put();
+  if (most > 0 && last >= most) wait(last + 1 - most);
+}
+
+void Queue::come_to_kernel() {
+  if (wait(last_put(), /*runs_ahead=*/true)) return;
+  make_room();
+  put({}, [] {});
+}
+
+void Queue::put(std::vector<Shown> shown, std::function<void()> run) {
   const std::lock_guard lock(mutex_);
   ++put_;
   for (Shown& part : shown) part.position = put_;
@@ -138,8 +181,8 @@ void Stream::put(std::vector<Shown> shown, std::function<void()> run) {
   changed_.notify_all();
 }
 
-void Stream::work() {
-  stream_of_worker = this;
+void Queue::work() {
+  queue_of_worker = this;
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !items_.empty() && failure_.empty(); });
@@ -163,7 +206,7 @@ void Stream::work() {
   }
 }
 
-void Stream::show() {
+void Queue::show() {
   if (index >= Board::kQueues) return;
   Board::Queue& queue = own_board().queues[index];
   ++queue.writes;
@@ -182,34 +225,41 @@ void Stream::show() {
   ++queue.writes;
 }
 
-uint64_t Stream::last_put() {
+uint64_t Queue::last_put() {
   const std::lock_guard lock(mutex_);
   return put_;
 }
 
-bool Stream::done(uint64_t position) {
+bool Queue::done(uint64_t position) {
   const std::lock_guard lock(mutex_);
   return done_ >= position;
 }
 
-std::string Stream::failure() {
+std::string Queue::failure() {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void Stream::wait(uint64_t position) {
+bool Queue::wait(uint64_t position, bool runs_ahead) {
   std::unique_lock lock(mutex_);
-  if (done_ >= position) return;
+  if (done_ >= position) return true;
   std::atomic<int32_t>& shown = own_board().threads[static_cast<size_t>(board_thread())];
   shown = static_cast<int32_t>(index);
   const auto limit = std::chrono::seconds(setting("SOFTDEV_LIMIT", 300));
-  const bool ended = changed_.wait_for(
-      lock, limit, [&] { return done_ >= position || !failure_.empty(); });
+  const auto end = std::chrono::steady_clock::now() + limit;
+  const auto over = [&] { return done_ >= position || !failure_.empty(); };
+  while (!over()) {
+    if (runs_ahead && stands_still()) break;
+    if (std::chrono::steady_clock::now() > end) break;
+    changed_.wait_for(lock, kLook, over);
+  }
   shown = -1;
-  if (done_ >= position) return;
+  if (done_ >= position) return true;
+  if (failure_.empty() && runs_ahead && stands_still()) return false;
   const std::string why =
-      ended ? failure_
-            : fmt::format("{} did not get there within {} s", name(), limit.count());
+      failure_.empty()
+          ? fmt::format("{} did not get there within {} s", name, limit.count())
+          : failure_;
   throw Error(ErrorKind::Temporary, "softdev", why);
 }
 
@@ -217,7 +267,10 @@ void record(Event& event, Stream& stream) {
   const std::lock_guard lock(state_mutex());
   stream.seen.join(host_clock());
   event.stream = &stream;
-  event.position = stream.last_put();
+  event.position = stream.queue.last_put();
+  event.launched = stream.launched;
+  event.thread = std::this_thread::get_id();
+  event.launched_by_default = stream_of(stream.device, 0).launched;
   event.seen = stream.seen;
   event.asked = false;
 }
@@ -225,25 +278,28 @@ void record(Event& event, Stream& stream) {
 void take_time(Event& event, Stream& stream) {
   using Time = std::chrono::steady_clock;
   event.time = std::make_shared<std::atomic<Time::time_point>>(Time::now());
-  if (stream.done(stream.last_put())) return;
-  stream.put({}, [time = event.time] { *time = Time::now(); });
+  if (stream.done(stream.queue.last_put())) return;
+  stream.queue.make_room();
+  stream.queue.put({}, [time = event.time] { *time = Time::now(); });
 }
 
 void wait_event(Stream& stream, const Event& event) {
+  stream.queue.make_room();
   const std::lock_guard lock(state_mutex());
   if (event.stream == nullptr) return;
+  note_in_timeline(stream.name(), "waits for " + event.stream->name());
   static const bool forgets = setting("SOFTDEV_FORGET_WAITS", 0) != 0;
   const size_t other = event.stream->index;
   const bool brings = stream.seen.of(other) < event.seen.of(other);
   if (!forgets && !(brings && planted("forget_wait"))) stream.seen.join(event.seen);
-  if (event.stream == &stream || event.stream->done(event.position)) return;
+  Queue& from = event.stream->queue;
+  if (&from == &stream.queue || from.done(event.position)) return;
   Shown shown;
   shown.kind = Shown::Kind::Wait;
-  shown.peer = static_cast<int32_t>(event.stream->index);
+  shown.peer = static_cast<int32_t>(from.index);
   fmt::format_to_n(shown.text.data(), shown.text.size() - 1, "an event of {}",
                    event.stream->name());
-  stream.put({shown},
-             [from = event.stream, position = event.position] { from->wait(position); });
+  stream.queue.put({shown}, [&from, position = event.position] { from.wait(position); });
 }
 
 bool query(const Event& event) {
@@ -254,17 +310,23 @@ bool query(const Event& event) {
   return true;
 }
 
+uint64_t queued_since(const Event& event) {
+  const std::lock_guard lock(state_mutex());
+  if (event.stream == nullptr) return 0;
+  return stream_of(event.stream->device, 0).launched - event.launched_by_default;
+}
+
 void synchronize(const Event& event) {
   if (event.stream == nullptr) return;
-  event.stream->wait(event.position);
+  event.stream->queue.wait(event.position);
   host_saw(event.seen);
-  count_synchronization("event");
+  count_synchronization("event", queued_since(event));
 }
 
 void synchronize(Stream& stream) {
   Event now;
   record(now, stream);
-  stream.wait(now.position);
+  stream.queue.wait(now.position);
   host_saw(now.seen);
   count_synchronization("stream");
 }
@@ -273,7 +335,7 @@ void synchronize_device(int device) {
   for (Stream* stream : streams_of_device(device)) {
     Event now;
     record(now, *stream);
-    stream->wait(now.position);
+    stream->queue.wait(now.position);
     host_saw(now.seen);
   }
   count_synchronization("device");

@@ -10,6 +10,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/accelerator/board.h"
@@ -45,6 +47,10 @@ class Stream;
 struct Event {
   Stream* stream = nullptr;
   uint64_t position = 0;
+  uint64_t launched = 0;   ///< of the stream
+  std::thread::id thread;  ///< which recorded the event
+  uint64_t launched_by_default =
+      0;  ///< operations that the default stream had been given
   Clock seen;
   bool asked = false;  ///< a host has asked and was told that it is done: it has waited
   /// How often a host has asked while the event was not done, with requests_of_thread()
@@ -55,35 +61,36 @@ struct Event {
   std::shared_ptr<std::atomic<std::chrono::steady_clock::time_point>> time;
 };
 
-/// Operations in order. Kernels run at once on the calling thread. Operations that wait
-/// for other ranks are queued for a thread of the stream, and kernels behind them wait
-/// for that thread. Streams live to the end of the process.
-class Stream {
+/// Entries in order, which a thread of the queue runs. Each stream has a queue. With
+/// SOFTDEV_ONE_QUEUE all streams of a device share one, as streams do for which a GPU has
+/// no hardware queue left: what one stream waits for then holds up the others.
+class Queue {
  public:
-  Stream(size_t stream_index, int device_index, int64_t torch_id)
-      : index(stream_index), device(device_index), id(torch_id) {}
+  Queue(size_t queue_index, std::string queue_name)
+      : index(queue_index), name(std::move(queue_name)) {}
 
-  const size_t index;  ///< number among all streams of the process
-  const int device;
-  const int64_t id;  ///< number among the streams of the device
+  const size_t index;  ///< number among all queues of the process, and on the board
+  const std::string name;
 
-  std::string name() const;
-
-  // These members are used under state_mutex().
-  Clock seen;
-  uint64_t launched = 0;
-
+  /// Blocks the calling thread while SOFTDEV_QUEUE entries have not run. Must be called
+  /// before put(), without state_mutex().
+  void make_room();
   /// Queues `run`, which throws where it fails; then nothing behind it runs.
   void put(std::vector<Shown> shown, std::function<void()> run);
   /// Returns the position of the entry that was queued last.
   uint64_t last_put();
   bool done(uint64_t position);
   /// Blocks the calling thread until everything up to `position` has run. Throws the text
-  /// that made the stream fail, or where SOFTDEV_LIMIT has passed.
-  void wait(uint64_t position);
+  /// that made the queue fail, or where SOFTDEV_LIMIT has passed.
+  void wait(uint64_t position) { wait(position, /*runs_ahead=*/false); }
   /// Waits for everything that was queued.
   void drain() { wait(last_put()); }
-  /// Returns why the stream has failed; empty while it goes on.
+  /// Is called before a kernel, which runs on the calling thread: waits for everything
+  /// that was queued. Where the ranks stand still (stands_still()), the kernel is an
+  /// entry of the queue instead, since a host runs ahead there as beside a GPU. It runs
+  /// at once on whatever its operands hold, and nobody will see its result.
+  void come_to_kernel();
+  /// Returns why the queue has failed; empty while it goes on.
   std::string failure();
 
  private:
@@ -91,6 +98,8 @@ class Stream {
     std::vector<Shown> shown;
     std::function<void()> run;
   };
+  /// Returns false where it gave up because the ranks stand still.
+  bool wait(uint64_t position, bool runs_ahead);
   void work();
   void show();  ///< under mutex_
 
@@ -103,17 +112,52 @@ class Stream {
   std::string failure_;
 };
 
+/// Operations in order. Kernels run at once on the calling thread. Operations that wait
+/// for other ranks are entries of the stream's queue, and kernels behind them wait for
+/// that queue. Streams live to the end of the process.
+class Stream {
+ public:
+  Stream(size_t stream_index, int device_index, int64_t torch_id, Queue& of_stream)
+      : index(stream_index), device(device_index), id(torch_id), queue(of_stream) {}
+
+  const size_t index;  ///< number among all streams of the process
+  const int device;
+  const int64_t id;  ///< number among the streams of the device
+  Queue& queue;
+
+  std::string name() const;
+
+  // These members are used under state_mutex().
+  Clock seen;
+  uint64_t launched = 0;
+
+  bool done(uint64_t position) const { return queue.done(position); }
+};
+
+/// Returns whether a rank stands still by a planted fault and some rank of this process
+/// waits for it, be it through others.
+std::atomic<bool>& stands_still();
+
 /// Returns the number of devices, which SOFTDEV_COUNT sets (1 if it is not set).
 int device_count();
-/// Returns the current stream of the calling thread.
+/// Returns the current device of the calling thread, 0 if it has chosen none.
 int current_device();
+/// Chooses the thread's device for all that follows.
 void set_current_device(int device);
+/// Chooses the thread's device until give_device_back().
+void lend_device(int device);
+/// Makes `device` current again. A thread that has chosen no device has none again.
+void give_device_back(int device);
+/// Throws where there are several devices and the calling thread has chosen none, with
+/// `what` the thread does. On a GPU this would take half a gigabyte of device 0 for every
+/// process of the machine.
+void need_device(const char* what);
 Stream& current_stream(int device);
 /// Sets the current stream of the calling thread and returns the one that it replaces.
 Stream& set_current_stream(Stream& stream);
 
-/// Returns the stream whose queue the calling thread runs; null for other threads.
-const Stream* working_stream();
+/// Returns the queue that the calling thread runs; null for other threads.
+const Queue* working_queue();
 
 Stream& new_stream(int device);
 /// Returns the stream with an id of LibTorch; 0 is the default stream. Throws for an
@@ -137,6 +181,9 @@ void take_time(Event& event, Stream& stream);
 /// Puts everything that comes to `stream` next behind the event.
 void wait_event(Stream& stream, const Event& event);
 bool query(const Event& event);
+/// Returns the number of operations that the default stream of the event's device was
+/// given since the event was recorded.
+uint64_t queued_since(const Event& event);
 // Waits of the host, which are counted.
 void synchronize(const Event& event);
 void synchronize(Stream& stream);

@@ -275,20 +275,22 @@ TEST_P(CudaKernels, GatedProductIsTheCpus) {
 
 TEST_P(CudaKernels, RowsAreGatheredAndSummedAsOnTheCpu) {
   for_types([&]<typename T>(T) {
-    const auto x = random_values<T>(rows() * width(), 1);
     for (const int64_t each : {1, 3}) {
+      // With each == 3 rows are further apart than they are long.
+      const int64_t stride = width() + (each == 3 ? 8 : 0);
+      const auto x = random_values<T>(rows() * stride, 1);
       std::vector<int64_t> some;
       for (int64_t i = 0; i < 2 * each; ++i) some.push_back((7 * i + 1) % rows());
       expect_same_on_gpu([&](const auto& on) -> Outputs {
         auto in = on.buffer(x);
         auto chosen = on.buffer(some);
-        auto gathered = on.buffer(
-            std::vector<T>(some.size() * x.size() / static_cast<size_t>(rows())));
-        on.run(kernels::GatherRows<T>{in.data(), chosen.data(), 2 * each, width(),
-                                      gathered.data()});
+        auto gathered =
+            on.buffer(std::vector<T>(some.size() * static_cast<size_t>(stride)));
+        on.run(kernels::GatherRows<T>{in.data(), stride, chosen.data(), 2 * each, width(),
+                                      gathered.data(), stride});
         auto sums = on.buffer(std::vector<T>(static_cast<size_t>(2 * width())));
-        on.run(
-            kernels::SumRows<T>{in.data(), chosen.data(), 2, each, width(), sums.data()});
+        on.run(kernels::SumRows<T>{in.data(), stride, chosen.data(), 2, each, width(),
+                                   sums.data()});
         return {output(gathered.values(), 0.0), output(sums.values(), 0.0)};
       });
     }

@@ -1,14 +1,18 @@
 """Whole runs on a device that makes a program's mistakes in its place: each mistake is reported by
 name."""
 
+import re
+
 import pytest
-from layouts import FP32, LAYOUTS, train, write_run
-from programs import BIN, later
+from layouts import FP32, LAYOUTS, parallel, train, write_run
+from programs import BIN, later, split
 from test_device_layouts import waits_of
 
 STEPS = 5
+TEMPORARY = 75
 DEVICE = ['run.device="plugin"',
-          f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"', *FP32, f"run.steps={STEPS}"]
+          f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"', *FP32, f"run.steps={STEPS}",
+          "resilience.checksum_every=0"]  # a check of replicas waits for the device, too
 RACE = "softdev: RACE: "
 UNORDERED = "and nothing orders the two ("
 # For each mistake: the layout, the fault with the chance at which it is made, and words of the
@@ -104,3 +108,41 @@ def test_a_setting_that_needs_more_of_the_device_names_it(run, store, tmp_path, 
     result = train(bare, write_run(tmp_path, store), *keys, *DEVICE, ranks=1)
     assert result.returncode == 78, result.stderr
     assert f"needs {function} of the guard of the device 'softdev'" in result.stderr, result.stderr
+
+
+# Rank 1 stands still at one of its operations between ranks: its whole process does ("stop"), or
+# its device ("stall"). For each case: the layout, further settings, the fault, and what is said of
+# it.
+MANY = ["batch.global_size=32", "batch.micro_size=1"]  # more launches than a queue takes
+STILL = {
+    "forward": (parallel(2, tp=2), MANY, "stop:3",
+                "step 1 phase gradients: reduce_scatter number 3 "),
+    "backward": (parallel(2, zero=3), MANY, "stall:11",
+                 "step 1 phase gradients: reduce_scatter number 11 "),
+    "rows": (parallel(2, ep=2), [], "stop:9", "step 1 phase gradients: send_recv number 1 "),
+    "replicas": (parallel(2, zero=1), ["resilience.checksum_every=1"], "stall:20",
+                 "step 1 phase replicas: all_gather "),
+    "save": (parallel(2, zero=0),
+             ['optimizer.kind="lamb"', "run.stop_after=2"], "stall:16",
+             "step 2 phase checkpoint wait: all_reduce "),
+    "peer_memory": (parallel(2, zero=0), ['optimizer.kind="lamb"', "resilience.peer_memory_every=1"],
+                    "stall:16", "step 2 phase peer memory: all_reduce "),
+}
+
+
+@pytest.mark.parametrize("place", split(STILL, ["forward", "replicas"]))
+def test_a_rank_that_stands_still_is_named_with_the_collective_by_the_deadline(run, store, tmp_path,
+                                                                               place):
+    (ranks, keys), settings, fault, said = STILL[place]
+
+    def with_fault(*words, env, **options):
+        env = {**env, "SOFTDEV_FAULT": fault, "SOFTDEV_COUNT": str(ranks), "SOFTDEV_QUEUE": "1024",
+               "SOFTDEV_LIMIT": "60"}
+        return run(*words, env=env, check=False, **options)
+
+    model = {"model_type": "qwen3_moe"} if place == "rows" else {}
+    result = train(with_fault, write_run(tmp_path, store, **model), *keys, *DEVICE, *settings,
+                   "resilience.comm_timeout_s=4", ranks=ranks)
+    assert result.returncode == TEMPORARY, result.stderr
+    assert re.search(rf"rank [01] of 2: \[comm\] {said}", result.stderr), result.stderr
+    assert "did not end within 4.0 s" in result.stderr, result.stderr

@@ -17,6 +17,7 @@ ONE = (1, [])
 SAME = Tolerance(1e-6, 1e-6, 1e-6)
 TEN = 10
 SHORT = f"run.steps={TEN}"
+UNCHECKED = "resilience.checksum_every=0"  # a check of replicas waits for the device, too
 NOW = ["pp2_interleaved"]  # zero3 has a padding row below
 
 
@@ -171,11 +172,14 @@ def test_a_profile_has_the_devices_time_of_operations(run, store, tmp_path, name
 
 def waits_of(path):
     """The waits of each rank's host, in order. Left out are waits of the measurements of the
-    device's rate between steps, since a slow machine has more of these."""
-    by_rank = {}
+    device's rate between steps, since a slow machine has more of these: they read nothing."""
+    by_rank, copies = {}, {}
     for line in path.open():
         wait = json.loads(line)
-        if wait["at"] != "event":
+        copied = wait["operations"].get("copy to the host")
+        reads = copied != copies.get(wait["pid"])
+        copies[wait["pid"]] = copied
+        if wait["at"] != "event" and (reads or wait["at"] != "event query"):
             by_rank.setdefault(wait["pid"], []).append(wait)
     return by_rank.values()
 
@@ -193,7 +197,8 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
     ranks, keys = LAYOUTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
-    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, *optimizer, SHORT, ranks=ranks)
+    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, *optimizer, SHORT, UNCHECKED,
+          ranks=ranks)
     for waits in waits_of(path):
         # The waits of the certificate come before the steps, and those of the last save come after
         # them.
@@ -204,8 +209,36 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
         assert len({w["used_bytes"] for w in steps}) == 1
 
 
+def test_a_save_is_copied_beside_the_steps_once_for_all_who_want_it(run, store, tmp_path,
+                                                                    monkeypatch):
+    """The state is copied on a stream of its own, once a step for a save and for peer memory, and
+    the update that follows waits for it."""
+    path = tmp_path / "timeline"
+    monkeypatch.setenv("SOFTDEV_TIMELINE", str(path))
+    monkeypatch.setenv("LONGHAUL_MEMORY_DIR", str(tmp_path / "memory"))
+    (tmp_path / "memory").mkdir()
+    train(run, write_run(tmp_path, store), *FP32, *DEVICE, "run.steps=4", "checkpoint.every=1",
+          "resilience.peer_memory_every=1")
+    lines = [line.rstrip("\n").split("\t")[1:] for line in path.open()]
+    current = "stream 0 of device 0"
+    copied = [i for i, (stream, what) in enumerate(lines)
+              if what == "copy to the host" and stream != current]
+    (beside,) = {lines[i][0] for i in copied}
+    updates = [i for i, (_, what) in enumerate(lines) if what.startswith("longhaul::adamw")]
+    steps = [i for n, i in enumerate(updates) if any(updates[n - 1] < c < i for c in copied)]
+    assert len(steps) == 3
+    for update in steps:
+        last = max(c for c in copied if c < update)
+        assert [current, f"waits for {beside}"] in lines[last:update]
+    counts = [sum(a < c < b for c in copied) for a, b in itertools.pairwise(steps)]
+    assert len(set(counts)) == 1
+    # Masters and two moments of each bucket, once.
+    assert counts[0] == sum(c < updates[0] for c in copied) > 3
+
+
 EXPERTS = {"one": ONE, "ep2": parallel(2, ep=2), "dp4_ep2_zero3": parallel(4, 1, zero=3, ep=2),
-           "ep2_tp2_dp2": parallel(4, tp=2, ep=2)}
+           "ep2_tp2_dp2": parallel(4, tp=2, ep=2), "ep2_pp2": parallel(4, pp=2, ep=2),
+           "ep2_cp2": parallel(2, 4, cp=2, ep=2)}
 
 
 @pytest.mark.parametrize("name", split(EXPERTS, ["ep2"]))
@@ -215,26 +248,61 @@ def test_experts_on_a_device_are_those_of_a_cpu(judged, name):
     assert not violations(ours, cpu, IN_FP32)
 
 
-@pytest.mark.parametrize("name,of_layers,settings", [
-    ("one", 0, ['experts.balance="global"']), *later(("one", 0, []), ("ep2", 3, []))])
+# What several GPUs do that this device usually does not: a call of the library is in progress for a
+# while; a host waits where a stream's queue is full; streams share a queue of the hardware.
+MODES = {"in_progress": {"SOFTDEV_IN_PROGRESS": "30", "SOFTDEV_QUEUE": "1024"},
+         "short_queue": {"SOFTDEV_QUEUE": "8"}, "one_queue": {"SOFTDEV_ONE_QUEUE": "1"}}
+EVERY_MODE = {name: value for mode in MODES.values() for name, value in mode.items()}
+OF_RANKS = {name: layout for name, layout in {**LAYOUTS, **EXPERTS}.items() if layout[0] > 1}
+
+
+@pytest.mark.parametrize("name,mode", [("ep2_cp2", EVERY_MODE), *later(
+    *itertools.product(OF_RANKS, MODES.values()))])
+def test_a_layout_ends_in_a_mode_of_the_device_with_the_same_bits(trained, name, mode, monkeypatch):
+    model = {"model_type": "qwen3_moe"} if name in EXPERTS else {}
+    run = functools.partial(trained, OF_RANKS[name], *FP32, *DEVICE, "run.steps=3", **model)
+    usual = run()
+    for variable, value in mode.items():
+        monkeypatch.setenv(variable, value)
+    assert curve(run()) == curve(usual)
+
+
+@pytest.mark.parametrize("name,for_counts,settings", [
+    ("one", 0, ['experts.balance="global"']), ("ep2", 12, ['memory.recompute="full"']),
+    *later(("one", 0, []), ("ep2", 12, []), ("ep2_tp2_dp2", 12, []))])
 def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
-        run, store, tmp_path, monkeypatch, name, of_layers, settings):
-    """The host waits once for counts in each forward of the three layers with experts, and never in
-    a backward."""
+        run, store, tmp_path, monkeypatch, name, for_counts, settings):
+    """The host waits once for counts in each forward of the three layers with experts and the four
+    micro batches, with rows to sort and to gather queued. It waits neither in a backward nor where a
+    forward runs again."""
     ranks, keys = EXPERTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
     train(run, write_run(tmp_path, store, model_type="qwen3_moe"), *keys, *FP32, *DEVICE,
-          *settings, "batch.micro_size=1", SHORT, ranks=ranks)
+          *settings, "batch.micro_size=1", SHORT, UNCHECKED, ranks=ranks)
     for waits in waits_of(path):
-        in_step = 1 + of_layers * 8 // ranks
+        in_step = 1 + for_counts
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
-        places = places[-in_step * (TEN - 2):]
+        # The run's end may wait behind its last step, which ends one wait after its last counts.
+        last = max((i for i in places if waits[i]["queued"] >= 10), default=places[-1] - 1) + 1
+        places = [i for i in places if i <= last][-in_step * (TEN - 2):]
         assert len(places) == in_step * (TEN - 2)
         # The host waits for nothing else in between.
         assert places == list(range(places[0], places[0] + len(places)))
-        if of_layers == 0:
+        queued = [waits[i]["queued"] for i in places]
+        assert sum(count >= 10 for count in queued) == for_counts * (TEN - 2), queued
+        if for_counts == 0:
             assert len({waits[i]["device_allocations"] for i in places}) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("lacks", [("SOFTDEV_NO_COLLECTIVES", "1"),
+                                   ("SOFTDEV_LACKS", "getStreamFromGlobalPool")])
+def test_experts_on_a_device_that_lacks_something_have_the_same_bits(trained, monkeypatch, lacks):
+    whole = trained(EXPERTS["ep2"], *FP32, *DEVICE, SHORT, model_type="qwen3_moe")
+    monkeypatch.setenv(*lacks)
+    lacking = trained(EXPERTS["ep2"], *FP32, *DEVICE, SHORT, model_type="qwen3_moe")
+    assert lacking != whole and curve(lacking) == curve(whole)
 
 
 @pytest.mark.parametrize("settings,warnings,why", [

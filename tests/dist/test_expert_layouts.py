@@ -256,6 +256,14 @@ def test_another_number_of_experts_of_a_token_is_named(run, store, source, tmp_p
     assert "num_experts_per_tok (2 in the run, 3 beside the weights)" in result.stderr
 
 
+@pytest.mark.parametrize("nodes", [2, *later(1)])
+def test_a_start_warns_where_rows_of_experts_go_between_machines(run, store, tmp_path, nodes):
+    ranks, keys = EXPERTS["ep2_tp2_dp2"]
+    done = train(run, write_run(tmp_path, store, **QWEN), *keys, "run.stop_after=1", ranks=ranks, nodes=nodes)
+    said = (done.stdout + done.stderr).count("parallel.ep = 2 with parallel.tp = 2 spans machines")
+    assert said == (1 if nodes == 2 else 0)
+
+
 @pytest.mark.parametrize("ranks,sets,model,said", [
     (3, ["parallel.ep=3", "batch.global_size=6"], QWEN,
      "parallel.ep = 3 does not divide the 8 experts of each layer"),

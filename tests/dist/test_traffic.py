@@ -53,9 +53,9 @@ def all_reduce(ranks, nbytes):
 
 @pytest.fixture(scope="module")
 def sent(run, tmp_path_factory):
-    """The bytes that rank 0 sends in a step: {group: {verb: bytes}}."""
+    """What rank 0 sends in a step, the bytes or another figure: {group: {verb: bytes}}."""
 
-    def call(ranks, *sets, nodes=1):
+    def call(ranks, *sets, nodes=1, figure=lambda count: count["bytes"]):
         counts = []
         for steps in (1, 3):
             path = tmp_path_factory.mktemp("traffic")
@@ -78,14 +78,19 @@ def sent(run, tmp_path_factory):
         difference = {}
         for group, verbs in three.items():
             for verb, count in verbs.items():
-                before = one.get(group, {}).get(verb, {"bytes": 0})
-                nbytes = count["bytes"] - before["bytes"]
-                assert nbytes % 2 == 0
-                if nbytes:
-                    difference.setdefault(group, {})[verb] = nbytes // 2
+                before = one.get(group, {}).get(verb)
+                more = figure(count) - (figure(before) if before else 0)
+                assert more % 2 == 0
+                if more:
+                    difference.setdefault(group, {})[verb] = more // 2
         return difference
 
     return call
+
+
+def logarithm(ranks):
+    """The children of rank 0 in a tree."""
+    return (ranks - 1).bit_length()
 
 
 TARGETS = 2 * 8  # of the global batch: two numbers are summed over dp
@@ -95,7 +100,17 @@ TARGETS = 2 * 8  # of the global batch: two numbers are summed over dp
 def test_plain_data_parallelism_all_reduces_the_gradients(sent, ranks):
     got = sent(ranks, "parallel.zero=0", "batch.micro_size=1" if ranks == 4 else "run.seed=1")
     assert got["dp"] == {"all_reduce": all_reduce(ranks, whole(ranks) * WIRE)
-                         + (ranks - 1) * TARGETS}
+                         + logarithm(ranks) * TARGETS}
+
+
+@pytest.mark.parametrize("ranks", [4, *later(8)])
+def test_the_small_sums_of_a_step_go_through_a_tree(sent, ranks):
+    """Each of them is one message of rank 0 to each of its children. How many there are also depends
+    on how long the last save takes."""
+    got = sent(ranks, "parallel.zero=1", "batch.micro_size=1",
+               figure=lambda count: count["messages"] - logarithm(ranks) * count["calls"])
+    assert "world" not in got
+    assert set(got["dp"]) == {"all_gather", "reduce_scatter"}
 
 
 @pytest.mark.soak
@@ -159,7 +174,7 @@ def test_shards_stay_on_their_node(sent, nodes):
     assert set(between) == {"all_reduce"}
     # Between machines only sums of shards are sent, and the numbers of targets.
     shared = all_reduce(nodes, whole(4) * WIRE // each)
-    assert between["all_reduce"] - shared in (0, 3 * TARGETS)
+    assert between["all_reduce"] - shared in (0, logarithm(4) * TARGETS)
 
 
 MICRO_BATCHES = GLOBAL // MICRO  # without data parallelism

@@ -37,7 +37,7 @@ int run_tiny(const TinyRun& run,
       snapshot.files = tiny_files();
       std::optional<SaveReport> before;
       try {
-        saver.start(std::move(snapshot), before);
+        saver.start(snapshot, before);
       } catch (
           const TemporaryError& error) {  // thrown on all ranks; training goes on as well
         SaveReport report;

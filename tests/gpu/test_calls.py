@@ -30,11 +30,30 @@ def rows(out, script):
     *later(("3_ceilings.sh", ["products", "weight_gradient"])),
     ("4_whole_steps.sh", ["tiny"]),
     *later(("4_whole_steps.sh", ["tiny_lora", "tiny_peft"])),
+    ("6_several.sh", ["ep2"]),
+    *later(("6_several.sh", ["tp2", "pp2", "zero3", "cp2", "twice", "links", "stopped", "save"])),
 ])
 def test_a_call_runs_its_steps_and_ends_with_a_table(tmp_path, script, steps):
     result = call(script, tmp_path, "--cpu", *steps)
     assert result.returncode == 0, result.stdout + result.stderr
     assert rows(tmp_path, script) == {step: "ok" for step in steps}
+
+
+@pytest.mark.soak
+def test_the_sixth_call_runs_on_a_device_of_each_rank(tmp_path):
+    """The device is in host memory here. The ways are those that its library logs as NCCL does."""
+    steps = ["links", "tp2", "ep2", "twice", "save"]
+    result = call("6_several.sh", tmp_path, *steps, DEVICE="plugin",
+                  PLUGIN=str(BIN / "liblonghaul_software_accelerator.so"), SOFTDEV_COUNT="2",
+                  SOFTDEV_WAY="NET/Socket/0")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert rows(tmp_path, "6_several.sh") == {step: "ok" for step in steps}
+    assert "NET/Socket" in result.stdout and "ep expert rows" in result.stdout
+
+
+def test_the_sixth_call_is_not_for_one_gpu(tmp_path):
+    result = call("6_several.sh", tmp_path, "--cpu", RANKS="1")
+    assert result.returncode == 2 and "one GPU here" in result.stderr
 
 
 def test_the_fifth_call_repeats_what_failed_and_tells_of_it(tmp_path):
@@ -73,5 +92,6 @@ def test_the_bundle_fits_what_can_be_carried_and_holds_the_calls(tmp_path):
     megabytes = int(re.search(r"(\d+) MB", result.stdout)[1])
     assert 1 < megabytes <= 64
     assert (out / "bin" / "longhaul").exists()
-    assert (out / "tools" / "gpu" / "5_again.sh").exists()
+    assert (out / "tools" / "gpu" / "6_several.sh").exists()
+    assert (out / "tests" / "families.json").exists()
     assert not list(out.glob("lib/libtorch*"))

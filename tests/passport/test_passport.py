@@ -298,7 +298,8 @@ def test_a_server_is_compared_by_its_address(place, script, check):
     shutil.copy(place / "mixtral/passport.json", only)
     server.model = script.Transformers(place / "mixtral", None)
     code, lines = check(only, "--with", address)
-    assert lines[0] == f"note: {len(passport_of(only)['files'])} files of the passport are not here, and were not compared"
+    count = len(passport_of(only)["files"])
+    assert lines[0] == f"note: {count} files of the passport are not here, and were not compared"
     assert code == 0 and lines[1].startswith("note: templates not compared: a server does not show"), lines
     server.model = script.Transformers(place / "llama", None)
     code, lines = check(only, "--with", address)

@@ -177,6 +177,16 @@ def test_an_id_without_a_token_adds_no_text(stand_in):
     assert choice["logprobs"]["token_logprobs"] == [None, -1, -2, -2]
 
 
+def test_a_request_that_asks_for_more_than_has_room_is_refused_by_its_number(stand_in):
+    large = {"prompt": [[5]] * 4096, "max_tokens": 999, "logprobs": 20}
+    message = stand_in.refused("/v1/completions", large)
+    assert f"is of {4096 * 1000 * 22} tokens and log-probabilities" in message
+    with stand_in.connect() as client:
+        client.sendall(written(**{**large, "max_tokens": 99}))
+        stand_in.asked()
+        assert "have no room" in stand_in.refused("/v1/completions", {**large, "max_tokens": 99}, 503)
+
+
 @pytest.mark.soak
 def test_more_slow_clients_than_are_served_at_one_time_lock_nobody_out(stand_in):
     done = threading.Event()

@@ -193,7 +193,7 @@ def test_the_tokenizer_answers_as_transformers_does(model, server):
 
 # --- starts and ends
 
-def test_a_rank_that_dies_ends_the_server_by_its_name(model):
+def test_a_rank_that_dies_ends_the_server_by_its_name_and_75(model):
     # mpirun may kill rank 0 before it has said anything, so the test tries again.
     for _ in range(4):
         with Server([model, "--tp", 2], 2) as several:
@@ -212,6 +212,9 @@ def test_a_rank_that_dies_ends_the_server_by_its_name(model):
         if said:
             break
     assert f"rank 1 of 2 (process {victim}" in said[0], errors
+    assert said[0].count("has died") == 1, errors
+    # The code of mpirun is that of the rank that was killed; rank 0 ends with its own.
+    assert "MPI_ABORT was invoked on rank 0" in errors and f"with errorcode {TEMPORARY}." in errors
 
 
 def test_the_end_of_the_process_for_http_ends_the_server(model):

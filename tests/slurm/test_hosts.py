@@ -13,7 +13,7 @@ from runs import curve, write_config
 
 STEPS = 25
 HOSTS = ["n1", "n2", "n3", "n4", "n5"]  # the last is a spare
-VARIABLES = {"NCCL_DEBUG": "VERSION", "AWS_SECRET_ACCESS_KEY": "unspoken;A=1",
+VARIABLES = {"LD_LIBRARY_PATH": "/nowhere/of the run", "NCCL_DEBUG": "VERSION", "AWS_SECRET_ACCESS_KEY": "unspoken;A=1",
              "MY_TOKEN": "unspoken \"too\" $HOME\n-x"}
 
 @pytest.fixture

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -59,7 +60,8 @@ Waits waits;
 /// in it count as no waits.
 thread_local int inside = 0;
 
-/// An allocator that counts the bytes that are alive.
+/// An allocator that counts the bytes that are alive. Blocks of pinned memory are powers
+/// of two, as those of LibTorch's allocators are.
 template <std::atomic<int64_t>& counter>
 struct CountedMemory final : c10::Allocator {
   explicit CountedMemory(at::Device place) : device(place) {}
@@ -68,6 +70,7 @@ struct CountedMemory final : c10::Allocator {
     int64_t size;
   };
   c10::DataPtr allocate(size_t size) override {
+    if (device.is_cpu()) size = std::bit_ceil(size);
     auto* block =
         new Block{c10::GetCPUAllocator()->allocate(size), static_cast<int64_t>(size)};
     counter += block->size;
@@ -147,7 +150,9 @@ class SideStreams {
   std::map<int64_t, std::vector<std::function<void()>>> work_;
   std::map<int64_t, size_t> done_;
 };
-SideStreams side_streams;
+// This object is never deleted, since it may hold memory of copies that nobody has waited
+// for.
+SideStreams& side_streams = *new SideStreams;
 
 /// An event: the first `count` operations of a stream.
 struct Recorded {
@@ -186,7 +191,10 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<kType> {
     const auto* recorded = static_cast<const Recorded*>(event);
     if (recorded != nullptr) side_streams.do_until(recorded->stream, recorded->count);
   }
-  bool queryEvent(void*) const override { return true; }
+  bool queryEvent(void* event) const override {
+    synchronizeEvent(event);
+    return true;
+  }
   void synchronizeStream(const c10::Stream& s) const override {
     side_streams.do_until(s.id(), side_streams.asked(s.id()));
   }

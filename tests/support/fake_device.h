@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -8,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -54,17 +54,20 @@ class FakeDevice : public DeviceApi {
   /// The host acts as the device's compute stream, and waits where this stream would
   /// wait.
   bool computes_here = false;
-  double abort_seconds = 0.0;
   bool knows_ids = true;
+  int ids_for = 1 << 30;                  ///< ranks_of_id()
+  std::optional<uint64_t> bytes_of_each;  ///< device_bytes()
   // A test reads the members below.
-  std::atomic<int> aborted = 0;  ///< aborted communicators; another thread counts
-  int sent_alone = 0;            ///< transfers outside of a group
+  int sent_alone = 0;  ///< transfers outside of a group
   std::vector<std::string> log;
   std::set<Stream> collective_streams;
   std::set<Stream> transfer_streams;
   int made_events = 0;
   int recorded_compute = 0;
   int compute_waits = 0;
+  std::vector<Members> made;  ///< the communicators
+  /// How communicators were made: "begin" for each, "wait" for each question.
+  std::vector<std::string> openings;
 
   std::string name() const override { return "fake"; }
   std::string describe() const override { return "fake 1"; }
@@ -74,9 +77,13 @@ class FakeDevice : public DeviceApi {
     id[0] = meeting_->new_id();
     return kSuccess;
   }
-  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
+  int ranks_of_id() const override { return ids_for; }
+  int init_rank(Comm& comm, const Members& members) override {
+    made.push_back(members);
+    openings.emplace_back("begin");
     groups_.push_back(std::make_unique<Group>());
-    groups_.back()->ranks = meeting_->join(id[0], ranks, rank);
+    groups_.back()->ranks =
+        meeting_->join(members.ids[0][0], members.ranks, members.rank);
     comm = groups_.back().get();
     return answer();
   }
@@ -138,18 +145,16 @@ class FakeDevice : public DeviceApi {
     return answer();
   }
   int async_error(Comm, int& state) override {
+    openings.emplace_back("wait");
     state = polls_left_ > 0 ? kInProgress : fails_with;
     if (polls_left_ > 0) --polls_left_;
-    return kSuccess;
-  }
-  int abort(Comm) override {
-    std::this_thread::sleep_for(std::chrono::duration<double>(abort_seconds));
-    ++aborted;
     return kSuccess;
   }
   std::string error_text(int result, Comm) override {
     return "result " + std::to_string(result);
   }
+
+  std::optional<uint64_t> device_bytes(Comm) override { return bytes_of_each; }
 
   int set_device(int device) override { return device == 7 ? 0 : 101; }
   int create_stream(Stream& stream) override {

@@ -183,8 +183,32 @@ def test_a_run_measures_its_tasks_beside_its_validations(run, root, expected, tr
 
 
 def test_a_step_that_is_trained_again_measures_no_tasks(run, trained, tmp_path):
-    run("longhaul", "why", trained, "--step", 4, "--loss", "--keep", "--out", tmp_path / "again")
+    run("longhaul", "why", trained, "--step", 4, "--loss", "--ranks", 1, "--keep", "--out", tmp_path / "again")
     assert [record["step"] for record in records(tmp_path / "again/run")] == [3, 4]
+
+
+# For each case the model and the settings of a run on two ranks.
+RUNS = {
+    "zero3": ("dense", "parallel.zero=3"),
+    "pp2": ("dense", "parallel.pp=2"),
+    "ep2": ("experts", "parallel.ep=2"),
+}
+
+
+@pytest.mark.parametrize("case", later(*RUNS))
+def test_a_run_in_any_layout_measures_what_eval_measures_of_its_model(run, root, expected, tmp_path, case):
+    model, layout = RUNS[case]
+    (tmp_path / "run.toml").write_text(
+        RUN.format(dir=tmp_path / "run", model=root / model, fixtures=FIXTURES))
+    run("longhaul", "train", tmp_path / "run.toml", "--set", layout, ranks=2)
+    told = [record for record in records(tmp_path / "run") if "task" in record]
+    assert [record["step"] for record in told] == [0, 0, 2, 2, 4, 4]
+    assert close(told[0]["metrics"], expected(model)["choices"][2])
+    by_hand = json.loads(evaluate(run, tmp_path / "run", "--tasks", FIXTURES / "choices.jsonl",
+                                  FIXTURES / "texts.jsonl").stdout)
+    for task, record in zip(by_hand["tasks"], told[-2:], strict=True):
+        assert close(task["metrics"], record["metrics"])
+    assert told[1]["metrics"] != told[-1]["metrics"]
 
 
 def test_the_report_and_tensorboard_have_the_tasks(run, trained, tmp_path):

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Once more what 1 to 4 have shown and what has been mended since, and the kernels that take
+# Once more what 1 to 4 and 6 have shown and what has been mended since, and the kernels that take
 # most of a step looked at with ncu.
 #
 #   AGAIN     steps of the other calls, "2_training.bf16 4_whole_steps.8b_2k ..."; without
@@ -9,7 +9,7 @@ LIMIT=${LIMIT:-540}
 # shellcheck source=tools/gpu/common.sh
 . "$(dirname "$0")/common.sh"
 
-AGAIN=${AGAIN:-$(for old in "$OUT"/[1-4]_*.table; do
+AGAIN=${AGAIN:-$(for old in "$OUT"/[1-46]_*.table; do
   [ -s "$old" ] && awk -v call="$(basename "$old" .table)" \
     '/ (FAILED|too slow|no time) /{print call "." $1}' "$old"
 done)}

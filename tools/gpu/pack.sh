@@ -14,9 +14,10 @@ if [ -e "$out" ] && [ ! -e "$out/.longhaul-gpu-bundle" ]; then
   exit 1
 fi
 rm -rf "$out"
-mkdir -p "$out/bin" "$out/lib" "$out/tools"
+mkdir -p "$out/bin" "$out/lib" "$out/tools" "$out/tests"
 touch "$out/.longhaul-gpu-bundle"
 cp -r "$root/tools/gpu" "$out/tools/gpu"
+cp "$root/tests/families.json" "$out/tests/"
 rm -rf "$out"/tools/gpu/__pycache__
 programs=("$build"/bin/longhaul "$build"/bin/longhaul-torch)
 for more in longhaul/ops/ops_gpu_test longhaul/cuda/nccl_test bin/liblonghaul_cuda.so; do

@@ -32,6 +32,7 @@ constexpr auto kLongestSleep = milliseconds(50);
 constexpr auto kLockLook = milliseconds(500);
 // The end of a run that failed waits this long for its last save.
 constexpr auto kLastSave = std::chrono::minutes(2);
+constexpr auto kLastCopy = std::chrono::seconds(10);
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -164,6 +165,7 @@ struct BackgroundSaver::Job {
   SaveReport report;
 
   std::atomic<bool> cancelled = false;
+  std::atomic<bool> arrived = false;  // whether the tensors have their bytes
   std::atomic<uint64_t> come_to =
       0;  // counts tensors, blocks and ranks, to show progress
   std::atomic<bool> only_others =
@@ -199,7 +201,7 @@ struct BackgroundSaver::Job {
       return cancelled.load();
     };
     failure = failure_of([&] {
-      if (snapshot.ready) snapshot.ready();
+      if (!arrive()) return;
       // The save was cut short because another rank has failed; that failure is the one
       // to report.
       if (!write_rank(target, rank, snapshot.tensors, look)) return;
@@ -207,6 +209,22 @@ struct BackgroundSaver::Job {
       if (options.read_back) read_back(target, rank, look);
     });
     ended = true;
+  }
+
+  /// Waits for the tensors' bytes. Returns false when the save was cancelled.
+  bool arrive() {
+    struct Cancelled {};
+    try {
+      if (snapshot.ready) {
+        snapshot.ready([this] {
+          if (cancelled) throw Cancelled();
+        });
+      }
+    } catch (const Cancelled&) {
+      return false;
+    }
+    arrived = true;
+    return true;
   }
 
   /// Commits as soon as the files of all ranks are written. Returns false when the save
@@ -266,27 +284,40 @@ BackgroundSaver::BackgroundSaver(SaverOptions options, comm::Communicator& world
 
 BackgroundSaver::~BackgroundSaver() {
   if (!job_) return;
-  const auto deadline = Clock::now() + kLastSave;
+  const auto begun = Clock::now();
+  const auto may_end = [&] {
+    const auto waited = Clock::now() - begun;
+    return job_->arrived ? waited < kLastSave : waited < kLastCopy;
+  };
   Patience patience;
-  while (!job_->ended && Clock::now() < deadline) patience.rest();
+  while (!job_->ended && may_end()) patience.rest();
+  cancel();
+}
+
+/// Ends the save under way. Nobody will ask for its result. So if it was not committed,
+/// its files are removed here.
+void BackgroundSaver::cancel() {
   job_->cancelled = true;
   job_->join();
-  // Nobody will ask for the result of this save. So if it was not committed, its files
-  // are removed here.
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
+  job_.reset();
 }
 
 void BackgroundSaver::prepare(const std::vector<StateTensor>& tensors) {
   staging_.reserve(staging_bytes(tensors));
 }
 
-void BackgroundSaver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
+void BackgroundSaver::start(const std::function<Snapshot()>& capture,
+                            std::optional<SaveReport>& before) {
   const auto called = Clock::now();
   before = wait();
   const auto begun = Clock::now();
+  Snapshot snapshot = capture();
   const SaveTarget target = prepare_together(options_, snapshot.step, world_);
   if (!snapshot.owner) {
-    if (snapshot.ready) std::exchange(snapshot.ready, nullptr)();
+    if (snapshot.ready) {
+      std::exchange(snapshot.ready, nullptr)([this] { world_.progress(); });
+    }
     snapshot.tensors = staging_.copy(snapshot.tensors, options_.copy_threads);
   }
   job_ = std::make_unique<Job>(options_, target, std::move(snapshot), world_.rank(),
@@ -361,11 +392,7 @@ std::optional<SaveReport> BackgroundSaver::wait() {
   } catch (...) {
     // A rank is lost. The caller may free its bytes now, so no thread may still read
     // them.
-    if (job_ && job_->snapshot.owner) {
-      job_->cancelled = true;
-      job_->join();
-      job_.reset();
-    }
+    if (job_ && job_->snapshot.owner) cancel();
     throw;
   }
   cleaner_->join();
@@ -381,6 +408,7 @@ SaveReport BackgroundSaver::wait_for_job(LongWait& told) {
     told.look(fmt::format("the checkpoint of step {}", step));
     polling.look(job_->come_to, job_->ended || job_->only_others);
     if (auto report = poll()) return *std::move(report);
+    if (options_.look) options_.look();
     patience.rest();
   }
 }
@@ -445,7 +473,7 @@ SaveReport save_checkpoint(SaverOptions options, Snapshot snapshot,
   if (!snapshot.owner) snapshot.owner = std::make_shared<int>(0);
   BackgroundSaver saver(std::move(options), world);
   std::optional<SaveReport> none;
-  saver.start(std::move(snapshot), none);
+  saver.start(snapshot, none);
   const std::optional<SaveReport> report = saver.wait();
   // A supervisor gets the error from the rank that has failed.
   if (!report->error.empty() && !report->mine) world.ledger().failed_elsewhere();

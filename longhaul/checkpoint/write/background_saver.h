@@ -49,6 +49,10 @@ struct SaverOptions {
   /// tell_after_seconds, then at twice the time, and so on. May be empty.
   std::function<void(const std::string&)> tell;
   double tell_after_seconds = 60.0;
+  /// Called now and then by the thread that owns the communicator while it waits for a
+  /// save. Throws where the save can never end, because the device that must copy the
+  /// state waits for a rank that is lost. May be empty.
+  std::function<void()> look;
 };
 
 /// What one rank hands over for a save.
@@ -60,10 +64,10 @@ struct Snapshot {
   /// Keeps the tensors' bytes unchanged until the save has ended. Null: start() copies
   /// the bytes before it returns.
   std::shared_ptr<const void> owner;
-  /// Waits until the tensors have their bytes, which a device may still be copying.
-  /// Called by the save's own thread where there is an owner. Empty: nothing has to be
-  /// waited for.
-  std::function<void()> ready;
+  /// Waits until the tensors have their bytes, which a device may still be copying. Calls
+  /// `look` meanwhile, which throws to end the wait. Called by the save's own thread
+  /// where there is an owner. Empty: nothing has to be waited for.
+  std::function<void(const std::function<void()>& look)> ready;
   Json state;                      ///< content of state.json; rank 0's is saved
   std::vector<CarriedFile> files;  ///< files in hf/; rank 0's are saved
 };
@@ -96,17 +100,22 @@ class BackgroundSaver {
  public:
   BackgroundSaver(SaverOptions options, comm::Communicator& world);
   /// Waits at most two minutes for a save under way, since a run that ends during a save
-  /// has most often failed. Does not communicate.
+  /// has most often failed. A state that a device still copies may never arrive, so the
+  /// wait for it ends after ten seconds. Does not communicate.
   ~BackgroundSaver();
 
   /// Makes the host memory for tensors like these, beside other work, so that the first
   /// save stalls no longer than later ones. Throws TemporaryError when there is no such
   /// memory.
   void prepare(const std::vector<StateTensor>& tensors);
-  /// Begins a save. Where the earlier save has not ended, waits for that save; `before`
-  /// receives its report. Throws on all ranks when the step directory cannot be made.
-  /// Collective.
-  void start(Snapshot snapshot, std::optional<SaveReport>& before);
+  /// Begins a save of what `capture` returns. Where the earlier save has not ended, waits
+  /// for that save before it calls `capture`, so that its memory can be used again;
+  /// `before` receives its report. Throws on all ranks when the step directory cannot be
+  /// made. Collective.
+  void start(const std::function<Snapshot()>& capture, std::optional<SaveReport>& before);
+  void start(const Snapshot& snapshot, std::optional<SaveReport>& before) {
+    start([&] { return snapshot; }, before);
+  }
   /// Returns the report of a save that has ended since the last call. Does not
   /// communicate while no save is under way. Collective.
   std::optional<SaveReport> poll();
@@ -125,6 +134,7 @@ class BackgroundSaver {
   struct Job;
   struct Cleaner;
   class LongWait;
+  void cancel();
   std::optional<SaveReport> settle(bool failed);
   void start_cleaning();
   // Collective.

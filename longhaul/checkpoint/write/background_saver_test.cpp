@@ -100,6 +100,35 @@ TEST(BackgroundSaver, SaysWhatALongWaitIsFor) {
   EXPECT_HAS(told[0], "for the checkpoint of step 5: " + dir.path().string());
 }
 
+TEST(BackgroundSaver, AStateThatNeverArrivesEndsTheWaitByWhatTheLookSays) {
+  const TempDir dir;
+  run_ranks(2, [&](comm::Communicator& world) {
+    const FlatState share = flat_share(world.rank(), world.size());
+    SaverOptions options = options_in(dir.path());
+    std::atomic<bool> waits = false;
+    options.look = [&] {
+      if (waits) fail_temporary("comm", "a rank is lost{}", "");
+    };
+    BackgroundSaver saver(options, world);
+    Snapshot snapshot = snapshot_of(5, share);
+    snapshot.owner = std::make_shared<int>(0);
+    snapshot.ready = [&](const std::function<void()>& look) {
+      while (true) {
+        look();
+        waits = true;
+        std::this_thread::yield();
+      }
+    };
+    std::optional<SaveReport> before;
+    saver.start(std::move(snapshot), before);
+    while (!waits) std::this_thread::yield();
+    world.barrier_wait();
+    EXPECT_THROW(saver.wait(), TemporaryError);
+    EXPECT_FALSE(saver.under_way());  // nobody reads the state any more
+  });
+  EXPECT_TRUE(list_checkpoints(dir.path()).empty());
+}
+
 TEST(BackgroundSaver, ASaveWaitsForTheOneBeforeItAndNoneIsSkipped) {
   const TempDir dir;
   run_ranks(2, [&](comm::Communicator& world) {

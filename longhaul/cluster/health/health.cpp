@@ -32,7 +32,7 @@ constexpr size_t kMaxLines = 5;
 /// Nodes that reach each other do so within this time, also after a lost packet or two.
 constexpr double kPeerSeconds = 4.0;
 
-constexpr NamesOf<HealthResult, 3> kResultNames{{"ok", "failed", "skipped"}};
+constexpr NamesOf<HealthResult, 4> kResultNames{{"ok", "failed", "skipped", "warning"}};
 
 double seconds_of(clockid_t clock) {
   timespec now{};

@@ -13,6 +13,7 @@ enum class HealthResult {
   Ok,
   Failed,
   Skipped,  ///< there is nothing to check: "not present"
+  Warning,  ///< it works, but not as it could
 };
 /// Throws InputError for an unknown name.
 void from_json(const Json& json, HealthResult& result);

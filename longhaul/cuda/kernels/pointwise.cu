@@ -143,8 +143,8 @@ __global__ void gated_product_backward_kernel(GatedProductBackward<T> a) {
 /// Copies one row in a block; a thread takes N elements at a time.
 template <typename T, int N>
 __global__ void gather_rows_kernel(GatherRows<T> a) {
-  const T* x = a.x + a.row[blockIdx.x] * a.features;
-  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  const T* x = a.x + a.row[blockIdx.x] * a.x_stride;
+  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.y_stride;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
        i += kBlock * N) {
     store(y + i, load<N>(x + i));
@@ -158,11 +158,11 @@ __global__ void sum_rows_kernel(SumRows<T> a) {
   T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
        i += kBlock * N) {
-    auto x = load<N>(a.x + place[0] * a.features + i);
+    auto x = load<N>(a.x + place[0] * a.x_stride + i);
     float sum[N];
     for (int j = 0; j < N; ++j) sum[j] = to_float(x.of[j]);
     for (int64_t k = 1; k < a.each; ++k) {
-      x = load<N>(a.x + place[k] * a.features + i);
+      x = load<N>(a.x + place[k] * a.x_stride + i);
       for (int j = 0; j < N; ++j) sum[j] += to_float(x.of[j]);
     }
     for (int j = 0; j < N; ++j) assign(x.of[j], sum[j]);
@@ -284,7 +284,9 @@ void enqueue(const GatedProductBackward<T>& a, Stream stream) {
 template <typename T>
 void enqueue(const GatherRows<T>& a, Stream stream) {
   if (a.rows == 0) return;
-  with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.features), [&](auto n) {
+  const bool wide =
+      aligned(a.x, a.y) && in_wide_steps<T>(a.features, a.x_stride, a.y_stride);
+  with_width<T>(wide, [&](auto n) {
     launch("gather_rows", gather_rows_kernel<T, n>, a.rows, stream, a);
   });
 }
@@ -292,7 +294,8 @@ void enqueue(const GatherRows<T>& a, Stream stream) {
 template <typename T>
 void enqueue(const SumRows<T>& a, Stream stream) {
   if (a.tokens == 0) return;
-  with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.features), [&](auto n) {
+  const bool wide = aligned(a.x, a.y) && in_wide_steps<T>(a.features, a.x_stride);
+  with_width<T>(wide, [&](auto n) {
     launch("sum_rows", sum_rows_kernel<T, n>, a.tokens, stream, a);
   });
 }

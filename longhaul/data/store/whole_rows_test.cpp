@@ -302,11 +302,13 @@ TEST_F(WholeRowsTest, TakeAKeptPlanAndMakeADamagedOrForeignOneAnew) {
   EXPECT_EQ(read_text(file), kept);
 }
 
-TEST_F(WholeRowsTest, KeepNoPlanWithoutACache) {
+TEST_F(WholeRowsTest, KeepNoPlanWithoutACacheOrTheWish) {
   build({"abc", "defg", "hi"});
-  const auto source = open_whole_rows(dir / "store", {8, false, {}});
-  EXPECT_EQ(source->num_sequences(), 2);
-  EXPECT_FALSE(fs::exists(dir / "cache"));
+  for (const WholeRows& how :
+       {WholeRows{8, false, {}}, WholeRows{8, false, dir / "cache", false}}) {
+    EXPECT_EQ(open_whole_rows(dir / "store", how)->num_sequences(), 2);
+    EXPECT_FALSE(fs::exists(dir / "cache"));
+  }
 }
 
 TEST_F(WholeRowsTest, RefuseToReadAStoreThatWasChangedAfterThePlanWasMade) {

@@ -43,12 +43,6 @@ struct ReadTask {
   throw InputError("tasks", what + ": " + problem);
 }
 
-/// Returns the number of code points of valid UTF-8.
-int64_t characters_of(std::string_view text) {
-  return std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
-}
-
 const char* words_of(TaskKind kind) {
   if (kind == TaskKind::MultipleChoice) return "several requests";
   return kind == TaskKind::Rolling ? "one text" : "one context and continuation";
@@ -261,9 +255,9 @@ std::optional<Choices> right_choices(const ReadTask& read, size_t number,
 std::string apply(const TaskRules& rules, ReadTask& read) {
   TaskFile& task = read.task;
   task.delimiter = rules.delimiter;
-  const int64_t outside = characters_of(rules.delimiter);
+  const int64_t outside = count_code_points(rules.delimiter);
   for (TaskRequest& request : task.requests) {
-    request.characters = characters_of(request.continuation) - outside;
+    request.characters = count_code_points(request.continuation) - outside;
     request.bytes = std::ssize(request.continuation) - std::ssize(rules.delimiter);
   }
   bool any_right = task.kind != TaskKind::MultipleChoice;

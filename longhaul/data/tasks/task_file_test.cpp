@@ -229,6 +229,17 @@ TEST_F(TaskFileTest, ALongTextIsScoredInWindowsOfWhichTheLastReachesBack) {
             (std::vector<std::string>{"0:^|abcd", "0:d|efgh", "0:fgh|ij", "1:^|k"}));
 }
 
+TEST_F(TaskFileTest, TextsWithoutAnyTokenAreRefusedByTheFile) {
+  TaskFile task;
+  task.path = "empty.jsonl";
+  task.kind = TaskKind::Rolling;
+  task.requests = {{"", ""}, {"", ""}};
+  task.questions = {{0, 0, 1, {}, {}}, {1, 1, 2, {}, {}}};
+  const ByteTokenizer tokenizer(dir_ / "tokenizer.json", false, false);
+  EXPECT_HAS(message_of<InputError>([&] { encode_task(task, tokenizer, 4, 300); }),
+             "empty.jsonl: no text has a token");
+}
+
 TEST_F(TaskFileTest, RequestsThatNoModelCanAnswerAreRefusedByTheirQuestion) {
   const auto refused = [&](const std::string& context, const std::string& continuation,
                            int64_t vocab_size) {
@@ -280,7 +291,7 @@ TEST_F(TaskFileTest, ChoicesOfOneTokenBehindOneContextShareTheirPlace) {
   for (int64_t row = 0; row < rows.num_sequences(); ++row) {
     TokenBatch batch;
     rows.shape(batch, 1);
-    rows.read(0, batch, 0);  // what stood there before is gone
+    rows.read(0, batch, 0);  // the next read replaces it
     rows.read(row, batch, 0);
     for (size_t term = 0; term < 6; term += 2) {
       for (size_t i = 0; i < 6; ++i) {

@@ -23,7 +23,8 @@ constexpr size_t kMostShared = 32;
 
 TaskRows::TaskRows(TaskTokens tokens, int64_t seq_len, int64_t vocab_size)
     : tokens_(std::move(tokens)), seq_len_(seq_len), vocab_size_(vocab_size) {
-  std::vector<int32_t> lengths;  // of the parts that stand in rows, what the model sees
+  // The parts that stand in rows, and how many of their tokens the model sees.
+  std::vector<int32_t> lengths;
   std::vector<uint32_t> standing;
   // By the tokens that a part of one scored token sees, the last such part and how many
   // there are.

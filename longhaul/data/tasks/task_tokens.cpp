@@ -234,6 +234,10 @@ TaskEncoding encode_task(TaskFile& task, const tokenizer::Tokenizer& tokenizer,
   }
   TaskEncoding made = encoder.take();
   made.tokens.requests = std::ssize(task.requests);
+  if (made.tokens.parts.empty()) {
+    fail_input("tasks", "{}: no text has a token, so that there is nothing to score",
+               task.path.string());
+  }
   return made;
 }
 

@@ -49,8 +49,8 @@ struct TaskEncoding {
 ///   reaches back over tokens that count already.
 ///
 /// Throws InputError with the doc_id for ids of `vocab_size` and above, a continuation
-/// without tokens or longer than seq_len, and a missing prefix token. Takes the texts of
-/// the requests away.
+/// without tokens or longer than seq_len, and a missing prefix token; and where no
+/// request has a token. Takes the texts of the requests away.
 TaskEncoding encode_task(TaskFile& task, const tokenizer::Tokenizer& tokenizer,
                          int64_t seq_len, int64_t vocab_size);
 

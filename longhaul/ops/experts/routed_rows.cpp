@@ -24,8 +24,8 @@ struct RowsMoved {
   bool fused;
 };
 
-at::Tensor composite_rows(const at::Tensor& x, const at::Tensor& token) {
-  return at::index_select(x, 0, token);
+void composite_rows(const at::Tensor& x, const at::Tensor& row, at::Tensor y) {
+  at::index_select_out(y, x, 0, row);
 }
 
 at::Tensor composite_sums(const at::Tensor& y, const at::Tensor& place) {
@@ -40,20 +40,20 @@ at::Tensor composite_sums(const at::Tensor& y, const at::Tensor& place) {
 using GatherRows = fused::Operation<composite_rows, kernels::GatherRows>;
 using SumRows = fused::Operation<composite_sums, kernels::SumRows>;
 
+/// Returns x with features that follow each other in each row, as the kernels take it.
+at::Tensor whole_rows(const at::Tensor& x) {
+  return x.stride(1) == 1 ? x : x.contiguous();
+}
+
 at::Tensor rows_of_tokens(const at::Tensor& x, const RowsMoved& moved) {
   const at::Tensor& token = moved.rows.token;
-  if (!GatherRows::has_kernels(moved.fused, x)) return GatherRows::composite(x, token);
   at::Tensor y = at::empty({token.size(0), x.size(1)}, x.options());
-  fused::op<kernels::GatherRows>(x.contiguous(), token, y);
+  put_rows(x, token, y, moved.fused);
   return y;
 }
 
 at::Tensor sums_of_rows(const at::Tensor& y, const RowsMoved& moved) {
-  const at::Tensor& place = moved.rows.place;
-  if (!SumRows::has_kernels(moved.fused, y)) return SumRows::composite(y, place);
-  at::Tensor sum = at::empty({place.size(0), y.size(1)}, y.options());
-  fused::op<kernels::SumRows>(y.contiguous(), place, sum);
-  return sum;
+  return added_rows(y, moved.rows.place, moved.fused);
 }
 
 struct GatherNode : Function<GatherNode> {
@@ -103,6 +103,19 @@ at::Tensor gather_rows(const at::Tensor& x, const RoutedRows& rows, bool fused) 
 
 at::Tensor sum_rows(const at::Tensor& y, const RoutedRows& rows, bool fused) {
   return SumNode::apply(y, RowsMoved{rows, fused});
+}
+
+void put_rows(const at::Tensor& x, const at::Tensor& row, const at::Tensor& y,
+              bool fused) {
+  if (!GatherRows::has_kernels(fused, x)) return GatherRows::composite(x, row, y);
+  fused::op<kernels::GatherRows>(whole_rows(x), row, y);
+}
+
+at::Tensor added_rows(const at::Tensor& y, const at::Tensor& place, bool fused) {
+  if (!SumRows::has_kernels(fused, y)) return SumRows::composite(y, place);
+  at::Tensor sum = at::empty({place.size(0), y.size(1)}, y.options());
+  fused::op<kernels::SumRows>(whole_rows(y), place, sum);
+  return sum;
 }
 
 }  // namespace longhaul::ops

@@ -29,4 +29,13 @@ at::Tensor gather_rows(const at::Tensor& x, const RoutedRows& rows, bool fused);
 /// order of experts, in fp32, and rounded once.
 at::Tensor sum_rows(const at::Tensor& y, const RoutedRows& rows, bool fused);
 
+// The same without a graph, for rows that need not follow each other in memory.
+
+/// Writes row `row[r]` of x [T, H] to row r of y [R, H]; `row` is int64 [R].
+void put_rows(const at::Tensor& x, const at::Tensor& row, const at::Tensor& y,
+              bool fused);
+
+/// Returns the sums that sum_rows() returns, for the places of RoutedRows.
+at::Tensor added_rows(const at::Tensor& y, const at::Tensor& place, bool fused);
+
 }  // namespace longhaul::ops

@@ -199,30 +199,35 @@ struct GatedProductBackward {
 
 // ---- Rows of tokens on their way to experts
 
-/// Computes y[r] = x[row[r]] for y [rows, features]. Both x and y are contiguous.
+/// Computes y[r] = x[row[r]] for y [rows, features]. The operator takes x and y with a
+/// contiguous last dim.
 template <typename T>
 struct GatherRows {
   const T* x;
+  int64_t x_stride;
   const int64_t* row;
   int64_t rows, features;
   T* y;
+  int64_t y_stride;
 
   LH_OPERATOR(GatherRows, gather_rows, In x, In row, Out y) {
-    return {x, row, y.size(0), y.size(1), y};
+    return {x, x.stride(0), row, y.size(0), y.size(1), y, y.stride(0)};
   }
 };
 
 /// Computes y[t] as the sum over i of x[place[t][i]], in ascending i, rounded once. The
-/// shapes are y [tokens, features] and place [tokens, each]; all arrays are contiguous.
+/// shapes are y [tokens, features] and place [tokens, each]. The operator takes x with a
+/// contiguous last dim.
 template <typename T>
 struct SumRows {
   const T* x;
+  int64_t x_stride;
   const int64_t* place;
   int64_t tokens, each, features;
   T* y;
 
   LH_OPERATOR(SumRows, sum_rows, In x, In place, Out y) {
-    return {x, place, y.size(0), place.size(1), y.size(1), y};
+    return {x, x.stride(0), place, y.size(0), place.size(1), y.size(1), y};
   }
 };
 

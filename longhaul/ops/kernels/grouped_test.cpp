@@ -135,20 +135,24 @@ TEST(Rows, AreGatheredAndAddedInTheirOrder) {
     for (const int64_t features : {1, 37, 768}) {
       for (const int64_t each : {1, 2, 5}) {
         constexpr int64_t kRows = 90;
-        const auto x = random_values<T>(kRows * features, 1);
+        // With each == 2 the rows of x and y are further apart than they are long.
+        const int64_t in = features + (each == 2 ? 3 : 0);
+        const int64_t out = features + (each == 2 ? 5 : 0);
+        const auto x = random_values<T>(kRows * in, 1);
         std::vector<int64_t> row;
         for (int64_t i = 0; i < 40 * each; ++i) row.push_back(i * 37 % kRows);
-        std::vector<T> y(row.size() * static_cast<size_t>(features));
-        run(GatherRows<T>{x.data(), row.data(), 40 * each, features, y.data()}, isa);
-        std::vector<T> sums(static_cast<size_t>(40 * features)), want = sums, same = y;
-        run(SumRows<T>{x.data(), row.data(), 40, each, features, sums.data()}, isa);
+        std::vector<T> y(row.size() * static_cast<size_t>(out)), same = y;
+        run(GatherRows<T>{x.data(), in, row.data(), 40 * each, features, y.data(), out},
+            isa);
+        std::vector<T> sums(static_cast<size_t>(40 * features)), want = sums;
+        run(SumRows<T>{x.data(), in, row.data(), 40, each, features, sums.data()}, isa);
         for (int64_t i = 0; i < 40 * features; ++i) {
           float sum = 0.0F;
           for (int64_t k = 0; k < each; ++k) {
             const int64_t r = i / features * each + k;
-            const T one = x[static_cast<size_t>(row[static_cast<size_t>(r)] * features +
-                                                i % features)];
-            same[static_cast<size_t>(r * features + i % features)] = one;
+            const T one =
+                x[static_cast<size_t>(row[static_cast<size_t>(r)] * in + i % features)];
+            same[static_cast<size_t>(r * out + i % features)] = one;
             sum = k == 0 ? widen(one) : sum + widen(one);
           }
           narrow(sum, &want[static_cast<size_t>(i)]);

@@ -159,7 +159,7 @@ template <typename T>
 void loop(const GatherRows<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
-    memcpy(a.y + r * a.features, a.x + a.row[r] * a.features,
+    memcpy(a.y + r * a.y_stride, a.x + a.row[r] * a.x_stride,
            static_cast<size_t>(a.features) * sizeof(T));
   }
 }
@@ -171,9 +171,9 @@ void loop(const SumRows<T>& a) {
     const int64_t* place = a.place + t * a.each;
     T* y = a.y + t * a.features;
     for_lanes(a.features, [=](int64_t i, auto lanes) {
-      Vec sum = load(a.x + place[0] * a.features + i, lanes);
+      Vec sum = load(a.x + place[0] * a.x_stride + i, lanes);
       for (int64_t j = 1; j < a.each; ++j)
-        sum = add(sum, load(a.x + place[j] * a.features + i, lanes));
+        sum = add(sum, load(a.x + place[j] * a.x_stride + i, lanes));
       store(y + i, sum, lanes);
     });
   }

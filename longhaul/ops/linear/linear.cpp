@@ -77,6 +77,7 @@ struct LinearSaved {
   Joint joint;
   WeightGradientsPtr gradients;
   std::shared_ptr<SavedInput> again;
+  std::shared_ptr<BesideSum> beside;
 };
 
 struct LinearNode : Function<LinearNode> {
@@ -95,15 +96,22 @@ struct LinearNode : Function<LinearNode> {
   }
 
   static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
-    auto& [joint, gradients, again] = saved<LinearSaved>(ctx);
+    auto& [joint, gradients, again, beside] = saved<LinearSaved>(ctx);
     const at::Tensor dy = matrix_of_columns(grads);
     add_bias_gradients(joint.biases, dy);
+    if (again && beside && gradients->immediate()) again->begin();
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(dy, joint.weight());
-    if (!joint.frozen()) {
-      const LinearInput x = again ? LinearInput(at::Tensor(), std::move(again))
-                                  : LinearInput(ctx->get_saved_variables()[0]);
+    if (joint.frozen()) return {dx, Variable()};
+    // The input is detached, since its graph refers to `beside`.
+    const LinearInput x = again ? LinearInput(at::Tensor(), std::move(again))
+                                : LinearInput(ctx->get_saved_variables()[0].detach());
+    if (!beside || !dx.defined()) {
       gradients->push(joint.weights, x, dy);
+    } else {
+      beside->push_back([weights = joint.weights, queue = gradients, x, dy] {
+        queue->push(weights, x, dy);
+      });
     }
     return {dx, Variable()};
   }
@@ -192,7 +200,8 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
               joint.weights.front()->name());
     const tensor_list parts =
         at::GradMode::is_enabled()
-            ? LinearNode::apply(input.x, LinearSaved{joint, gradients, input.again})
+            ? LinearNode::apply(input.x,
+                                LinearSaved{joint, gradients, input.again, input.beside})
             : joint.projected(input.x);
     for (size_t i = 0; i < product.size(); ++i) results[product[i]] = parts[i];
   }

@@ -12,7 +12,8 @@ namespace longhaul::ops {
 /// Returns y = x W^T + b: x is [T, K] in the compute dtype, W [N, K], b [N] or null, and
 /// y [T, N]. The backward computes dx = dy W from the weight that the parameter has at
 /// that time, and puts (x, dy) into the queue of weight gradients. For the queue x is
-/// kept, or taken from `input.again`, unless the weight is frozen. The gradient of the
+/// kept, or taken from `input.again`, unless the weight is frozen. With `input.beside`
+/// the queue gets (x, dy) when the sum of dx over ranks is under way. The gradient of the
 /// bias is added at once, summed over T in fp32. Without grad mode `gradients` is not
 /// used and may be null.
 at::Tensor linear(const LinearInput& input, const tensor::ParameterPtr& weight,

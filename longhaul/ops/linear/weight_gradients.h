@@ -38,6 +38,7 @@ class WeightGradients {
 
   /// Sets whether push() computes at once, which is the default.
   void set_immediate(bool immediate) { immediate_ = immediate; }
+  bool immediate() const { return immediate_; }
   /// Sets a function that is called after each computed gradient. These calls are spread
   /// evenly over a backward pass, and drive communication that is under way.
   void set_after_each(std::function<void()> call) { after_each_ = std::move(call); }

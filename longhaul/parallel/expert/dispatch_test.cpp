@@ -2,7 +2,6 @@
 #include "longhaul/parallel/expert/dispatch.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/StorageImpl.h>
 
 #include <map>
 #include <memory>
@@ -12,94 +11,14 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/nn/experts.h"
 #include "longhaul/parallel/tensor/region.h"
-#include "longhaul/tensor/init.h"
-#include "tests/support/apply_ranks.h"
+#include "tests/support/experts_layer.h"
 #include "tests/support/fake_ranks.h"
-#include "tests/support/network_forms.h"
-#include "tests/support/parameters.h"
 
 namespace longhaul::parallel {
 namespace {
 
-constexpr int64_t kSequences = 4, kLength = 8, kTokens = kSequences * kLength;
-constexpr int64_t kHidden = 24, kInner = 12, kExperts = 8, kChosen = 3;
-
-families::Experts form_of(bool shared) {
-  families::Experts form;
-  form.router = {"router", kExperts};
-  form.top_k = kChosen;
-  for (int64_t e = 0; e < kExperts; ++e) {
-    form.experts.push_back(nn::testing::gated_form("experts." + std::to_string(e)));
-  }
-  if (shared) form.shared = nn::testing::gated_form("shared");
-  return form;
-}
-
-UnitDescription describe(bool shared) {
-  using Unit = format::ShardUnit;
-  UnitDescription unit;
-  const auto add = [&](const std::string& name, int64_t rows, int64_t columns,
-                       format::ShardSplit split) {
-    unit.parameters.push_back({name + ".weight", {rows, columns}, {}, split});
-  };
-  const auto add_gated = [&](const std::string& name) {
-    add(name + ".gate_proj", kInner, kHidden, {Unit::Elements, 0});
-    add(name + ".up_proj", kInner, kHidden, {Unit::Elements, 0});
-    add(name + ".down_proj", kHidden, kInner, {Unit::Elements, 1});
-  };
-  add("router", kExperts, kHidden, {Unit::None, 0});
-  for (int64_t e = 0; e < kExperts; ++e) add_gated("experts." + std::to_string(e));
-  if (shared) add_gated("shared");
-  return unit;
-}
-
-/// A layer of experts on one rank of `ep` x `tp`, with its own values and gradients.
-struct Layer {
-  Layer(bool shared, int ep, int ep_index, int tp = 1, int tp_index = 0,
-        bool sequence = false, at::ScalarType type = at::kFloat)
-      : parameters({describe(shared)}),
-        all(parameters.units().front().parameters),
-        experts(parameters, form_of(shared), 0) {
-    apply_shard_plan(all, {tp, sequence}, tp_index);
-    int64_t number = 0;
-    for (const tensor::ParameterPtr& p : all) {
-      format::TensorSlice slice = p->slice();
-      const bool of_expert = p->name().starts_with("experts.");
-      if (of_expert && number++ / 3 * ep / kExperts != ep_index) slice.extent[0] = 0;
-      p->set_slice(slice);
-      at::Tensor values = at::empty(slice.extent, at::kFloat);
-      tensor::initial_values(slice, {Init::Kind::Normal, 0.4}, 1, 0, values.numel(),
-                             values.data_ptr<float>());
-      p->set_frozen(false);
-      p->bind(values.to(type), at::zeros_like(values));
-    }
-    context.batch.rows = kSequences / ep;
-    context.batch.seq = kLength;
-    context.weight_gradients = std::make_shared<ops::WeightGradients>();
-    context.losses = &losses;
-    context.router.balance = BalanceKind::Sequence;
-    context.router.balance_term = 0;
-    context.router.z_term = 1;
-    context.router.routers = 1;
-  }
-
-  at::Tensor run(const at::Tensor& x, const at::Tensor& dy) {
-    const at::Tensor in = ops::leaf(x);
-    const at::Tensor y = experts.forward(in, context);
-    ops::backward(y, dy);
-    dx = in.grad();
-    return y.detach();
-  }
-
-  tensor::ParameterSet parameters;
-  std::vector<tensor::ParameterPtr> all;
-  nn::Experts experts;
-  nn::Losses losses{{0.02 / kTokens, 0.01 / kTokens}};
-  nn::ForwardContext context;
-  at::Tensor dx;
-};
+using namespace longhaul::testing::experts;
 
 /// Returns the result of the layer by its formula, token by token, in fp64.
 at::Tensor by_formula(const Layer& layer, const at::Tensor& x) {
@@ -127,11 +46,6 @@ at::Tensor by_formula(const Layer& layer, const at::Tensor& x) {
     results.push_back(y);
   }
   return at::stack(results);
-}
-
-at::Tensor random(uint64_t seed) {
-  at::manual_seed(seed);
-  return at::randn({kTokens, kHidden});
 }
 
 TEST(Experts, AreWhatTheFormulaSays) {
@@ -287,8 +201,7 @@ TEST(ExpertParallel, GivesTheResultsAndGradientsOfOneRank) {
       std::vector<double> losses(2);
       comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
         Layer layer(shared, ranks, world->rank());
-        const TokenDispatch dispatch(*world,
-                                     [](const at::Tensor& counts) { return counts; });
+        const TokenDispatch dispatch(*world, nullptr);
         layer.context.router.dispatch = &dispatch;
         const auto part = [&](const at::Tensor& of) {
           return of.narrow(0, world->rank() * kTokens / ranks, kTokens / ranks);
@@ -394,8 +307,7 @@ TEST(ExpertParallel, WithTheChoicesOfOneRankIsWithinTheRoundingOfBf16) {
     int64_t others = 0;
     comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
       const int rank = world->rank();
-      const TokenDispatch dispatch(*world,
-                                   [](const at::Tensor& counts) { return counts; });
+      const TokenDispatch dispatch(*world, nullptr);
       const TensorRegion region(*world, /*sequence=*/false);
       const auto make = [&] {
         Layers made = tensor ? Layers(1, 0, 2, rank) : Layers(2, rank);
@@ -461,7 +373,7 @@ TEST(ExpertParallel, WorksWhereOneExpertGetsAllTokensAndOthersNone) {
   comm::run_fake_ranks(4, [&](const std::shared_ptr<comm::Communicator>& world) {
     Layer layer(/*shared=*/false, 4, world->rank());
     lean(layer);
-    const TokenDispatch dispatch(*world, [](const at::Tensor& counts) { return counts; });
+    const TokenDispatch dispatch(*world, nullptr);
     layer.context.router.dispatch = &dispatch;
     const auto part = [&](const at::Tensor& of) {
       return of.narrow(0, world->rank() * kTokens / 4, kTokens / 4);
@@ -481,7 +393,7 @@ TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
   x[3].fill_(std::numeric_limits<float>::quiet_NaN());
   comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
     Layer layer(/*shared=*/false, 2, world->rank());
-    const TokenDispatch dispatch(*world, [](const at::Tensor& counts) { return counts; });
+    const TokenDispatch dispatch(*world, nullptr);
     layer.context.router.dispatch = &dispatch;
     const auto part = [&](const at::Tensor& of) {
       return of.narrow(0, world->rank() * kTokens / 2, kTokens / 2);
@@ -494,51 +406,6 @@ TEST(ExpertParallel, HandsOnWhatIsNotANumberAndKeepsTheOtherTokens) {
                       "the other tokens");
     const double z = layer.losses.sums()[1];
     EXPECT_EQ(std::isnan(z), world->rank() == 0);
-  });
-}
-
-using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
-/// Checks that rows are no longer in memory once they have been sent.
-class WatchedDispatch : public nn::ExpertDispatch {
- public:
-  explicit WatchedDispatch(const TokenDispatch& inner) : inner_(inner) {}
-
-  WayPtr send(at::Tensor rows, const at::Tensor& weights,
-              const at::Tensor& offsets) const override {
-    sent_ = rows.storage().getWeakStorageImpl();
-    return inner_.send(std::move(rows), weights, offsets);
-  }
-  Arrived arrive(const WayPtr& way) const override {
-    Arrived in = inner_.arrive(way);
-    EXPECT_TRUE(sent_.expired()) << "the rows of tokens";
-    return in;
-  }
-  at::Tensor back(const WayPtr& way, at::Tensor rows) const override {
-    const WeakStorage results = rows.storage().getWeakStorageImpl();
-    at::Tensor y = inner_.back(way, std::move(rows));
-    EXPECT_TRUE(results.expired()) << "the results of experts";
-    return y;
-  }
-
- private:
-  const TokenDispatch& inner_;
-  mutable WeakStorage sent_{c10::intrusive_ptr<c10::StorageImpl>{}};
-};
-
-TEST(ExpertParallel, KeepsNoRowsThatHaveBeenSent) {
-  const at::Tensor x = random(1), dy = random(2);
-  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
-    Layer layer(/*shared=*/true, 2, world->rank());
-    const TokenDispatch dispatch(*world, [](const at::Tensor& counts) { return counts; });
-    const WatchedDispatch watched(dispatch);
-    layer.context.router.dispatch = &watched;
-    const auto part = [&](const at::Tensor& of) {
-      return of.narrow(0, world->rank() * kTokens / 2, kTokens / 2);
-    };
-    layer.run(part(x), part(dy));
-    const at::NoGradGuard no_grad;
-    layer.experts.forward(part(x), layer.context);
   });
 }
 

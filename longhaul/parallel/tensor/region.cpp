@@ -26,41 +26,73 @@ void sum(Communicator& tp, const at::Tensor& x) {
   tp.all_reduce_order(tensor::buffer_of(x), comm::ReduceOp::Sum);
 }
 
-/// Returns the rows of all ranks [T, ...], gathered from this rank's rows [t, ...] and
+/// A result that the ranks are making. Its memory and that of `in` must live until
+/// order() was called.
+struct UnderWay {
+  at::Tensor in, out;
+  comm::WorkPtr work;
+
+  /// Returns the result, behind which the caller's next work comes.
+  at::Tensor order() {
+    work->order();
+    in.reset();
+    return std::move(out);
+  }
+};
+
+/// Begins to gather the rows of all ranks [T, ...] from this rank's rows [t, ...] and
 /// those of the others.
-at::Tensor gather_rows(Communicator& tp, const at::Tensor& part) {
+UnderWay begin_gather(Communicator& tp, const at::Tensor& part) {
   const at::Tensor mine = part.contiguous();
   auto shape = mine.sizes().vec();
   shape[0] *= tp.size();
-  at::Tensor all = at::empty(shape, mine.options());
-  tp.all_gather(tensor::buffer_of(mine), tensor::buffer_of(all))->order();
-  return all;
+  const at::Tensor all = at::empty(shape, mine.options());
+  return {mine, all, tp.all_gather(tensor::buffer_of(mine), tensor::buffer_of(all))};
 }
 
-/// Returns the rows [t, H] that this rank gets of the sum of [T, H] over the ranks.
-at::Tensor sum_and_scatter(Communicator& tp, const at::Tensor& partial) {
+at::Tensor gather_rows(Communicator& tp, const at::Tensor& part) {
+  return begin_gather(tp, part).order();
+}
+
+/// Begins to make the rows [t, H] that this rank gets of the sum of [T, H] over the
+/// ranks.
+UnderWay begin_sum_and_scatter(Communicator& tp, const at::Tensor& partial) {
   const int64_t T = partial.size(0);
   LH_CHECK(T % tp.size() == 0, "tensor parallelism",
            "{} tokens do not split over tp = {} ranks (sequence parallelism)", T,
            tp.size());
   const at::Tensor all = partial.contiguous();
-  at::Tensor mine = at::empty({T / tp.size(), all.size(1)}, all.options());
-  tp.reduce_scatter(tensor::buffer_of(all), tensor::buffer_of(mine), comm::ReduceOp::Sum)
-      ->order();
-  return mine;
+  const at::Tensor mine = at::empty({T / tp.size(), all.size(1)}, all.options());
+  return {all, mine,
+          tp.reduce_scatter(tensor::buffer_of(all), tensor::buffer_of(mine),
+                            comm::ReduceOp::Sum)};
 }
 
+/// What the backward of a region's entry needs.
+struct Entry {
+  Communicator* tp;
+  std::shared_ptr<ops::BesideSum> beside;
+
+  /// Returns the result of the sum that has begun. The weight gradients that the region's
+  /// layers have left are computed beside it: only what follows waits for the sum.
+  at::Tensor end(UnderWay sum) const {
+    for (const auto& gradient : std::exchange(*beside, {})) gradient();
+    return sum.order();
+  }
+};
+
 struct EnterNode : ops::Function<EnterNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Communicator* tp) {
-    ops::save(ctx, tp);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Entry entry) {
+    ops::save(ctx, std::move(entry));
     return x.detach();
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const auto& entry = ops::saved<Entry>(ctx);
     // Other nodes of the graph may hold this gradient, so that it is not changed in
     // place.
-    at::Tensor dx = grads[0].clone(at::MemoryFormat::Contiguous);
-    sum(*ops::saved<Communicator*>(ctx), dx);
-    return {dx, Variable()};
+    const at::Tensor dx = grads[0].clone(at::MemoryFormat::Contiguous);
+    comm::WorkPtr work = entry.tp->all_reduce(tensor::buffer_of(dx), comm::ReduceOp::Sum);
+    return {entry.end({dx, dx, std::move(work)}), Variable()};
   }
 };
 
@@ -77,12 +109,14 @@ struct LeaveNode : ops::Function<LeaveNode> {
 };
 
 struct GatherNode : ops::Function<GatherNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Communicator* tp) {
-    ops::save(ctx, tp);
-    return gather_rows(*tp, x);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Entry entry) {
+    at::Tensor all = gather_rows(*entry.tp, x);
+    ops::save(ctx, std::move(entry));
+    return all;
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    return {sum_and_scatter(*ops::saved<Communicator*>(ctx), grads[0]), Variable()};
+    const auto& entry = ops::saved<Entry>(ctx);
+    return {entry.end(begin_sum_and_scatter(*entry.tp, grads[0])), Variable()};
   }
 };
 
@@ -90,7 +124,7 @@ struct ScatterNode : ops::Function<ScatterNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& partial,
                             Communicator* tp) {
     ops::save(ctx, tp);
-    return sum_and_scatter(*tp, partial);
+    return begin_sum_and_scatter(*tp, partial).order();
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     return {gather_rows(*ops::saved<Communicator*>(ctx), grads[0]), Variable()};
@@ -102,16 +136,21 @@ class GatheredRows : public ops::SavedInput {
  public:
   GatheredRows(Communicator& tp, at::Tensor part) : tp_(tp), part_(std::move(part)) {}
 
+  void begin() override {
+    if (!part_.defined()) return;  // begun before
+    gather_ = begin_gather(tp_, std::exchange(part_, {}));
+  }
+
  protected:
   at::Tensor make() override {
-    at::Tensor all = gather_rows(tp_, part_);
-    part_.reset();  // made once
-    return all;
+    begin();
+    return gather_.order();
   }
 
  private:
   Communicator& tp_;
   at::Tensor part_;
+  UnderWay gather_;
 };
 
 }  // namespace
@@ -122,10 +161,12 @@ at::Tensor TensorRegion::outside(const at::Tensor& rows) const {
 }
 
 ops::LinearInput TensorRegion::enter(const at::Tensor& x) const {
-  if (!sequence_) return EnterNode::apply(x, &tp_);
-  at::Tensor all = GatherNode::apply(x, &tp_);
-  if (!at::GradMode::is_enabled()) return all;
-  return {all, std::make_shared<GatheredRows>(tp_, x.detach())};
+  if (!at::GradMode::is_enabled()) return sequence_ ? gather_rows(tp_, x) : x.detach();
+  const auto beside = std::make_shared<ops::BesideSum>();
+  const Entry entry{&tp_, beside};
+  if (!sequence_) return {EnterNode::apply(x, entry), nullptr, beside};
+  return {GatherNode::apply(x, entry), std::make_shared<GatheredRows>(tp_, x.detach()),
+          beside};
 }
 
 at::Tensor TensorRegion::leave(const at::Tensor& partial) const {

@@ -14,8 +14,10 @@ namespace longhaul::parallel {
 /// `enter` gathers rows, and its backward sums and scatters gradients; `leave` does the
 /// reverse (Korthikanti et al., "Reducing Activation Recomputation", section 4.2). The
 /// gathered rows are not kept: the linear layers that enter the region share one more
-/// gather in their backward. Sums have the activations' dtype; the communicator adds them
-/// in fp32 and in rank order, so that replicated tensors stay equal to the last bit.
+/// gather in their backward, which runs beside the product of the input's gradient. The
+/// weight gradients of these layers run beside the sum of that gradient, unless the
+/// schedule defers them. Sums have the activations' dtype; the communicator adds them in
+/// fp32 and in rank order, so that replicated tensors stay equal to the last bit.
 /// Activations that are not contiguous are copied. Every method but outside is
 /// Collective, and so are the backwards of the results; `tp` must live until then.
 class TensorRegion final : public nn::SplitRegion {

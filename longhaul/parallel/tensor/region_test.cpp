@@ -23,13 +23,34 @@ using comm::Communicator;
 /// The bytes of the whole tensor in each call of a collective, by the collective's name.
 using Counts = std::map<std::string, std::vector<size_t>>;
 
-/// Passes operations on and notes their bytes.
+/// What happens, in order: operations start, are ordered, and gradients are computed.
+using Events = std::vector<std::string>;
+
+/// An operation that notes when it is ordered.
+class NotedWork : public comm::Work {
+ public:
+  NotedWork(comm::WorkPtr work, Events& events)
+      : work_(std::move(work)), events_(events) {}
+  void wait() override { work_->wait(); }
+  bool test() override { return work_->test(); }
+  void order() override {
+    events_.emplace_back("order");
+    work_->order();
+  }
+
+ private:
+  comm::WorkPtr work_;
+  Events& events_;
+};
+
+/// Passes operations on, and notes their bytes and their order.
 class Counting : public comm::OverHost {
  public:
   explicit Counting(Communicator& inner) : OverHost(comm::borrowed(inner)) {}
   comm::WorkPtr start(comm::Request request) override {
     counts[comm::verb_name(request.verb)].push_back(request.bytes());
-    return host().start(std::move(request));
+    events.emplace_back(comm::verb_name(request.verb));
+    return std::make_unique<NotedWork>(host().start(std::move(request)), events);
   }
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
     return host().split(color, key, std::move(name));
@@ -37,6 +58,7 @@ class Counting : public comm::OverHost {
 
   Counts take() { return std::exchange(counts, {}); }
   Counts counts;
+  Events events;
 };
 
 constexpr int64_t kTokens = 24, kHidden = 32;
@@ -46,12 +68,21 @@ struct Layer {
   Layer(Communicator& tp, bool sequence) {
     const std::vector<tensor::ParameterPtr> all = parameters.units().front().parameters;
     apply_shard_plan(all, {tp.size(), sequence}, tp.rank());
+    // The weights lie side by side, so that those with one input are one product.
+    const at::Tensor weights = at::empty({8 * 48 * kHidden}),
+                     gradients = at::zeros_like(weights);
+    int64_t from = 0;
     for (const tensor::ParameterPtr& p : all) {
-      at::Tensor values = at::empty(p->slice().extent, at::kFloat);
+      const auto own = [&](const at::Tensor& all_values) {
+        const auto& extent = p->slice().extent;
+        return all_values.narrow(0, from, extent[0] * extent[1]).view(extent);
+      };
+      const at::Tensor values = own(weights);
       tensor::initial_values(p->slice(), {}, 1, 0, values.numel(),
                              values.data_ptr<float>());
       p->set_frozen(false);
-      p->bind(values, at::zeros_like(values));
+      p->bind(values, own(gradients));
+      from += values.numel();
     }
     nn::RopeTables tables(kTokens, at::kCPU);
     attention.prepare(tables);
@@ -105,6 +136,113 @@ TEST(TensorRegion, MovesTheTextbooksBytesPerLayer) {
         EXPECT_EQ(forward, (Counts{{"all_gather", two}, {"reduce_scatter", two}}));
         // The backward gathers two gradients, and two inputs that were not kept.
         EXPECT_EQ(backward, (Counts{{"all_gather", four}, {"reduce_scatter", two}}));
+      }
+    }
+  });
+}
+
+/// Returns what happens in the backward of attention and feed-forward, in order.
+Events backward_events(Communicator& world, bool sequence, bool fused, bool immediate) {
+  Counting tp(world);
+  Layer layer(tp, sequence);
+  const TensorRegion region(tp, sequence);
+  layer.context.region = &region;
+  layer.context.fused = fused;
+  ops::WeightGradients& queue = *layer.context.weight_gradients;
+  queue.set_immediate(immediate);
+  queue.set_after_each([&] { tp.events.emplace_back("gradient"); });
+  const at::Tensor y =
+      layer.forward(ops::leaf(at::ones({sequence ? kTokens / 2 : kTokens, kHidden})));
+  tp.events.clear();
+  ops::backward(y, at::ones_like(y));
+  tp.events.emplace_back("end");
+  queue.drain();
+  return tp.events;
+}
+
+TEST(TensorRegion, ComputesWeightGradientsWhileTheSumOfTheInputsGradientIsUnderWay) {
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    // The gradients are those of down, of gate and up, of o, and of q, k and v.
+    const Events fused = {"gradient",   "all_reduce", "gradient", "order", "gradient",
+                          "all_reduce", "gradient",   "order",    "end"};
+    EXPECT_EQ(backward_events(*world, false, true, true), fused);
+    const Events plain = {"gradient", "all_reduce", "gradient",   "gradient",
+                          "order",    "gradient",   "all_reduce", "gradient",
+                          "gradient", "gradient",   "order",      "end"};
+    EXPECT_EQ(backward_events(*world, false, false, true), plain);
+  });
+}
+
+TEST(TensorRegion, FetchesTheRowsOfAWeightGradientWhileTheInputsGradientIsComputed) {
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    Events expected;
+    for (int layer = 0; layer < 2; ++layer) {
+      // The second gather is that of the rows, which the sum follows.
+      for (const char* event : {"all_gather", "order", "gradient", "all_gather",
+                                "reduce_scatter", "order", "gradient", "order"}) {
+        expected.emplace_back(event);
+      }
+    }
+    expected.emplace_back("end");
+    EXPECT_EQ(backward_events(*world, true, true, true), expected);
+  });
+}
+
+TEST(TensorRegion, LeavesWeightGradientsToAScheduleThatDefersThem) {
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    const Events expected = {"all_gather", "order",    "reduce_scatter", "order",
+                             "all_gather", "order",    "reduce_scatter", "order",
+                             "end",        "gradient", "all_gather",     "order",
+                             "gradient",   "gradient", "all_gather",     "order",
+                             "gradient"};
+    EXPECT_EQ(backward_events(*world, true, true, false), expected);
+  });
+}
+
+/// A region whose layers compute their weight gradients at once.
+class AtOnce final : public nn::SplitRegion {
+ public:
+  explicit AtOnce(const TensorRegion& inner) : inner_(inner) {}
+  int64_t ranks() const override { return inner_.ranks(); }
+  int64_t token_parts() const override { return inner_.token_parts(); }
+  at::Tensor outside(const at::Tensor& x) const override { return inner_.outside(x); }
+  ops::LinearInput enter(const at::Tensor& x) const override {
+    const ops::LinearInput in = inner_.enter(x);
+    return {in.x, in.again};
+  }
+  at::Tensor leave(const at::Tensor& x) const override { return inner_.leave(x); }
+  void combine_loss(at::Tensor& lse, at::Tensor& picked) const override {
+    inner_.combine_loss(lse, picked);
+  }
+  void sum_features(at::Tensor& sums) const override { inner_.sum_features(sums); }
+
+ private:
+  const TensorRegion& inner_;
+};
+
+TEST(TensorRegion, HasTheSameBitsAsWithWeightGradientsBeforeTheSum) {
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    for (const bool sequence : {false, true}) {
+      const TensorRegion beside(*world, sequence);
+      const AtOnce before(beside);
+      std::vector<std::vector<at::Tensor>> results;
+      for (const nn::SplitRegion* region :
+           std::initializer_list<const nn::SplitRegion*>{&beside, &before}) {
+        Layer layer(*world, sequence);
+        layer.context.region = region;
+        const int64_t rows = sequence ? kTokens / 2 : kTokens;
+        const at::Tensor x =
+            ops::leaf(at::arange(rows * kHidden, at::kFloat).sin().view({rows, kHidden}));
+        const at::Tensor y = layer.forward(x);
+        ops::backward(y, at::cos(y));
+        std::vector<at::Tensor>& all = results.emplace_back(std::vector{x.grad()});
+        for (const auto& p : layer.parameters.units().front().parameters) {
+          all.push_back(p->grad());
+        }
+      }
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        EXPECT_GT(results[0][i].abs().sum().item<double>(), 0.0);
+        EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << i;
       }
     }
   });

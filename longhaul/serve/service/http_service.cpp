@@ -136,7 +136,7 @@ struct Running {
     const auto event = call.next(kLookSeconds);
     if (!event) return std::nullopt;
     Answer& of = answers[event->first];
-    if (of.ended()) return std::nullopt;  // it came before the sequence was cancelled
+    if (of.ended()) return std::nullopt;  // rank 0 did not know yet that it is cancelled
     of.take(event->second);
     if (of.ended()) {
       --open;

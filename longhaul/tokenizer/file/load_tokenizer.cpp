@@ -344,4 +344,20 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text,
   return ids;
 }
 
+std::vector<int64_t> prompt_ids(const std::string& area, const Tokenizer& tokenizer,
+                                std::string_view text, int64_t vocab_size,
+                                bool add_special_tokens) {
+  std::vector<TokenId> ids;
+  if (add_special_tokens) ids = tokenizer.special_prefix();
+  tokenizer.encode(text, false, ids);
+  for (const TokenId id : ids) {
+    if (id < vocab_size) continue;
+    fail_input(area,
+               "token id {} is not below {}, the size of the model's vocabulary; give "
+               "the model's own tokenizer",
+               id, vocab_size);
+  }
+  return {ids.begin(), ids.end()};
+}
+
 }  // namespace longhaul::tokenizer

@@ -1,6 +1,5 @@
+#include "longhaul/base/text.h"
 #include "longhaul/tokenizer/pieces/piece_model.h"
-
-#include <algorithm>
 
 namespace longhaul::tokenizer {
 
@@ -20,8 +19,7 @@ WordPieceModel::WordPieceModel(const WordPieceSpec& spec)
 void WordPieceModel::encode_word(std::string_view word,
                                  std::vector<uint32_t>& out) const {
   const size_t start = out.size();
-  const auto chars = static_cast<uint64_t>(
-      std::count_if(word.begin(), word.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  const auto chars = static_cast<uint64_t>(count_code_points(word));
   bool covered = chars <= max_chars_;
   for (size_t pos = 0; covered && pos < word.size();) {
     const ByteTrie::Found found = (pos == 0 ? starts_ : inside_).longest(word, pos);

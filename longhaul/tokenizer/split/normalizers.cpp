@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/text.h"
 #include "longhaul/tokenizer/unicode/byte_alphabet.h"
 #include "longhaul/tokenizer/unicode/char_map.h"
 #include "longhaul/tokenizer/unicode/unicode.h"
@@ -91,8 +92,8 @@ class Precompiled {
     void replace(std::string_view old_part, std::string_view new_part) {
       text.append(new_part);
       if (taken >= at_start) return;
-      const int old_count = count_points(old_part);
-      const int new_count = count_points(new_part);
+      const int old_count = static_cast<int>(count_code_points(old_part));
+      const int new_count = static_cast<int>(count_code_points(new_part));
       int left = new_count;
       for (size_t pos = 0; pos < new_part.size(); --left) {
         const size_t bytes = decode_at(new_part.data(), pos).bytes;
@@ -108,12 +109,6 @@ class Precompiled {
       }
     }
   };
-
-  static int count_points(std::string_view text) {
-    return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
-      return (static_cast<uint8_t>(c) & 0xC0) != 0x80;
-    }));
-  }
 
   /// Replaces a short cluster by what its shortest prefix in the map becomes. The rest of
   /// the cluster is lost, as in Hugging Face, and ids depend on that.

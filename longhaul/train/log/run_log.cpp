@@ -35,8 +35,8 @@ Json traffic_of(comm::Ledger& ledger) {
       const auto verb = static_cast<comm::Verb>(v);
       const comm::VerbCount& count = counts[verb];
       if (count.calls == 0) continue;
-      groups[name][comm::verb_name(verb)] = {{"calls", count.calls},
-                                             {"bytes", count.bytes}};
+      groups[name][comm::verb_name(verb)] = {
+          {"calls", count.calls}, {"bytes", count.bytes}, {"messages", count.messages}};
     }
   }
   return groups;

@@ -73,6 +73,10 @@ void StepFigures::complete(run::StepRecord& record, const session::Session& sess
   session.world().all_reduce_wait(shared, comm::ReduceOp::Max);
   phase_memory_ = named(std::span(shared).subspan(2));
   if (shared[1] != 0) {
+    if (!session.device().is_cpu()) {
+      // The measurement waits for the device without a look at failures.
+      device::wait(device::mark(session.device()), session.layout().watch());
+    }
     const system::Stopwatch clock;
     // A run of a few small steps has one short measurement.
     const MatmulRate rate =

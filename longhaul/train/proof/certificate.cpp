@@ -82,7 +82,7 @@ class Observer : public session::ForwardObserver {
     if (!context.router.pass) return;
     const auto found = context.router.pass->chosen.find(layer);
     if (found != context.router.pass->chosen.end()) {
-      chosen[layer + 1] = found->second.to(at::kCPU);
+      chosen[layer + 1] = layout->to_host(found->second);
     }
   }
   /// Keeps the logits of the compared positions, which are the positions with a target.
@@ -96,12 +96,12 @@ class Observer : public session::ForwardObserver {
   /// The experts that were chosen for each token of this rank's positions, by place
   /// (layer i has place i + 1); int64 [T, k].
   std::map<int64_t, at::Tensor> chosen;
-  at::Tensor logits;  ///< undefined where this rank has no head
+  at::Tensor logits;                        ///< undefined where this rank has no head
+  const session::Layout* layout = nullptr;  ///< must be set
 
  private:
-  static at::Tensor host(const at::Tensor& x) {
-    return x.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
-                /*copy=*/true);
+  at::Tensor host(const at::Tensor& x) const {
+    return layout->to_host(x).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   }
 };
 
@@ -149,6 +149,7 @@ Answers run_loaded(const session::Session& session, const Fixture& fixture) {
   session::take_positions(context, index.cp, batch);
 
   Answers answers;
+  answers.observed.layout = &session.layout();
   for (const int32_t row : own) {
     const auto found = std::ranges::find(fixture.compared, int64_t{row});
     if (found == fixture.compared.end()) continue;

@@ -66,8 +66,9 @@ class FirstUpdate {
     const int64_t count = std::min(kBlock, piece.in_member.size() - begin);
     const int64_t first = piece.in_member.begin + begin;
     const auto part = [&](const at::Tensor& owned) {
-      return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
-          .to(at::kCPU, at::kDouble);
+      return session_.layout()
+          .to_host(owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count))
+          .to(at::kDouble);
     };
     // The source is read in the dtype of the masters, since the masters began with these
     // values. The base of an adapter has weights alone, which must be those of the
@@ -115,8 +116,9 @@ class FirstUpdate {
     if (begin >= end) return;
     const int64_t at =
         piece.in_bucket - bucket.owned.begin + begin - piece.in_member.begin;
-    const auto moment =
-        state.exp_avg.narrow(0, at, end - begin).abs().max().to(at::kCPU).item<double>();
+    const auto moment = session_.layout()
+                            .to_host(state.exp_avg.narrow(0, at, end - begin).abs().max())
+                            .item<double>();
     elements += end - begin;
     if (moment == 0.0) return;
     worst = {HUGE_VAL,

@@ -1,6 +1,8 @@
 #include "longhaul/train/proof/replica_check.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/sum.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,12 +37,23 @@ int64_t checksum_on_host(const at::Tensor& values) {
   return static_cast<int64_t>(hash_number(std::as_bytes(std::span(blocks))));
 }
 
-/// Returns a checksum of the tensor's bits. On another device than a CPU it is the sum of
-/// the elements' bits as integers, which one changed bit changes.
-int64_t checksum(const at::Tensor& values) {
-  if (values.is_cpu()) return checksum_on_host(values);
+/// Returns a checksum of the tensor's bits, [1], on the tensor's device. On another
+/// device than a CPU it is the sum of the elements' bits as integers, which one changed
+/// bit changes.
+at::Tensor checksum(const at::Tensor& values) {
+  if (values.is_cpu()) return at::full({1}, checksum_on_host(values), at::kLong);
   const auto bits = values.element_size() == 2 ? at::kShort : at::kInt;
-  return at::sum(values.view(bits), at::kLong).item<int64_t>();
+  return at::sum(values.view(bits), at::kLong).reshape({1});
+}
+
+/// Returns checksums as numbers. Waits for the device once, and watches the groups of the
+/// layout meanwhile.
+std::vector<int64_t> read_sums(const session::Layout& layout,
+                               const std::vector<at::Tensor>& sums) {
+  if (sums.empty()) return {};
+  const at::Tensor host = layout.to_host(at::cat(sums));
+  const auto* from = host.const_data_ptr<int64_t>();
+  return {from, from + host.numel()};
 }
 
 /// Returns each rank's numbers, in rank order, with zeros after those of a rank that has
@@ -162,6 +175,7 @@ void ReplicaCheck::add_holders(Kind kind, comm::Communicator& group,
 std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
   const std::vector<tensor::Bucket>& buckets = session_.flat().buckets();
   std::vector<Part> parts;
+  std::vector<at::Tensor> sums;
   for (size_t i = 0; i < buckets.size(); ++i) {
     const tensor::Bucket& bucket = buckets[i];
     const bool spread = bucket.expert && session_.layout().description().ep > 1;
@@ -181,7 +195,7 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
       if (bucket.sum_group == layout::kKeySum) held(kKeys);
       if (bucket.sum_group == layout::kTiedSum) held(kTied);
       if (part.kinds.empty() || !values.defined()) return;
-      part.sum = checksum(values);
+      sums.push_back(checksum(values));
       parts.push_back(std::move(part));
     };
     const optim::BucketState& own = session_.optimizer().states()[i];
@@ -196,6 +210,8 @@ std::vector<ReplicaCheck::Part> ReplicaCheck::parts() const {
     add("exp_avg", own.exp_avg, bucket.owned, shards);
     add("exp_avg_sq", own.exp_avg_sq, bucket.owned, shards);
   }
+  const std::vector<int64_t> read = read_sums(session_.layout(), sums);
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].sum = read[i];
   return parts;
 }
 
@@ -260,16 +276,16 @@ ReplicaCheck::Verdict ReplicaCheck::judge(const std::vector<bool>& kinds,
 /// Returns the name of the first tensor of a part that differs among the ranks with this
 /// rank's key, which should hold the same. Returns "" for a null part, or where no tensor
 /// differs. Collective over the group.
-std::string ReplicaCheck::first_tensor(const Part* part, const Holders& holders) {
+std::string ReplicaCheck::first_tensor(const Part* part, const Holders& holders) const {
   std::vector<tensor::FlatPiece> pieces;
-  std::vector<int64_t> sums;
+  std::vector<at::Tensor> sums;
   if (part != nullptr) pieces = tensor::pieces_in(*part->bucket, part->range);
   for (const tensor::FlatPiece& piece : pieces) {
     sums.push_back(checksum(part->values.narrow(0, piece.in_bucket - part->range.begin,
                                                 piece.in_member.size())));
   }
   // Shards begin in different tensors, so each rank has its own number of pieces.
-  const auto rows = gather_rows(*holders.group, std::move(sums));
+  const auto rows = gather_rows(*holders.group, read_sums(session_.layout(), sums));
   const int64_t my_key = holders.keys[static_cast<size_t>(holders.group->rank())];
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::vector<int> losers = outvoted_in(holders.keys, rows, i);

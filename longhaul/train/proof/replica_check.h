@@ -62,7 +62,7 @@ class ReplicaCheck {
   std::vector<Part> parts() const;
   bool differs(Kind kind, const std::vector<Part>& parts) const;
   Verdict judge(const std::vector<bool>& kinds, const std::vector<Part>& parts) const;
-  static std::string first_tensor(const Part* part, const Holders& holders);
+  std::string first_tensor(const Part* part, const Holders& holders) const;
   [[noreturn]] void fail(int64_t step, const Verdict& mine);
 
   const TrainingSession& session_;

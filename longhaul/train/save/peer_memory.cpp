@@ -66,8 +66,9 @@ fs::path memory_dir_of(const session::Session& session) {
 }
 
 PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
-                       RunStart& start, RunLog& run)
+                       RunStart& start, RunLog& run, StateCapture& capture)
     : run_(run),
+      capture_(capture),
       attempt_(start.attempt()),
       every_(session.config().resilience.peer_memory_every) {
   if (every_ == 0) return;
@@ -80,7 +81,7 @@ PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
   // The files in memory that this start has read stay until a newer step is kept.
   options.replaces =
       session.world().any(!checkpoint::list_part_names(options.dir).empty());
-  const checkpoint::Snapshot state = capture_.capture(session.state());
+  const checkpoint::Snapshot state = capture.capture(session.state());
   start.use_attempt();  // the parts have the number in their names
   try {
     keeper_.emplace(options, state.tensors, state_bytes(session, history),
@@ -107,9 +108,9 @@ PeerMemory::PeerMemory(const TrainingSession& session, const History& history,
 void PeerMemory::keep(const TrainingSession& session, const History& history) {
   if (!keeper_ || history.step % every_ != 0) return;
   session.world().ledger().set("peer memory", history.step);
-  const checkpoint::Snapshot state = capture_.capture(session.state());
+  const checkpoint::Snapshot state = capture_.shared(session.state());
   const std::string history_text = json_text(history.to_json());
-  if (state.ready) state.ready();
+  if (state.ready) state.ready(session.layout().watch());
   try {
     const checkpoint::KeepReport report =
         keeper_->keep(history.step, history_text, state.tensors);

@@ -24,7 +24,7 @@ class PeerMemory {
   /// (LONGHAUL_RESTART above 0), which must not end a run that could go on, a warning is
   /// logged instead, and nothing is kept in memory.
   PeerMemory(const TrainingSession& session, const History& history, RunStart& start,
-             RunLog& run);
+             RunLog& run, StateCapture& capture);
 
   /// Keeps the state of the step that has just been done, if a copy is due.
   void keep(const TrainingSession& session, const History& history);
@@ -40,10 +40,10 @@ class PeerMemory {
   void tell_times();
 
   RunLog& run_;
+  StateCapture& capture_;  ///< which the saves use too
   int attempt_;
   int64_t every_;
   std::optional<checkpoint::MemoryKeeper> keeper_;
-  StateCapture capture_;
   int64_t kept_ = 0;
   double seconds_ = 0.0;
   double waited_ = 0.0;

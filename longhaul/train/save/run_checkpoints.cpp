@@ -239,6 +239,7 @@ checkpoint::SaverOptions saver_options(const session::Session& session,
   options.build = build_info().one_line();
   options.layout = session::layout_of(session);
   options.copy_threads = at::get_num_threads();
+  options.look = session.layout().watch();
   return options;
 }
 
@@ -316,13 +317,14 @@ checkpoint::SaveReport RunCheckpoints::save_apart(const session::Session& sessio
       std::move(options), completed(std::move(snapshot), history, true), *world_);
 }
 
-void RunCheckpoints::save(const History& history, checkpoint::Snapshot snapshot,
+void RunCheckpoints::save(const History& history,
+                          const std::function<checkpoint::Snapshot()>& capture,
                           bool ends) {
   log_.log().info(describe_sources(history));
   const bool wait = ends || !config_.checkpoint.async_;
   std::optional<checkpoint::SaveReport> before;
   try {
-    saver_.start(completed(std::move(snapshot), history, wait), before);
+    saver_.start([&] { return completed(capture(), history, wait); }, before);
   } catch (const TemporaryError& error) {
     if (before) tell(*before);
     checkpoint::SaveReport report;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,10 +47,11 @@ class RunCheckpoints {
   void prepare(const std::vector<checkpoint::StateTensor>& tensors) {
     saver_.prepare(tensors);
   }
-  /// Begins to write a checkpoint of a captured state (StateCapture), and waits for the
-  /// checkpoint before it. With [checkpoint] async = false, and for the last checkpoint
+  /// Waits for the checkpoint before, and begins to write one of the state that `capture`
+  /// returns (StateCapture). With [checkpoint] async = false, and for the last checkpoint
   /// (`ends`), waits until this one is written; then the state is not copied. Collective.
-  void save(const History& history, checkpoint::Snapshot snapshot, bool ends);
+  void save(const History& history, const std::function<checkpoint::Snapshot()>& capture,
+            bool ends);
   /// Saves a state as save() does, but into the directory `dir`, and waits for the save;
   /// neither the run's record nor the mirror learns of it. Throws on all ranks if it
   /// fails. Collective.

@@ -1,12 +1,14 @@
 #include "longhaul/train/save/state_capture.h"
 
-#include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 
+#include <functional>
 #include <optional>
 
 #include "longhaul/device/device.h"
 #include "longhaul/session/capture.h"
+#include "longhaul/train/save/pinned_blocks.h"
 
 namespace longhaul::train {
 
@@ -30,14 +32,27 @@ std::vector<std::pair<const char*, at::Tensor>> tensors_of(
   return all;
 }
 
-/// Returns host memory for `x`: buffer number `next`, which is made where it does not
-/// exist.
-at::Tensor& host_for(const at::Tensor& x, std::vector<at::Tensor>& hosts, size_t next) {
-  if (next == hosts.size()) {
-    hosts.push_back(
-        at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true)));
+/// What this rank saves of one bucket.
+struct SavedPart {
+  layout::FlatRange range;
+  std::vector<tensor::FlatPiece> pieces;
+  std::vector<std::pair<const char*, at::Tensor>> tensors;  ///< by kind, the range alone
+};
+
+std::vector<SavedPart> saved_parts(const ModelState& state) {
+  std::vector<SavedPart> parts;
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const layout::FlatRange range = buckets[i].saved;
+    SavedPart part{range, tensor::pieces_in(buckets[i], range),
+                   tensors_of(state.optimizer.states()[i])};
+    if (part.pieces.empty() || part.tensors.empty()) continue;
+    for (auto& [kind, all] : part.tensors) {
+      all = all.narrow(0, range.begin - buckets[i].owned.begin, range.size());
+    }
+    parts.push_back(std::move(part));
   }
-  return hosts[next];
+  return parts;
 }
 
 }  // namespace
@@ -60,37 +75,55 @@ std::shared_ptr<StateCapture::Buffers> StateCapture::free_buffers() {
   return sets_.emplace_back(std::make_shared<Buffers>());
 }
 
+checkpoint::Snapshot StateCapture::shared(const ModelState& state) {
+  if (!shared_) shared_ = capture(state);
+  return *shared_;
+}
+
+void StateCapture::before_change() {
+  shared_.reset();
+  if (under_way_ == nullptr) return;
+  device::order(*std::exchange(under_way_, nullptr)->copied);
+}
+
 checkpoint::Snapshot StateCapture::capture(const ModelState& state) {
   checkpoint::Snapshot captured;
-  std::shared_ptr<Buffers> set;
-  size_t used = 0;
-  const auto& buckets = state.flat.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const layout::FlatRange saved = buckets[i].saved;
-    const auto pieces = tensor::pieces_in(buckets[i], saved);
-    auto tensors = tensors_of(state.optimizer.states()[i]);
-    if (pieces.empty() || tensors.empty()) continue;
-    for (auto& [kind, all] : tensors) {
-      all = all.narrow(0, saved.begin - buckets[i].owned.begin, saved.size());
-      if (all.is_cpu()) continue;
-      if (!set) set = free_buffers();
-      at::Tensor& host = host_for(all, set->hosts, used++);
-      host.copy_(all, /*non_blocking=*/true);
-      all = host;
+  const at::Device device = state.flat.device();
+  std::vector<SavedPart> parts = saved_parts(state);
+  if (!device.is_cpu() && !parts.empty()) {
+    std::vector<at::Tensor> all;
+    for (const SavedPart& part : parts) {
+      for (const auto& [kind, tensor] : part.tensors) all.push_back(tensor);
     }
-    for (const tensor::FlatPiece& piece : pieces) {
-      for (const auto& [kind, all] : tensors) {
+    const std::shared_ptr<Buffers> set = free_buffers();
+    if (set->hosts.empty()) set->hosts = pinned_for(all);
+    if (!beside_) beside_ = device::side_stream(device);
+    device::mark(device).block(*beside_);
+    const c10::StreamGuard guard(*beside_);
+    for (size_t i = 0; i < all.size(); ++i) {
+      set->hosts[i].copy_(all[i], /*non_blocking=*/true);
+    }
+    set->copied = device::mark(device);
+    auto host = set->hosts.begin();
+    for (SavedPart& part : parts) {
+      for (auto& [kind, tensor] : part.tensors) tensor = *host++;
+    }
+    under_way_ = set.get();
+    captured.ready = [set](const std::function<void()>& look) {
+      device::wait(*set->copied, look);
+    };
+    captured.owner = set;
+  }
+  for (const SavedPart& part : parts) {
+    for (const tensor::FlatPiece& piece : part.pieces) {
+      for (const auto& [kind, tensor] : part.tensors) {
         session::append_piece(
             kind, piece,
-            all.narrow(0, piece.in_bucket - saved.begin, piece.in_member.size()),
+            tensor.narrow(0, piece.in_bucket - part.range.begin, piece.in_member.size()),
             captured.tensors);
       }
     }
   }
-  if (!set) return captured;
-  set->copied = device::mark(state.flat.device());
-  captured.ready = [set] { set->copied->synchronize(); };
-  captured.owner = set;
   return captured;
 }
 

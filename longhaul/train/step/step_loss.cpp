@@ -43,14 +43,18 @@ std::vector<double> StepLoss::scales(double factor) const {
   return scales;
 }
 
-void StepLoss::add_up(const session::Session& session, std::vector<double> sums) {
+void StepLoss::add_up(const session::Session& session, std::vector<double> sums,
+                      std::span<double> beside) {
   LH_ASSERT(sums.size() == terms_.size(), "{} sums of {} terms", sums.size(),
             terms_.size());
   for (size_t i = 0; i < sums.size(); ++i) {
     // All ranks of a tp group have the sum of a term with targets; it counts once.
     if (!has_positions(terms_[i]) && session.mesh().index().tp != 0) sums[i] = 0.0;
   }
+  sums.insert(sums.end(), beside.begin(), beside.end());
   session.world().all_reduce_wait(sums, comm::ReduceOp::Sum);
+  std::ranges::copy(std::span(sums).subspan(terms_.size()), beside.begin());
+  sums.resize(terms_.size());
   sums_ = std::move(sums);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,9 +37,11 @@ class StepLoss {
   /// Returns the scales for StageRunner::begin_step; 0 for a term without targets or
   /// weight. `factor` is 1, unless gradients are to be wrong on purpose.
   std::vector<double> scales(double factor = 1.0) const;
-  /// Adds up the loss sums of all ranks; the result is the same on every rank. Collective
-  /// over the world.
-  void add_up(const session::Session& session, std::vector<double> sums);
+  /// Adds up the loss sums of all ranks and, by the same message, the numbers of `beside`
+  /// (the squares of the gradient norm) in place. The result is the same on every rank.
+  /// Collective over the world.
+  void add_up(const session::Session& session, std::vector<double> sums,
+              std::span<double> beside = {});
 
   /// Returns the sum of the means of all terms that have targets; NaN where the global
   /// batch has no target for such a term. Must be called after add_up().

@@ -1,0 +1,1 @@
+extern "C" int ncclCommInitRankScalable() { return 0; }

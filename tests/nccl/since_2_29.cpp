@@ -1,0 +1,1 @@
+extern "C" int ncclCommMemStats() { return 0; }
