@@ -106,8 +106,8 @@ AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
                     layout::checkpoint_bytes(model, config.precision, frozen),
                     config.checkpoint.keep};
   const layout::LayoutDescription& layout = asked.layout;
-  // "auto" counts as a CPU here, as for activations.
-  const bool is_gpu = device != "cpu" && device != "auto" && device != "plugin";
+  // "auto" counts as a CPU here, as for activations. A profile of a machine has its name.
+  const bool is_gpu = device == "cuda" || device.starts_with("NVIDIA ");
   for (int pp = 0; pp < layout.shape.pp; ++pp) {
     const int rank = layout::rank_at(layout.shape, {.pp = pp});
     asked.stages.push_back(

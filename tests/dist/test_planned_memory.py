@@ -27,8 +27,7 @@ def test_config_counts_what_plan_counts_to_the_byte(run, tmp_path, name):
     ranks, sets = write(tmp_path, name, "softdev:0")
     found = planned(run, tmp_path, ranks, [*sets, *DEVICE])
     said = run("longhaul", "config", "run.toml", "--ranks", ranks, "--json", *words([*sets, *DEVICE]), cwd=tmp_path)
-    # Config alone reserves memory for NCCL.
-    assert ([rank["all_bytes"] - rank["nccl_bytes"] for rank in json.loads(said.stdout)["layout"]["ranks"]]
+    assert ([rank["all_bytes"] for rank in json.loads(said.stdout)["layout"]["ranks"]]
             == [rank["all_bytes"] for rank in found["memory"]["ranks"]])
 
 
