@@ -55,8 +55,12 @@ std::string StreamDecoder::add(TokenId id) {
   std::string fresh = take(std::move(text), open);
   if (open == 0 && !fresh.empty()) {
     forget(mark_, 0);
-  } else if (window_.size() > kLongestWindow) {
+  } else if (window_.size() > kLongestWindow && open > 0) {
     forget(window_.size() - kContext, open);
+  } else if (window_.size() > kLongestWindow && !given_.empty()) {
+    // An id without a text is left out (a special token that is skipped). If such ids
+    // pushed the last text out of the window, the next text would count as the first.
+    window_.pop_back();
   }
   return fresh;
 }

@@ -85,5 +85,27 @@ TEST(StreamDecoder, WhatIsNoCharacterIsGivenAtTheEndAndBeforeManyTokens) {
   EXPECT_GE(text.size(), 3 * 7) << "held back for ever";
 }
 
+TEST(StreamDecoder, ATextBehindManySkippedTokensKeepsItsLeadingSpace) {
+  const TempDir dir;
+  const Json json = Json::parse(R"({
+    "added_tokens": [{"id": 2, "content": "<image>", "special": true}],
+    "decoder": {"type": "Metaspace", "replacement": "\u2581", "add_prefix_space": true},
+    "model": {"type": "BPE", "merges": [],
+              "vocab": {"\u2581a": 0, "\u2581b": 1, "<image>": 2}}})");
+  write_file(dir / "tokenizer.json", json.dump());
+  const auto tokenizer = Tokenizer::load(dir.path());
+  for (const size_t before : {0, 1}) {
+    for (const size_t skipped : {1, 63, 64, 65, 500}) {
+      std::vector<TokenId> ids(before, 0);
+      ids.insert(ids.end(), skipped, 2);
+      ids.insert(ids.end(), {1, 0});
+      StreamDecoder stream(*tokenizer, true);
+      std::string text;
+      for (const TokenId id : ids) text += stream.add(id);
+      EXPECT_EQ(text + stream.finish(), before == 0 ? "b a" : "a b a") << skipped;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longhaul::tokenizer
