@@ -57,6 +57,7 @@ void cut(BucketPlan& bucket, const FlatSharding& sharding) {
   const bool stays = bucket.unit == kResidentUnit || s.shards == 1;
   bucket.weights_stay = !s.weights || stays;
   bucket.grads_stay = !s.grads || stays;
+  bucket.owned_apart = s.apart && s.shards > 1;
 }
 
 }  // namespace
@@ -81,9 +82,10 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
     });
     BucketPlan* bucket = place == buckets.rend() ? nullptr : &*place;
     // A matrix that has to be in the last matrix's bucket was counted with it.
-    if (joint != i &&
-        (bucket == nullptr ||
-         bucket->num_elements + joint_elements(parameters, i) > max_bucket_elements)) {
+    if (sharding.apart ||
+        (joint != i &&
+         (bucket == nullptr ||
+          bucket->num_elements + joint_elements(parameters, i) > max_bucket_elements))) {
       bucket = &buckets.emplace_back();
       std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen,
                bucket->expert) = key_of(p);

@@ -46,6 +46,9 @@ struct FlatSharding {
     int replicas = 1;
   };
   std::optional<Experts> experts = {};
+  /// Each parameter has a bucket of its own, and what a rank owns of a bucket lies in
+  /// tensors of its own: for devices that cannot write to a part of a tensor.
+  bool apart = false;
 };
 
 /// The unit number of parameters with one dimension (norms, biases). Every rank keeps all
@@ -102,6 +105,8 @@ struct BucketShape {
   FlatRange saved;           ///< elements that this rank alone counts and saves
   bool weights_stay = true;
   bool grads_stay = true;
+  /// The owned elements lie beside the whole weights and gradients, not in them.
+  bool owned_apart = false;
 };
 
 struct BucketPlan : BucketShape {

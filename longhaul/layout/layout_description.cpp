@@ -74,6 +74,7 @@ FlatSharding LayoutDescription::sharding(int rank) const {
   const bool several = shards > 1;
   FlatSharding sharding{shard.index,  shard.size,           replica.index,
                         replica.size, several && zero >= 2, several && zero >= 3};
+  sharding.apart = apart;
   if (ep > 1) {
     const GroupPlace mine = all.place(GroupKind::ExpertShard, rank);
     const GroupPlace same = all.place(GroupKind::ExpertReplicas, rank);
@@ -252,13 +253,16 @@ StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
   StateBytes total;
   for (const BucketPlan& bucket : buckets) {
     const int64_t owned = bucket.owned.size();
-    total.weights += compute * (bucket.weights_stay ? bucket.num_elements : owned);
+    const auto kept = [&](bool stays) {
+      const int64_t whole = stays ? bucket.num_elements : 0;
+      return whole + (!stays || bucket.owned_apart ? owned : 0);
+    };
+    total.weights += compute * kept(bucket.weights_stay);
     const bool shared =
         precision.compute == ComputeType::Fp32 || precision.master == MasterType::Bf16Sr;
     if (!shared && !(bucket.frozen && has_base)) total.masters += 4 * owned;
     if (bucket.frozen) continue;
-    total.gradients +=
-        bytes_of(precision.gradients) * (bucket.grads_stay ? bucket.num_elements : owned);
+    total.gradients += bytes_of(precision.gradients) * kept(bucket.grads_stay);
     total.moments += 2 * bytes_of(precision.moments) * owned;
   }
   return total;

@@ -39,6 +39,7 @@ struct LayoutDescription {
   int64_t weight_bytes = 4;  ///< bytes of one weight in the compute dtype
   /// Bytes of gathered weights that a rank may hold; 0: as few as a step needs.
   int64_t gathered_budget = 0;
+  bool apart = false;  ///< see FlatSharding
 
   Groups rank_groups() const { return {shape, shards, tied, shared_key_heads, ep}; }
   /// Returns the kind of the group in which each rank holds another shard of a bucket.

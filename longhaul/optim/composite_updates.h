@@ -55,6 +55,10 @@ inline constexpr int64_t kSquaresElements = int64_t{1} << 20;
 /// not wait.
 void add_squares_composite(const at::Tensor& x, const at::Tensor& into);
 
+/// Returns LAMB's update before its ratio, m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps)
+/// + decay * p, in fp32.
+at::Tensor lamb_direction(const AdamWTensors& t, const AdamWStep& step);
+
 /// Makes the first pass of LAMB (lamb.h) in ATen operations, on any device, in parts of
 /// at most `most` elements (parts_of). This is the reference of the fused form. Adds
 /// LambSums to `sums`, fp64 [2], on the device. The host does not wait.

@@ -3,6 +3,7 @@
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/kernels/lamb.h"
 #include "longhaul/optim/operator_kernels.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::optim {
 namespace {
@@ -38,10 +39,18 @@ struct OnCpu {
 
 TORCH_LIBRARY_IMPL(longhaul, CPU, library) { implement_updates<OnCpu>(library); }
 
+/// Returns the elements of which a composite form takes at a time: 0 for its own number,
+/// and all where a tensor can only be written whole.
+int64_t most_at_once(const at::Tensor& master) {
+  return tensor::limits_of(master.device()).writes_views ? 0 : master.numel();
+}
+
 }  // namespace
 
 void update_adamw(const AdamWTensors& t, const AdamWStep& step) {
-  if (!op::adamw.serves(t.master)) return adamw_composite(t, step);
+  if (!op::adamw.serves(t.master)) {
+    return adamw_composite(t, step, most_at_once(t.master));
+  }
   op::adamw(t.gradient, t.master, t.exp_avg, t.exp_avg_sq, t.weight, adamw_scalars(step),
             step.update, t.rounding);
 }
@@ -55,7 +64,9 @@ void update_lamb_moments(const AdamWTensors& t, const AdamWStep& step,
 }
 
 void apply_lamb(const AdamWTensors& t, const AdamWStep& step, const at::Tensor& rate) {
-  if (!op::lamb_apply.serves(t.master)) return lamb_apply_composite(t, step, rate);
+  if (!op::lamb_apply.serves(t.master)) {
+    return lamb_apply_composite(t, step, rate, most_at_once(t.master));
+  }
   op::lamb_apply(t.master, t.exp_avg, t.exp_avg_sq, rate, t.weight,
                  lamb_apply_scalars(step), lamb_rate(step), step.update, t.rounding);
 }

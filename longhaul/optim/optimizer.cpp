@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/optim/kernels/grad_norm.h"
+#include "longhaul/optim/narrow_updates.h"
 #include "longhaul/optim/operators.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::optim {
 namespace {
@@ -90,6 +93,10 @@ Optimizer::Optimizer(tensor::FlatBuffers& flat, const OptimizerSection& settings
   if (policy.master == format::DType::BF16) {
     LH_CHECK(policy.compute == format::DType::BF16, "optim",
              "masters of BF16 and weights of {}", format::dtype_name(policy.compute));
+    LH_CHECK(tensor::limits_of(flat.device()).wide_types, "optim",
+             "precision.master = \"bf16_sr\" rounds by 64-bit integers, which the device "
+             "{} does not have; set precision.master = \"fp32\"",
+             flat.device().str());
     rounding_ = inputs.seed;
   }
   for (const tensor::Bucket& bucket : flat.buckets()) {
@@ -116,27 +123,55 @@ Optimizer::Optimizer(tensor::FlatBuffers& flat, const OptimizerSection& settings
   }
 }
 
-at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) const {
+/// The gradients that this rank counts, and for each the place of its parameter among the
+/// names.
+struct Optimizer::CountedGradients {
+  std::vector<at::Tensor> parts;
+  std::vector<int64_t> places;
+};
+
+Optimizer::CountedGradients Optimizer::counted_gradients(
+    const std::vector<std::string>& names) const {
   std::map<std::string_view, int64_t> place_of;
   for (const std::string& name : names) {
     place_of.emplace(name, static_cast<int64_t>(place_of.size()));
   }
-  at::Tensor sums = at::zeros({static_cast<int64_t>(names.size())},
-                              at::TensorOptions(at::kDouble).device(flat_.device()));
-  std::vector<at::Tensor> parts;
-  std::vector<int64_t> places;
+  CountedGradients counted;
   for (const tensor::Bucket& bucket : flat_.buckets()) {
     if (bucket.frozen) continue;
     for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.saved)) {
       const auto found = place_of.find(piece.member->parameter->name());
       LH_ASSERT(found != place_of.end(), "{} is no parameter of the model",
                 piece.member->parameter->name());
-      parts.push_back(bucket.owned_grads.narrow(0, piece.in_bucket - bucket.owned.begin,
-                                                piece.in_member.size()));
-      places.push_back(found->second);
+      counted.parts.push_back(bucket.owned_grads.narrow(
+          0, piece.in_bucket - bucket.owned.begin, piece.in_member.size()));
+      counted.places.push_back(found->second);
     }
   }
+  return counted;
+}
+
+at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) const {
+  const auto [parts, places] = counted_gradients(names);
+  if (!tensor::limits_of(flat_.device()).wide_types) return block_squares(parts);
+  at::Tensor sums = at::zeros({static_cast<int64_t>(names.size())},
+                              at::TensorOptions(at::kDouble).device(flat_.device()));
   add_squares(parts, places, sums);
+  return sums;
+}
+
+std::vector<double> Optimizer::squares_of_read(const std::vector<std::string>& names,
+                                               const std::vector<double>& read) const {
+  if (tensor::limits_of(flat_.device()).wide_types) return read;
+  const auto [parts, places] = counted_gradients(names);
+  std::vector<double> sums(names.size(), 0.0);
+  auto from = read.cbegin();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto end = from + num_square_blocks(parts[i].numel());
+    double& sum = sums[static_cast<size_t>(places[i])];
+    sum = std::accumulate(from, end, sum);
+    from = end;
+  }
   return sums;
 }
 
@@ -212,11 +247,21 @@ void Optimizer::adamw_step(double lr, double gradient_scale) {
 
 void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& world) {
   const auto& buckets = flat_.buckets();
+  const bool whole = !tensor::limits_of(flat_.device()).writes_views;
   ratios_->begin(flat_.device());
   for_pieces([&](size_t i, const tensor::FlatPiece& piece) {
     const std::string& name = piece.member->parameter->name();
     const AdamWStep step =
         step_of(piece.member->kind, counts_.of(name), lr, gradient_scale);
+    if (whole) {
+      const layout::FlatRange& own = buckets[i].owned;
+      const auto [begin, end] = buckets[i].saved;
+      const AdamWTensors t = tensors_of(i, piece, own);
+      const at::Tensor sums =
+          lamb_moments_narrow(t, step, {begin - own.begin, end - own.begin});
+      if (sums.defined()) ratios_->add(name, sums);
+      return;
+    }
     for (const CountedRange& p : counted_parts(buckets[i], piece)) {
       update_lamb_moments(tensors_of(i, piece, p.range), step,
                           ratios_->sums_of(name, p.counted));
@@ -230,6 +275,7 @@ void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& 
     const at::Tensor rate = member.kind.weight_decay == 0.0
                                 ? ratios_->rate_without_ratio()
                                 : ratios_->rate_of(name);
+    if (whole) return apply_lamb(tensors_of(i, piece, buckets[i].owned), step, rate);
     for (const CountedRange& p : counted_parts(buckets[i], piece)) {
       apply_lamb(tensors_of(i, piece, p.range), step, rate);
     }

@@ -53,8 +53,13 @@ class Optimizer {
   /// Returns sums of squares of the gradients over Bucket::saved, the elements that no
   /// other rank counts, fp64 [names]: one sum for each parameter of the whole model, 0
   /// for parameters of other ranks. The sums are on the device of the buffers, and the
-  /// host does not wait. norm_over() makes the global norm of the sums.
+  /// host does not wait. norm_over() makes the global norm of the sums. On a device
+  /// without 64-bit numbers the result is fp32 sums of blocks, of which the host makes
+  /// these sums (squares_of_read).
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
+  /// Returns one sum for each name of what the host has read of gradient_squares(names).
+  std::vector<double> squares_of_read(const std::vector<std::string>& names,
+                                      const std::vector<double>& read) const;
 
   /// Makes one update with owned gradients times `gradient_scale`, and writes the owned
   /// weights. For LAMB, whose norms span ranks, this is collective over `world`, which
@@ -85,6 +90,8 @@ class Optimizer {
   int64_t bytes() const;
 
  private:
+  struct CountedGradients;
+  CountedGradients counted_gradients(const std::vector<std::string>& names) const;
   AdamWStep step_of(const tensor::ParameterClass& kind, int64_t update, double lr,
                     double gradient_scale) const;
   /// Calls act(number of the bucket, piece) for each part of a tensor that is updated.

@@ -1,12 +1,15 @@
 #include "longhaul/optim/trust_ratios.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
 #include "longhaul/tensor/buffer_of.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::optim {
 
@@ -38,6 +41,9 @@ TrustRatios::TrustRatios(TensorOfParameter tensor_of) {
 }
 
 void TrustRatios::begin(at::Device device) {
+  device_ = device;
+  added_.assign(static_cast<size_t>(tensors_), {});
+  if (!tensor::limits_of(device).wide_types) return;
   sums_ = at::zeros({tensors_ + 1, 2}, at::TensorOptions(at::kDouble).device(device));
 }
 
@@ -45,7 +51,26 @@ at::Tensor TrustRatios::sums_of(const std::string& parameter, bool counted) cons
   return sums_.select(0, counted ? row_of(parameter) : tensors_);
 }
 
+void TrustRatios::add(const std::string& parameter, const at::Tensor& sums) {
+  at::Tensor& row = added_.at(static_cast<size_t>(row_of(parameter)));
+  row = row.defined() ? row + sums : sums;
+}
+
+void TrustRatios::finish_added(comm::Communicator& world, double lr) {
+  const auto there = at::TensorOptions(at::kFloat).device(device_);
+  const at::Tensor none = at::zeros({1, 2}, there);
+  for (at::Tensor& row : added_) {
+    if (!row.defined()) row = none;
+  }
+  const at::Tensor totals = at::cat(added_);
+  if (world.size() > 1)
+    world.all_reduce_order(tensor::buffer_of(totals), comm::ReduceOp::Sum);
+  ratios_ = at::cat({trust_ratios(totals), at::ones({1}, there)});
+  rates_ = ratios_ * lr;
+}
+
 void TrustRatios::finish(comm::Communicator& world, double lr) {
+  if (!tensor::limits_of(device_).wide_types) return finish_added(world, lr);
   at::Tensor totals = sums_.narrow(0, 0, tensors_);
   if (world.size() > 1)
     world.all_reduce_order(tensor::buffer_of(totals), comm::ReduceOp::Sum);

@@ -27,6 +27,9 @@ class TrustRatios {
   /// Returns the fp64 [2] to which LambSums of a parameter are added. Without `counted`,
   /// since another rank counts the same elements, nobody reads the sums.
   at::Tensor sums_of(const std::string& parameter, bool counted) const;
+  /// Adds sums of a parameter's elements that this rank counts, fp32 [1, 2], on a device
+  /// without 64-bit numbers, which adds and divides in fp32.
+  void add(const std::string& parameter, const at::Tensor& sums);
   /// Adds the sums over the ranks with one message, and makes the ratios and the rates of
   /// `lr`. `world` takes tensors of the device. Collective.
   void finish(comm::Communicator& world, double lr);
@@ -41,9 +44,12 @@ class TrustRatios {
 
  private:
   int64_t row_of(const std::string& parameter) const;
+  void finish_added(comm::Communicator& world, double lr);
 
   std::map<std::string, int64_t> rows_;  ///< by parameter; the same on every rank
   int64_t tensors_ = 0;
+  at::Device device_ = at::kCPU;
+  std::vector<at::Tensor> added_;  ///< by tensor; undefined where nothing was added
   at::Tensor sums_;    ///< [tensors + 1, 2]; the last row has the dropped sums
   at::Tensor ratios_;  ///< [tensors + 1]; the last one is 1
   at::Tensor rates_;   ///< ratios times lr

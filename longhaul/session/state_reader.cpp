@@ -9,6 +9,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/read/finite_values.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::session {
 namespace {
@@ -78,7 +79,10 @@ StateReader::StateReader(StateFiles files, const tensor::FlatBuffers& flat,
 void StateReader::add(const char* kind, const at::Tensor& tensor,
                       const tensor::Bucket& bucket,
                       const std::function<bool(const std::string&)>& leaves_out) {
-  const int64_t most = batch_bytes_ / static_cast<int64_t>(tensor.element_size());
+  // Where a tensor can only be written whole, its values come in one part.
+  const int64_t most = tensor::limits_of(tensor.device()).writes_views
+                           ? batch_bytes_ / static_cast<int64_t>(tensor.element_size())
+                           : tensor.numel();
   for (const tensor::FlatPiece& piece : tensor::pieces_in(bucket, bucket.owned)) {
     const tensor::Parameter& parameter = *piece.member->parameter;
     if (leaves_out && leaves_out(parameter.name())) continue;

@@ -62,12 +62,16 @@ void FlatBuffers::allocate(Bucket& bucket) {
   };
   if (bucket.weights_stay) {
     bucket.weights = make(bucket.num_elements, policy_.compute);
+  }
+  if (bucket.weights_stay && !bucket.owned_apart) {
     bucket.owned_weights = part(bucket.weights, bucket.owned);
   } else {
     bucket.owned_weights = make(bucket.owned.size(), policy_.compute);
   }
   if (!bucket.frozen && bucket.grads_stay) {
     bucket.grads = make(bucket.num_elements, policy_.gradients);
+  }
+  if (!bucket.frozen && bucket.grads_stay && !bucket.owned_apart) {
     bucket.owned_grads = part(bucket.grads, bucket.owned);
   } else if (!bucket.frozen) {
     bucket.owned_grads = make(bucket.owned.size(), policy_.gradients);
@@ -161,11 +165,13 @@ void FlatBuffers::clear_grads(Bucket& bucket) const {
 int64_t FlatBuffers::bytes() const {
   int64_t total = scratch_bytes_;
   for (const Bucket& bucket : buckets_) {
-    total += static_cast<int64_t>(
-        (bucket.weights_stay ? bucket.weights : bucket.owned_weights).nbytes());
+    const auto kept = [&](bool stays, const at::Tensor& whole, const at::Tensor& owned) {
+      return static_cast<int64_t>((stays ? whole.nbytes() : 0) +
+                                  (!stays || bucket.owned_apart ? owned.nbytes() : 0));
+    };
+    total += kept(bucket.weights_stay, bucket.weights, bucket.owned_weights);
     if (bucket.frozen) continue;
-    total += static_cast<int64_t>(
-        (bucket.grads_stay ? bucket.grads : bucket.owned_grads).nbytes());
+    total += kept(bucket.grads_stay, bucket.grads, bucket.owned_grads);
   }
   return total;
 }

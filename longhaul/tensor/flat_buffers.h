@@ -38,10 +38,12 @@ struct FlatMember {
 /// are frozen or none is.
 struct Bucket : layout::BucketShape {
   std::vector<FlatMember> members;
-  at::Tensor weights;        ///< all elements; undefined while released
-  at::Tensor grads;          ///< all elements; undefined while released, or frozen
-  at::Tensor owned_weights;  ///< the owned elements: a view of weights if weights stay
-  at::Tensor owned_grads;    ///< a view of grads, or the sum over micro batches
+  at::Tensor weights;  ///< all elements; undefined while released
+  at::Tensor grads;    ///< all elements; undefined while released, or frozen
+  /// The owned elements: a view of weights if weights stay, unless owned_apart.
+  at::Tensor owned_weights;
+  /// A view of grads, or the sum over micro batches.
+  at::Tensor owned_grads;
 
   /// Returns the member's elements that lie in the bucket's `range`; may be empty.
   static layout::FlatRange overlap(const FlatMember& member, layout::FlatRange range);

@@ -43,7 +43,9 @@ void try_step(TrainingSession& session, const History& history, data::StepBatch&
   std::vector<std::vector<double>> sums = session.layout().read_on_host(
       {runner.device_loss_sums(),
        session.optimizer().gradient_squares(session.parameter_names())});
-  const double norm = optim::norm_over(session.world(), sums[1]);
+  std::vector<double> squares =
+      session.optimizer().squares_of_read(session.parameter_names(), sums[1]);
+  const double norm = optim::norm_over(session.world(), squares);
   const optim::RunSchedule schedule(*history.schedule);
   session.optimizer().step(schedule.lr(history.step + 1),
                            optim::clip_coefficient(norm, config.optimizer.clip),

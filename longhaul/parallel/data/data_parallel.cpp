@@ -130,13 +130,20 @@ void DataParallel::start_reduction(size_t index) {
     reduction.work =
         group.all_reduce(tensor::buffer_of(reduction.sent), comm::ReduceOp::Sum);
   } else {
-    reduction.received =
-        reduction.sent.narrow(0, bucket.owned.begin, bucket.owned.size());
+    reduction.received = received_by(bucket, reduction.sent);
     reduction.work =
         group.reduce_scatter(tensor::buffer_of(reduction.sent),
                              tensor::buffer_of(reduction.received), comm::ReduceOp::Sum);
   }
   reductions_.push_back(std::move(reduction));
+}
+
+/// Returns the tensor that receives this rank's part of a reduction of `sent`.
+at::Tensor DataParallel::received_by(const tensor::Bucket& bucket,
+                                     const at::Tensor& sent) {
+  if (!bucket.owned_apart) return sent.narrow(0, bucket.owned.begin, bucket.owned.size());
+  if (bucket.grads_stay && sent.is_same(bucket.grads)) return bucket.owned_grads;
+  return flat_.take_scratch(bucket.owned.size(), sent.scalar_type());
 }
 
 void DataParallel::end_reduction(Reduction& reduction) {
@@ -146,6 +153,9 @@ void DataParallel::end_reduction(Reduction& reduction) {
     bucket.owned_grads.add_(reduction.received);
   } else if (!reduction.sent.is_same(bucket.grads)) {
     bucket.owned_grads.copy_(reduction.received);
+  }
+  if (bucket.owned_apart && !reduction.received.is_same(bucket.owned_grads)) {
+    flat_.give_scratch(std::move(reduction.received));
   }
   if (!reduction.sent.is_same(bucket.grads)) {
     flat_.give_scratch(std::move(reduction.sent));

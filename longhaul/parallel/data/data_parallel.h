@@ -89,6 +89,7 @@ class DataParallel {
   void for_unit(int unit, const Do& act);
   void settle_weights(size_t index);
   void start_reduction(size_t index);
+  at::Tensor received_by(const tensor::Bucket& bucket, const at::Tensor& sent);
   void end_reduction(Reduction& reduction);
   void end_reductions(size_t left);
   void sum_owned(comm::Communicator& group, tensor::Bucket& bucket);

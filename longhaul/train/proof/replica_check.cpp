@@ -14,6 +14,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/tensor/device_limits.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
@@ -39,9 +40,11 @@ int64_t checksum_on_host(const at::Tensor& values) {
 
 /// Returns a checksum of the tensor's bits, [1], on the tensor's device. On another
 /// device than a CPU it is the sum of the elements' bits as integers, which one changed
-/// bit changes.
+/// bit changes. A device without 64-bit numbers leaves the checksum to the host.
 at::Tensor checksum(const at::Tensor& values) {
-  if (values.is_cpu()) return at::full({1}, checksum_on_host(values), at::kLong);
+  if (values.is_cpu() || !tensor::limits_of(values.device()).wide_types) {
+    return at::full({1}, checksum_on_host(values.cpu().contiguous()), at::kLong);
+  }
   const auto bits = values.element_size() == 2 ? at::kShort : at::kInt;
   return at::sum(values.view(bits), at::kLong).reshape({1});
 }
