@@ -21,6 +21,7 @@
 #include "longhaul/session/inference.h"
 #include "longhaul/session/task_answers.h"
 #include "longhaul/system/progress.h"
+#include "longhaul/tensor/device_limits.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
@@ -78,6 +79,7 @@ infer::EvaluateOptions evaluate_options(const EvalOptions& options,
   how.max_sequences = options.max_sequences;
   how.micro_size = options.micro_size;
   how.micro_batches = 2 * session.config().parallel.pp;
+  how.full = !tensor::limits_of(session.device()).any_shapes;
   if (session.world().rank() == 0) how.progress = progress.updates();
   return how;
 }

@@ -1,5 +1,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/split_with_sizes.h>
 #include <ATen/ops/tanh.h>
 
 #include <optional>
@@ -27,8 +28,10 @@ class NextSentence {
   /// Maps x [T, H] to [B, 2]. Copies the first token's rows, so that the graph does not
   /// keep all of x.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
+    const int64_t width = x.size(1), rest = (context.batch.seq - 1) * width;
     const at::Tensor first =
-        x.view({context.batch.rows, context.batch.seq, -1}).select(1, 0).clone();
+        at::split_with_sizes(x.view({context.batch.rows, -1}), {width, rest}, 1)[0]
+            .clone();
     return relation_.forward(at::tanh(pooler_.forward(first, context)), context);
   }
 

@@ -1,5 +1,9 @@
 #include "longhaul/nn/attention.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
@@ -7,6 +11,7 @@
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/wide_norm.h"
+#include "longhaul/tensor/device_limits.h"
 
 // Shapes: B sequences, S positions, T = B S, H hidden, D head dim.
 
@@ -60,9 +65,31 @@ void Attention::prepare(RopeTables& tables) {
   if (form_.rotation) rope_ = tables.table(*form_.rotation);
 }
 
+namespace {
+
+/// Returns the store [B, capacity, ...] with the rows x [B, n, ...] from `length` on, for
+/// devices that write into no part of a tensor. One row has the same operations at every
+/// length.
+at::Tensor with_rows(const at::Tensor& store, const at::Tensor& x, int64_t length) {
+  const int64_t n = x.size(1), behind = store.size(1) - length - n;
+  if (n > 1) {
+    return at::cat({store.narrow(1, 0, length), x, store.narrow(1, length + n, behind)},
+                   1);
+  }
+  const at::Tensor place =
+      at::arange(store.size(1), at::TensorOptions(at::kInt).device(store.device()));
+  return at::where((place == length).view({1, -1, 1, 1}), x, store);
+}
+
+}  // namespace
+
 ops::KeptPositions KvCache::append(int64_t layer, const ops::KeptPositions& fresh) {
   auto store = layers.at(static_cast<size_t>(layer - first_layer)).begin();
   return ops::each_of(fresh, [&](const at::Tensor& x) {
+    if (!tensor::limits_of(x.device()).writes_views) {
+      *store = with_rows(*store, x, length);
+      return *store++;
+    }
     store->narrow(1, length, x.size(1)).copy_(x);
     return (store++)->narrow(1, 0, length + x.size(1));
   });
@@ -109,7 +136,8 @@ ops::Heads Attention::heads(const ops::LinearInput& in,
   ops::Heads out{by_head(y[0]), by_head(y[1]), by_head(y[2])};
   if (norms_) out = normed(out, context);
   if (rope_ == nullptr) return out;
-  if (context.fused) return ops::rope_in_place(out, *rope_, positions);
+  const bool in_place = tensor::limits_of(out.q.device()).writes_views;
+  if (context.fused && in_place) return ops::rope_in_place(out, *rope_, positions);
   return {ops::rope(out.q, *rope_, positions, context.fused),
           ops::rope(out.k, *rope_, positions, context.fused), out.v};
 }
@@ -120,9 +148,14 @@ at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context
   };
   const ops::Heads projected = heads(context.enter(x), context);
   ops::KeptPositions inputs{sequences(projected.k), sequences(projected.v)};
-  if (context.cache != nullptr) inputs = context.cache->append(layer_, inputs);
+  ops::AttentionProblem of_call = problem(context);
+  if (context.cache != nullptr) {
+    inputs = context.cache->append(layer_, inputs);
+    // On some devices the keys are the whole cache (append()).
+    of_call.query_begin = context.cache->length;
+  }
   inputs.insert(inputs.begin(), sequences(projected.q));
-  const ops::TensorFunction core = attention_core(context, problem(context));
+  const ops::TensorFunction core = attention_core(context, of_call);
   return o_.forward(
       context.selective_recompute ? ops::recomputed(core, inputs) : core(inputs),
       context);

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "longhaul/ops/attached_loss.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::nn {
 
@@ -13,7 +14,9 @@ at::Tensor with_auxiliary_loss(const at::Tensor& x, const at::Tensor& sum, size_
   // sum.
   const SplitRegion* region = context.region;
   const int64_t copies = region == nullptr ? 1 : region->ranks() / region->token_parts();
-  context.losses->add(term, sum.detach().to(at::kDouble) / static_cast<double>(copies));
+  const bool wide = tensor::limits_of(sum.device()).wide_types;
+  context.losses->add(term, sum.detach().to(wide ? at::kDouble : at::kFloat) /
+                                static_cast<double>(copies));
   return ops::attach_loss(x, sum, context.losses->scales.at(term));
 }
 

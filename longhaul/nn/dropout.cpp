@@ -13,7 +13,7 @@ ops::Dropout dropout_draws(double probability, int64_t layer, DropoutSite site,
   ops::Dropout draws;
   if (!context.dropout_key || probability == 0.0) return draws;
   const Batch& batch = context.batch;
-  LH_CHECK(batch.sequences.defined() && batch.sequences.numel() == batch.rows, "dropout",
+  LH_CHECK(batch.sequences.defined() && batch.sequences.size(0) == batch.rows, "dropout",
            "a probability of {}, but no numbers of the batch's {} sequences", probability,
            batch.rows);
   draws.probability = probability;

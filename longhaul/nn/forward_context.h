@@ -26,7 +26,8 @@ struct KvCache {
   int64_t length = 0;       ///< positions that are filled, the same in every layer
 
   /// Appends new positions of a layer behind `length`. Returns all positions up to the
-  /// last new one.
+  /// last new one; on a device that cannot write into a part of a tensor also those
+  /// behind, up to the capacity.
   ops::KeptPositions append(int64_t layer, const ops::KeptPositions& fresh);
 };
 
@@ -34,7 +35,9 @@ struct KvCache {
 using Tensors = std::vector<at::Tensor>;
 
 /// The sequences that a pass works on: T = rows * seq positions, one sequence after
-/// another. Tensors that the data does not have are undefined.
+/// another. Tensors that the data does not have are undefined. On a narrow device, which
+/// has no 64-bit numbers (tensor::DeviceLimits), tensors that are said to be int64 are
+/// int32, and those that are said to be fp64 are fp32.
 struct Batch {
   int64_t rows = 0;
   int64_t seq = 0;
@@ -51,6 +54,8 @@ struct Batch {
   at::Tensor real;  ///< fp32 [T], 0 for padding and else 1; undefined: no padding
   /// Numbers for the draws of dropout. `sequences` has each sequence's number in the run,
   /// int64 [rows], and `sequence_of` the number of each token's sequence, int64 [T].
+  /// On a narrow device each number is two words, int32 [rows, 2] and [T, 2]
+  /// (ops::Dropout).
   /// `index` has the index of each token in its whole sequence, int32 [T].
   at::Tensor sequences, sequence_of, index;
   /// The side that each token belongs to, int64 [T]. Pair p of the batch has the sides 2
@@ -58,11 +63,13 @@ struct Batch {
   /// the tensor is undefined, the data has no pairs.
   at::Tensor sides;
   /// The reference's sums of log-probabilities of the sides, fp64 [pairs, 2]; zeros for a
-  /// loss without a reference.
+  /// loss without a reference. On a narrow device pairs without tokens may come last.
   at::Tensor reference;
   Tensors targets;  ///< by term of the loss: int64 [T] or [rows], negative: no target
   /// The numbers of the tokens with a target of term 0, ascending, int64. If undefined,
-  /// the numbers are found when needed, for which the host has to wait for a device.
+  /// the numbers are found when needed, for which the host has to wait for a device. On a
+  /// device where each shape is compiled, the number of a token without target may follow
+  /// several times, so that all batches have equally many.
   at::Tensor target_rows;
 };
 
@@ -81,17 +88,27 @@ struct Losses {
   explicit Losses(std::vector<double> of_terms)
       : scales(std::move(of_terms)), host_(scales.size(), 0.0) {}
   /// Adds an fp64 scalar to a term, unscaled. A scalar on a device is added there, so
-  /// that the host does not wait; all scalars of a step are on one device.
+  /// that the host does not wait; all scalars of a step are on one device. On a device
+  /// without 64-bit numbers the tensor has any number of fp32 addends, which the host
+  /// adds up in fp64 (of_read()).
   void add(size_t term, const at::Tensor& sum);
   /// Returns the sum of each term. Waits for the device.
   std::vector<double> sums() const;
   /// Returns the sums as one fp64 tensor [terms] on the device that the pass runs on; the
-  /// host does not wait for the device. A term to which nothing has been added is 0.
+  /// host does not wait for the device. A term to which nothing has been added is 0. On a
+  /// device without 64-bit numbers the tensor has all addends of all terms in fp32.
   at::Tensor sums_on(at::Device device) const;
+  /// Returns the sum of each term from the values of sums_on() that the host has read.
+  std::vector<double> of_read(const std::vector<double>& values) const;
 
  private:
-  std::vector<double> host_;  ///< sums of scalars on the CPU
-  at::Tensor device_;         ///< fp64 [terms]; undefined: no scalar was on a device
+  struct Addends {
+    size_t term;
+    at::Tensor values;  ///< fp32 [n]
+  };
+  std::vector<double> host_;      ///< sums of scalars on the CPU
+  at::Tensor device_;             ///< fp64 [terms]; undefined: no scalar was on a device
+  std::vector<Addends> addends_;  ///< of a device without 64-bit numbers
 };
 
 /// A function that replaces ops::attention if keys and values lie on several ranks

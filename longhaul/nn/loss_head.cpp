@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "longhaul/nn/pair_loss.h"
+#include "longhaul/ops/narrow/loss.h"
 
 namespace longhaul::nn {
 namespace {
@@ -33,29 +34,46 @@ ops::LossHeadOptions head_options(size_t term, const ForwardContext& context) {
 
 /// Adds up fp32 [T] by the side that each token belongs to: fp64 [sides]. Every sum adds
 /// its tokens in their order, so its bits do not depend on other rows.
+/// On a narrow device the sums are fp32.
 at::Tensor sum_by_side(const at::Tensor& values, const Batch& batch) {
   const int64_t sides = batch.reference.numel();
+  if (ops::narrow::is_on_narrow_device(values)) {
+    return ops::narrow::sum_by_group(values, batch.sides, sides);
+  }
   at::Tensor sums = at::zeros({sides + 1}, values.options().dtype(at::kDouble));
   const c10::List<std::optional<at::Tensor>> index({batch.sides});
   sums.index_put_(index, values.to(at::kDouble), /*accumulate=*/true);
   return sums.narrow(0, 0, sides);
 }
 
-/// Adds what a rank has found of its pairs to the terms of the loss.
-void count_pairs(const PairLoss& pairs, const ForwardContext& context) {
+/// Returns the sum of all values: an fp64 scalar, or on a narrow device addends of it.
+at::Tensor sum_of(const at::Tensor& values) {
+  return ops::narrow::is_on_narrow_device(values)
+             ? ops::narrow::block_sums(values.to(at::kFloat))
+             : values.sum(at::kDouble);
+}
+
+/// Adds what a rank has found of its pairs to the terms of the loss. `lengths` are those
+/// of PairSums.
+void count_pairs(const PairLoss& pairs, const at::Tensor& lengths,
+                 const ForwardContext& context) {
   if (!context.pairs.counts) return;
   Losses& losses = *context.losses;
-  losses.add(0, pairs.loss.sum());
+  const auto sum = [&](const at::Tensor& values) {
+    if (!ops::narrow::is_on_narrow_device(values)) return sum_of(values);
+    // Pairs without tokens fill up a batch there (session::batch_of).
+    return sum_of(values * lengths.sum(1).gt(0.0));
+  };
+  losses.add(0, sum(pairs.loss));
   const auto side = [](const at::Tensor& values, int64_t i) {
     return values.select(1, i);
   };
   const at::Tensor right = side(pairs.rewards, 0).gt(side(pairs.rewards, 1));
   size_t figure = context.pairs.figures;
-  losses.add(figure++, side(pairs.rewards, 0).sum());
-  losses.add(figure++, side(pairs.rewards, 1).sum());
-  losses.add(figure++, right.sum(at::kDouble));
-  losses.add(figure++, side(pairs.log_probs, 0).sum());
-  losses.add(figure++, side(pairs.log_probs, 1).sum());
+  for (const at::Tensor& values : {side(pairs.rewards, 0), side(pairs.rewards, 1), right,
+                                   side(pairs.log_probs, 0), side(pairs.log_probs, 1)}) {
+    losses.add(figure++, sum(values));
+  }
 }
 
 /// Computes the loss of the pairs of a batch for rows [T, H], which every tp rank has
@@ -78,10 +96,10 @@ at::Tensor loss_of_pairs(const at::Tensor& rows, const tensor::ParameterPtr& wei
   const PairSums of_pairs = {sums[0].view({-1, 2}), sums[1].view({-1, 2}),
                              batch.reference};
   const PairLoss found = pair_loss(of_pairs, pairs.settings);
-  count_pairs(found, context);
+  count_pairs(found, of_pairs.lengths, context);
   if (pairs.sums != nullptr) pairs.sums->push_back(of_pairs.log_probs);
   if (chosen.defined()) {
-    context.losses->add(1, -(log_probs * chosen).sum(at::kDouble));
+    context.losses->add(1, -sum_of(log_probs * chosen));
   }
   if (!at::GradMode::is_enabled()) return at::zeros({}, log_probs.options());
   const at::Tensor by_side =
@@ -90,7 +108,7 @@ at::Tensor loss_of_pairs(const at::Tensor& rows, const tensor::ParameterPtr& wei
   options.row_weights =
       by_side.index_select(0, batch.sides).mul_(-scales.at(0)).to(at::kFloat) *
       completion;
-  if (chosen.defined()) options.row_weights.add_(chosen, scales.at(1));
+  if (chosen.defined()) options.row_weights.add_(chosen * scales.at(1));
   options.scale = 1.0;
   return ops::loss_head(rows, weight, targets, options).loss;
 }
@@ -130,7 +148,11 @@ at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
 
 at::Tensor rows_with_target(const Batch& batch) {
   if (batch.target_rows.defined()) return batch.target_rows;
-  return at::nonzero(batch.targets.at(0).ge(0)).squeeze(1);
+  const at::Tensor& targets = batch.targets.at(0);
+  if (!ops::narrow::is_on_narrow_device(targets)) {
+    return at::nonzero(targets.ge(0)).squeeze(1);
+  }
+  return at::nonzero(targets.cpu().ge(0)).squeeze(1).to(at::kInt).to(targets.device());
 }
 
 at::Tensor loss_inside(const at::Tensor& logits, size_t term,

@@ -8,6 +8,7 @@
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tanh.h>
 
 #include <cmath>
 
@@ -21,10 +22,22 @@ struct ScoreLoss {
   at::Tensor loss, by_chosen, by_rejected;
 };
 
+/// Returns whether the sums are fp32, on a device without 64-bit numbers. It lacks log1p
+/// and expm1 too.
+bool is_narrow(const at::Tensor& y) { return y.scalar_type() == at::kFloat; }
+
 /// Returns the log of the logistic function of y. LibTorch's own operator has no form for
 /// devices without memory, on which a run is rehearsed.
 at::Tensor log_logistic(const at::Tensor& y) {
-  return y.clamp_max(0.0) - at::log1p(at::exp(-y.abs()));
+  const at::Tensor rest = at::exp(-y.abs());
+  return y.clamp_max(0.0) - (is_narrow(y) ? at::log(rest + 1.0) : at::log1p(rest));
+}
+
+/// Returns 1 - e^x, exact also near 0.
+at::Tensor one_minus_exp(const at::Tensor& x) {
+  if (!is_narrow(x)) return -at::expm1(x);
+  const at::Tensor half = at::tanh(x * 0.5);
+  return (half * -2.0) / (half * -1.0 + 1.0);
 }
 
 /// Returns (-(1 - |flipped|) log s(y) - flipped log s(-y)) / divisor, with s the logistic
@@ -45,7 +58,8 @@ constexpr double kMostScore = -0x1p-24;
 
 ScoreLoss odds_ratio(const at::Tensor& c, const at::Tensor& r, double beta) {
   const at::Tensor chosen = c.clamp_max(kMostScore), rejected = r.clamp_max(kMostScore);
-  const at::Tensor no_chosen = -at::expm1(chosen), no_rejected = -at::expm1(rejected);
+  const at::Tensor no_chosen = one_minus_exp(chosen),
+                   no_rejected = one_minus_exp(rejected);
   const at::Tensor y = (chosen - rejected) - (at::log(no_chosen) - at::log(no_rejected));
   const at::Tensor by_y = -beta * at::sigmoid(-y);
   return {-beta * log_logistic(y), by_y / no_chosen, -by_y / no_rejected};
@@ -65,7 +79,7 @@ ScoreLoss score_loss(const at::Tensor& c, const at::Tensor& r,
       return logistic(beta * (c - r) - settings.simpo_gamma, beta, flipped);
     case PreferenceLoss::Hinge: {
       const at::Tensor missing = 1.0 - beta * (c - r);
-      const at::Tensor by_chosen = missing.gt(0.0).to(at::kDouble) * -beta;
+      const at::Tensor by_chosen = missing.gt(0.0).to(c.scalar_type()) * -beta;
       return {missing.clamp_min(0.0), by_chosen, -by_chosen};
     }
     case PreferenceLoss::Ipo: {
@@ -75,8 +89,12 @@ ScoreLoss score_loss(const at::Tensor& c, const at::Tensor& r,
     case PreferenceLoss::ApoZero: {
       const at::Tensor of_chosen = at::sigmoid(-beta * c);
       const at::Tensor of_rejected = at::sigmoid(beta * r);
-      return {of_chosen + of_rejected, -beta * of_chosen * (1.0 - of_chosen),
-              beta * of_rejected * (1.0 - of_rejected)};
+      // One minus a number near 1 would have no digits of fp32.
+      const bool narrow = is_narrow(c);
+      const at::Tensor no_chosen = narrow ? at::sigmoid(beta * c) : 1.0 - of_chosen;
+      const at::Tensor no_rejected = narrow ? at::sigmoid(-beta * r) : 1.0 - of_rejected;
+      return {of_chosen + of_rejected, -beta * of_chosen * no_chosen,
+              beta * of_rejected * no_rejected};
     }
     case PreferenceLoss::Orpo:
       return odds_ratio(c, r, beta);

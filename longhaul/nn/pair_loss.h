@@ -14,7 +14,8 @@ struct PairSums {
   at::Tensor reference;  ///< sums of the reference; zeros for a loss without one
 };
 
-/// The loss of P pairs and what is told of them.
+/// The loss of P pairs and what is told of them. The tensors are fp32 if the sums are,
+/// as on a device without 64-bit numbers.
 struct PairLoss {
   at::Tensor loss;     ///< fp64 [P]
   at::Tensor slopes;   ///< the loss's derivative by PairSums::log_probs, fp64 [P, 2]

@@ -96,6 +96,29 @@ TEST(PairLoss, EachLossIsTheFormulaOfItsPaper) {
   }
 }
 
+/// The forms for devices without fp64, which lack log1p and expm1 as well.
+TEST(PairLoss, OfSumsInFp32IsThatOfSumsInFp64) {
+  const auto narrow = [](const at::Tensor& x) { return x.to(at::kFloat); };
+  for (const PreferenceLoss loss : kAll) {
+    std::vector<Numbers> cases = cases_of(loss);
+    if (loss == Orpo) cases.push_back({-1e-6, -3.0, 1, 3});  // certain tokens
+    for (const Numbers& n : cases) {
+      const PairLoss want = loss_of(loss, n);
+      const PairLoss got =
+          pair_loss({narrow(row(n.chosen, n.rejected)),
+                     narrow(row(n.chosen_length, n.rejected_length)),
+                     narrow(row(n.chosen_reference, n.rejected_reference))},
+                    settings_of(loss));
+      SCOPED_TRACE(static_cast<int>(loss));
+      EXPECT_EQ(got.loss.scalar_type(), at::kFloat);
+      EXPECT_NEAR(got.loss.item<double>(), want.loss.item<double>(),
+                  1e-5 * (1 + std::abs(want.loss.item<double>())));
+      expect_close(got.slopes, want.slopes, 1e-5, "slopes");
+      expect_close(got.rewards, want.rewards, 1e-6, "rewards");
+    }
+  }
+}
+
 TEST(PairLoss, TheSlopesAreTheDerivativesByBothSums) {
   constexpr double kStep = 1e-5;
   for (const PreferenceLoss loss : kAll) {

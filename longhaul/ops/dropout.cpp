@@ -15,6 +15,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
+#include "longhaul/ops/narrow/draws.h"
 
 namespace longhaul::ops {
 namespace {
@@ -49,6 +50,25 @@ at::Tensor composite_dropout(const at::Tensor& x, const Dropout& draws) {
       draws, draws.sequences.unsqueeze(1), draws.index.unsqueeze(1),
       at::zeros({1, 1}, draws.index.options()), draws.first_column, x.size(1));
   return (x.to(at::kFloat) * factors).to(x.scalar_type());
+}
+
+/// Returns whether the numbers of sequences are two words of 32 bits.
+bool in_words(const Dropout& draws) {
+  return draws.sequences.scalar_type() == at::kInt && draws.sequences.dim() == 2;
+}
+
+/// Returns dropout_factors() where the numbers of sequences are two words.
+at::Tensor narrow_factors(const Dropout& draws, const at::Tensor& sequences,
+                          const at::Tensor& rows, const at::Tensor& heads, int64_t first,
+                          int64_t columns) {
+  const auto index = at::TensorOptions().dtype(at::kInt).device(rows.device());
+  const auto word = [&](int64_t i) { return sequences.select(-1, i); };
+  const narrow::Words words =
+      narrow::philox(draws.key, {at::arange(first / 4, (first + columns + 3) / 4, index),
+                                 rows, word(0), word(1) * (1 << 16) + heads});
+  const at::Tensor drawn =
+      at::stack(at::TensorList(words), -1).flatten(-2).narrow(-1, first % 4, columns);
+  return narrow::at_least(drawn, draws.threshold()) * draws.scale();
 }
 
 struct DropoutTask {
@@ -88,6 +108,9 @@ uint32_t Dropout::threshold() const {
 at::Tensor dropout_factors(const Dropout& draws, const at::Tensor& sequences,
                            const at::Tensor& rows, const at::Tensor& heads, int64_t first,
                            int64_t columns) {
+  if (in_words(draws)) {
+    return narrow_factors(draws, sequences, rows, heads, first, columns);
+  }
   const auto index = at::TensorOptions().dtype(at::kLong).device(rows.device());
   const at::Tensor sequence = sequences.to(index);
   const Words words = composite_philox(
@@ -105,12 +128,14 @@ at::Tensor dropout(const at::Tensor& x, const Dropout& draws, bool fused) {
   if (!draws.drops()) return x;
   LH_CHECK(draws.probability < 1.0, "dropout", "probability {}", draws.probability);
   LH_CHECK(x.dim() == 2 && draws.sequences.defined() && draws.index.defined() &&
-               draws.sequences.sizes() == x.sizes().slice(0, 1) &&
+               (in_words(draws) || draws.sequences.dim() == 1) &&
+               draws.sequences.size(0) == x.size(0) &&
                draws.index.sizes() == x.sizes().slice(0, 1),
            "dropout", "{} rows of {} dims, but another number of sequences or indices",
            x.size(0), x.dim());
   DropoutTask task{draws, fused};
-  task.draws.sequences = draws.sequences.to(at::kLong).contiguous();
+  if (!in_words(draws)) task.draws.sequences = draws.sequences.to(at::kLong);
+  task.draws.sequences = task.draws.sequences.contiguous();
   task.draws.index = draws.index.to(at::kInt).contiguous();
   return DropoutNode::apply(x, task);
 }

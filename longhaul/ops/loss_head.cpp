@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
@@ -18,6 +19,7 @@
 #include "longhaul/ops/common/node.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/linear/products.h"
+#include "longhaul/ops/narrow/loss.h"
 
 // Shapes: T rows, K features, V vocabulary, R rows of a chunk.
 
@@ -110,6 +112,25 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets,
   return result;
 }
 
+/// Computes the composite form for a device without 64-bit numbers, all rows at once. The
+/// gradient is a new tensor in the place of the logits.
+ChunkLoss narrow_chunk(at::Tensor& logits, const at::Tensor& targets,
+                       const at::Tensor& weights, int64_t begin,
+                       const LossHeadOptions& options, bool want_gradient) {
+  const at::Tensor wide = logits.to(at::kFloat);
+  const narrow::TargetColumns columns(targets, begin, logits.size(1));
+  at::Tensor lse = narrow::log_sum_exp(wide), picked = columns.picked(wide);
+  if (options.combine) options.combine(lse, picked);
+  const at::Tensor mask = targets.ge(0).to(at::kFloat);
+  ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
+  if (want_gradient) {
+    logits =
+        columns.gradient(wide, lse, row_scale(mask, weights, options), options.z_loss)
+            .to(logits.scalar_type());
+  }
+  return result;
+}
+
 using CrossEntropy = fused::Operation<composite_chunk, kernels::CrossEntropy>;
 using SplitCrossEntropy =
     fused::Operation<composite_chunk, kernels::CrossEntropyStatistics,
@@ -151,6 +172,9 @@ ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets,
 ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets,
                      const at::Tensor& weights, int64_t begin,
                      const LossHeadOptions& options, bool want_gradient) {
+  if (narrow::is_on_narrow_device(logits)) {
+    return narrow_chunk(logits, targets, weights, begin, options, want_gradient);
+  }
   const bool plain = !options.combine && !weights.defined();
   if (plain && CrossEntropy::has_kernels(options.fused, logits)) {
     return fused_chunk(logits, targets, options, want_gradient);
@@ -176,20 +200,70 @@ int64_t chunk_rows(const tensor::Parameter& weight, const at::Tensor& h,
   const int64_t vocabulary =
       options.combine ? weight.slice().global_shape[0] / options.vocabulary_parts + 1
                       : weight.slice().extent[0];
-  const int64_t elements =
+  int64_t elements =
       h.is_cpu() ? kLogitsElements : options.device_logits_bytes / h.element_size();
+  // The fp32 copies of a chunk lie side by side there.
+  if (narrow::is_on_narrow_device(h)) elements /= 8;
   return logits_rows(h.size(0), vocabulary, elements);
 }
 
 /// The gradient of h, and sums over all rows. The sums are fp64 scalars on the device of
-/// the logits, so that the host does not wait for the device.
+/// the logits, so that the host does not wait for the device. On a device without 64-bit
+/// numbers they are sums of blocks (narrow::block_sums).
 struct HeadTotals {
   at::Tensor cross_entropy;
   at::Tensor squared_lse;
   at::Tensor dh;
 };
 
-at::Tensor sum_of(const at::Tensor& rows) { return rows.sum(at::kDouble); }
+at::Tensor sum_of(const at::Tensor& rows) {
+  return narrow::is_on_narrow_device(rows) ? narrow::block_sums(rows)
+                                           : rows.sum(at::kDouble);
+}
+
+/// The totals of the chunks so far.
+class ChunkTotals {
+ public:
+  /// `h` is the input of the head. dh is formed with `want_gradient` only.
+  ChunkTotals(const at::Tensor& h, bool want_gradient)
+      : in_parts_(narrow::is_on_narrow_device(h)) {
+    if (in_parts_) return;
+    const auto fp64 = h.options().dtype(at::kDouble);
+    totals_ = {at::zeros({}, fp64), at::zeros({}, fp64), {}};
+    if (want_gradient) totals_.dh = at::empty_like(h);
+  }
+
+  void add(const ChunkLoss& loss) {
+    if (in_parts_) {
+      cross_entropy_.push_back(sum_of(loss.cross_entropy));
+      squared_lse_.push_back(sum_of(loss.squared_lse));
+    } else {
+      totals_.cross_entropy.add_(sum_of(loss.cross_entropy));
+      totals_.squared_lse.add_(sum_of(loss.squared_lse));
+    }
+  }
+
+  /// Forms the gradient of rows [from, from + n) of h from the gradient of their logits.
+  void form_gradient(int64_t from, int64_t n, const at::Tensor& dlogits,
+                     const at::Tensor& weight) {
+    if (in_parts_) return dh_.push_back(product(dlogits, weight));
+    at::Tensor rows = totals_.dh.narrow(0, from, n);
+    product_out(rows, dlogits, weight);
+  }
+
+  HeadTotals take() {
+    if (!in_parts_) return std::move(totals_);
+    const at::Tensor dh = dh_.empty() ? at::Tensor() : at::cat(dh_);
+    return {at::cat(cross_entropy_), at::cat(squared_lse_), dh};
+  }
+
+ private:
+  /// Whether the parts are put together at the end, where a device cannot write them into
+  /// the whole.
+  bool in_parts_;
+  HeadTotals totals_;
+  std::vector<at::Tensor> cross_entropy_, squared_lse_, dh_;
+};
 
 /// Makes the logits of one chunk of rows after another, in order, and calls
 /// `take(from, n, logits, bounded)`, which may overwrite them. `bounded` is tanh(x /
@@ -218,9 +292,7 @@ HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
                       const at::Tensor& targets, const LossHeadOptions& options,
                       bool want_gradient) {
   const int64_t begin = weight->slice().offset[0];
-  const auto fp64 = h.options().dtype(at::kDouble);
-  HeadTotals totals{at::zeros({}, fp64), at::zeros({}, fp64), {}};
-  if (want_gradient) totals.dh = at::empty_like(h);
+  ChunkTotals totals(h, want_gradient);
   each_chunk(h, weight, options,
              [&](int64_t from, int64_t n, at::Tensor& logits, const at::Tensor& bounded) {
                at::Tensor weights;
@@ -232,12 +304,10 @@ HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
                  loss.cross_entropy.mul_(weights);
                  loss.squared_lse.mul_(weights);
                }
-               totals.cross_entropy.add_(sum_of(loss.cross_entropy));
-               totals.squared_lse.add_(sum_of(loss.squared_lse));
+               totals.add(loss);
                if (!want_gradient) return;
                if (bounded.defined()) at::tanh_backward_out(logits, logits, bounded);
-               at::Tensor dpart = totals.dh.narrow(0, from, n);
-               product_out(dpart, logits, weight->weight());
+               totals.form_gradient(from, n, logits, weight->weight());
                if (!weight->frozen()) {
                  accumulate_weight_gradient({weight}, h.narrow(0, from, n), logits);
                }
@@ -246,11 +316,15 @@ HeadTotals run_chunks(const at::Tensor& h, const tensor::ParameterPtr& weight,
                  grad.add_(at::sum(logits, {0}, /*keepdim=*/false, at::kFloat));
                }
              });
-  return totals;
+  return totals.take();
 }
 
 /// Returns the root of the backward, an fp32 scalar.
 at::Tensor total_of(const HeadTotals& totals, const LossHeadOptions& options) {
+  if (narrow::is_on_narrow_device(totals.cross_entropy)) {
+    const at::Tensor squares = totals.squared_lse.sum() * options.z_loss;
+    return (totals.cross_entropy.sum() + squares) * options.scale;
+  }
   return at::add(totals.cross_entropy, totals.squared_lse, options.z_loss)
       .mul_(options.scale)
       .to(at::kFloat);
@@ -289,15 +363,24 @@ HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
                      const LossHeadOptions& options, bool want_gradient) {
   at::Tensor gradient = logits;  // replaced, not overwritten
   const ChunkLoss loss =
-      composite_chunk(gradient, targets, {}, 0, options, want_gradient, logits.size(0));
+      narrow::is_on_narrow_device(logits)
+          ? narrow_chunk(gradient, targets, {}, 0, options, want_gradient)
+          : composite_chunk(gradient, targets, {}, 0, options, want_gradient,
+                            logits.size(0));
   return {sum_of(loss.cross_entropy), sum_of(loss.squared_lse), gradient};
+}
+
+/// Returns whether the targets of these rows have the dtype that their device needs.
+bool fit(const at::Tensor& targets, const at::Tensor& rows) {
+  return targets.dim() == 1 && targets.size(0) == rows.size(0) &&
+         targets.scalar_type() ==
+             (narrow::is_on_narrow_device(rows) ? at::kInt : at::kLong);
 }
 
 void check_head(const at::Tensor& h, const tensor::Parameter& weight,
                 const at::Tensor& targets, const LossHeadOptions& options) {
-  LH_CHECK(h.dim() == 2 && targets.dim() == 1 && targets.size(0) == h.size(0) &&
-               targets.scalar_type() == at::kLong,
-           "loss_head", "{} rows, {} targets", h.size(0), targets.numel());
+  LH_CHECK(h.dim() == 2 && fit(targets, h), "loss_head", "{} rows, {} targets in {}",
+           h.size(0), targets.numel(), c10::toString(targets.scalar_type()));
   const format::TensorSlice& slice = weight.slice();
   LH_CHECK(options.combine || slice.extent[0] == slice.global_shape[0], "loss_head",
            "{} is a part of the vocabulary, and nothing combines the parts",
@@ -330,22 +413,22 @@ at::Tensor token_log_probs(const at::Tensor& h, const tensor::ParameterPtr& weig
                            const at::Tensor& targets, const LossHeadOptions& options) {
   check_head(h, *weight, targets, options);
   const at::NoGradGuard no_grad;
-  at::Tensor logs = at::empty({h.size(0)}, h.options().dtype(at::kFloat));
+  std::vector<at::Tensor> losses;
   each_chunk(h, weight, options,
              [&](int64_t from, int64_t n, at::Tensor& logits, const at::Tensor&) {
-               const ChunkLoss loss = chunk_loss(logits, targets.narrow(0, from, n), {},
-                                                 weight->slice().offset[0], options,
-                                                 /*want_gradient=*/false);
-               logs.narrow(0, from, n).copy_(loss.cross_entropy).neg_();
+               losses.push_back(chunk_loss(logits, targets.narrow(0, from, n), {},
+                                           weight->slice().offset[0], options,
+                                           /*want_gradient=*/false)
+                                    .cross_entropy);
              });
-  return logs;
+  return at::cat(losses).neg_();
 }
 
 LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                              const LossHeadOptions& options) {
-  LH_CHECK(logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0) &&
-               targets.scalar_type() == at::kLong,
-           "loss_head", "{} rows of logits, {} targets", logits.size(0), targets.numel());
+  LH_CHECK(logits.dim() == 2 && fit(targets, logits), "loss_head",
+           "{} rows of logits, {} targets in {}", logits.size(0), targets.numel(),
+           c10::toString(targets.scalar_type()));
   LH_ASSERT(options.logits_divisor == 1.0 && options.logits_cap == 0.0,
             "these logits are final");
   return result_of(logits, options, [&](bool want_gradient) {

@@ -44,16 +44,18 @@ struct LossHeadResult {
   /// The root of the backward: scale * (cross-entropy sum + z-loss sum), an fp32 scalar.
   at::Tensor loss;
   /// The sum of the cross-entropy over valid targets, weighted by `row_weights` and
-  /// unscaled: an fp64 scalar on the device of h.
+  /// unscaled: an fp64 scalar on the device of h. On a device without 64-bit numbers fp32
+  /// sums of blocks of rows, which the host adds up (nn::Losses).
   at::Tensor cross_entropy_sum;
 };
 
 /// Computes the cross-entropy of logits = (h W^T + b) / divisor, which may be capped,
 /// without ever holding all logits: rows are taken in chunks. `h` is [T, K] in the
-/// compute dtype, W is [V, K], and `targets` is int64 [T], where a negative target means
-/// that there is none. In grad mode the gradients of each chunk are formed while its
-/// logits are in cache: dW and db are added to the accumulators at once, and dh is kept
-/// for the backward. So the loss has to be the root of the backward, with gradient 1.
+/// compute dtype, W is [V, K], and `targets` is int64 [T], or int32 on a device without
+/// 64-bit numbers, where a negative target means that there is none. In grad mode the
+/// gradients of each chunk are formed while its logits are in cache: dW and db are added
+/// to the accumulators at once, and dh is kept for the backward. So the loss has to be
+/// the root of the backward, with gradient 1.
 ///
 /// With a part of the vocabulary, every rank has the loss over all parts, and dh is the
 /// share of this part: the sum over parts is the gradient. Per chunk only the

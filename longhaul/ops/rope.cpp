@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/split_with_sizes.h>
 
 #include <algorithm>
 #include <cmath>
@@ -67,9 +68,10 @@ at::Tensor composite_rope(const at::Tensor& x, const RopeTable& table,
   const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
   at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
   if (inverse) sin = sin * -1.0;
-  const at::Tensor first = x.narrow(2, 0, half).to(at::kFloat);
-  const at::Tensor second = x.narrow(2, half, half).to(at::kFloat);
-  const at::Tensor rest = x.narrow(2, 2 * half, x.size(2) - 2 * half).to(at::kFloat);
+  // The gradients of a split are put together by one cat, not written into zeros.
+  const auto parts =
+      at::split_with_sizes(x.to(at::kFloat), {half, half, x.size(2) - 2 * half}, 2);
+  const at::Tensor &first = parts[0], &second = parts[1], &rest = parts[2];
   return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, 2)
       .to(x.scalar_type());
 }

@@ -2,10 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/common/node.h"
@@ -47,15 +48,15 @@ at::Tensor row_squares(const at::Tensor& w, const at::Tensor& a, const at::Tenso
   const int64_t rows = w.size(0);
   const int64_t block = std::max<int64_t>(1, kBlockElements / w.size(1));
   const at::Tensor wide_a = a.to(at::kFloat);
-  at::Tensor squares = at::empty({rows}, wide_a.options());
+  std::vector<at::Tensor> squares;
   for (int64_t row = 0; row < rows; row += block) {
     const int64_t count = std::min(block, rows - row);
     const at::Tensor whole =
         w.narrow(0, row, count).to(at::kFloat) +
         at::mm(b.narrow(0, row, count).to(at::kFloat), wide_a) * scale;
-    squares.narrow(0, row, count).copy_(whole.square().sum(1));
+    squares.push_back((whole * whole).sum(1));
   }
-  return squares;
+  return at::cat(squares);
 }
 
 at::Tensor with_row_lengths(const at::Tensor& y, const tensor::ParameterPtr& magnitude,

@@ -61,11 +61,11 @@ at::Tensor inverse_rms(const WideNorms& norms, const std::array<WidePart, 2>& pa
     const at::Tensor sum = at::sum(part.wide * part.wide, {-1});
     return part.counted ? sum : sum.zero_();
   };
-  at::Tensor sums = summed(norms, squares(parts[0]), squares(parts[1]));
-  for (const int64_t i : {0, 1}) {
-    sums.select(0, i).div_(whole_width(parts[static_cast<size_t>(i)].weight));
-  }
-  return sums.add_(norms.eps).rsqrt_();
+  const at::Tensor sums = summed(norms, squares(parts[0]), squares(parts[1]));
+  const auto mean = [&](int64_t i) {
+    return sums.select(0, i) / whole_width(parts[static_cast<size_t>(i)].weight);
+  };
+  return at::stack({mean(0), mean(1)}).add_(norms.eps).rsqrt_();
 }
 
 struct WideNormsSaved {

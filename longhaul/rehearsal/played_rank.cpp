@@ -162,7 +162,8 @@ class Steps {
         {runner_.device_loss_sums(),
          session_.optimizer().gradient_squares(session_.parameter_names()),
          runner_.device_router_loads()});
-    loss.add_up(session_, std::move(sums[0]), sums[1]);
+    sums[1] = session_.optimizer().squares_of_read(session_.parameter_names(), sums[1]);
+    loss.add_up(session_, runner_.sums_of_read(sums[0]), sums[1]);
     const double norm = optim::norm_of_sums(sums[1]);
     loads_ = session::sum_router_loads(session_, sums[2], totals.positions);
 

@@ -12,6 +12,7 @@
 #include "longhaul/checkpoint/read/saved_partition.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/neuron_library.h"
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/ops/linear/products.h"
@@ -71,13 +72,15 @@ Json merge_fingerprints(const std::vector<Json>& of_ranks) {
 Json fingerprint_of(const Machine& machine, const layout::LayoutDescription& layout,
                     const families::Network& network) {
   const at::ScalarType compute = tensor::to_scalar_type(machine.policy.compute);
-  const Json place = {
-      {"layout", layout.describe()},
-      {checkpoint::kPartition, layout.partition()},
-      {"device", device::name(machine.device)},
-      {"collectives", device::describe_sums(machine.device, *machine.world)},
-      {"products", ops::describe_products(compute, machine.device)},
-      {"attention", attention_of_layers(network, compute, machine.device)}};
+  Json place = {{"layout", layout.describe()},
+                {checkpoint::kPartition, layout.partition()},
+                {"device", device::name(machine.device)},
+                {"collectives", device::describe_sums(machine.device, *machine.world)},
+                {"products", ops::describe_products(compute, machine.device)},
+                {"attention", attention_of_layers(network, compute, machine.device)}};
+  if (const device::NeuronLoaded* backend = device::loaded_neuron()) {
+    place["backend"] = backend->versions;
+  }
   std::vector<Json> of_ranks;
   for (const std::string& text :
        comm::distinct_texts(*machine.world, json_text(numerics_fingerprint(place)))) {

@@ -45,8 +45,9 @@ std::vector<double> loss_sums(const Session& session, StageRunner& runner,
                               std::vector<data::TokenBatch>& batches) {
   session.layout().take_own_positions(batches);
   run_forward(session, runner, batches);
-  return sum_of_replica(session,
-                        session.layout().read_on_host({runner.device_loss_sums()})[0]);
+  return sum_of_replica(
+      session,
+      runner.sums_of_read(session.layout().read_on_host({runner.device_loss_sums()})[0]));
 }
 
 int64_t first_column(const Session& session, int64_t columns) {

@@ -185,9 +185,7 @@ at::Tensor Layout::to_host(const at::Tensor& values) const {
 
 std::vector<std::vector<double>> Layout::read_on_host(
     const std::vector<at::Tensor>& tensors) const {
-  const at::Tensor all = to_host(at::cat(tensors));
-  LH_ASSERT(all.scalar_type() == at::kDouble, "values in {}",
-            c10::toString(all.scalar_type()));
+  const at::Tensor all = to_host(at::cat(tensors)).to(at::kDouble);
   const double* from = all.const_data_ptr<double>();
   std::vector<std::vector<double>> values;
   for (const at::Tensor& part : tensors) {

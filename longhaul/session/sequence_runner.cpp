@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/session/inference.h"
+#include "longhaul/tensor/device_limits.h"
 
 // Shapes: B sequences, V vocabulary or this rank's part of it.
 
@@ -20,6 +21,14 @@ namespace {
 int chooser_of(const Session& session) {
   const layout::MeshShape& shape = session.mesh().shape();
   return layout::rank_at(shape, {.pp = shape.pp - 1});
+}
+
+/// Returns a length of at least `length`. Where each shape is compiled, lengths are
+/// multiples of this number, so that few differ.
+int64_t settled_length(const Session& session, int64_t length) {
+  constexpr int64_t kStep = 128;
+  if (tensor::limits_of(session.device()).any_shapes) return length;
+  return (length + kStep - 1) / kStep * kStep;
 }
 
 /// Chooses a token by logits [V], which are in fp32 on the host.
@@ -52,6 +61,7 @@ SequenceRunner::SequenceRunner(const Session& session)
       runner_(session.chunks(), session.replicas(), [&] {
         StageOptions options = stage_options(session);
         options.observer = &head_;
+        options.masks_documents = true;  // a row begins behind its padding
         return options;
       }()) {}
 
@@ -67,13 +77,14 @@ std::vector<ChosenToken> SequenceRunner::begin(std::vector<Continuation> sequenc
     if (sequence.scores) given += std::ssize(sequence.prompt) - 1;
     rows_.push_back({std::move(sequence)});
   }
+  longest = settled_length(session_, longest);
   if (most > 1) {
     const auto kind =
         at::TensorOptions(session_.device())
             .dtype(tensor::to_scalar_type(session_.machine().policy.compute));
     for (const Chunk& chunk : session_.chunks()) {
-      caches_.push_back(
-          chunk.model->make_cache(std::ssize(rows_), longest + most - 1, kind));
+      caches_.push_back(chunk.model->make_cache(
+          std::ssize(rows_), settled_length(session_, longest + most - 1), kind));
     }
   }
   data::TokenBatch batch;
@@ -118,14 +129,14 @@ std::vector<ChosenToken> SequenceRunner::next() {
 
 void SequenceRunner::keep(const std::vector<size_t>& numbers) {
   std::vector<Row> rows;
-  std::vector<int64_t> indices;
+  std::vector<int32_t> indices;
   for (const size_t number : numbers) {
     rows.push_back(std::move(rows_.at(number)));
-    indices.push_back(static_cast<int64_t>(number));
+    indices.push_back(static_cast<int32_t>(number));
   }
   rows_ = std::move(rows);
   const at::NoGradGuard no_grad;
-  const at::Tensor index = at::tensor(indices, at::kLong).to(session_.device());
+  const at::Tensor index = at::tensor(indices, at::kInt).to(session_.device());
   for (nn::KvCache& cache : caches_) {
     for (ops::KeptPositions& layer : cache.layers) {
       layer = ops::each_of(

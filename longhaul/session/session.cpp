@@ -196,6 +196,7 @@ StageOptions stage_options(const Session& session, Capture* capture, Profile* pr
   options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
   options.context.selective_recompute =
       config.memory.recompute == RecomputeKind::Selective;
+  options.masks_documents = config.data.document_mask;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
   // The reference of a pair was made without dropout, and the model is compared with it.

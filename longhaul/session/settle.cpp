@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/neuron_library.h"
 #include "longhaul/device/plugin.h"
 #include "longhaul/families/adapter.h"
 #include "longhaul/layout/rules.h"
@@ -19,15 +21,25 @@
 #include "longhaul/session/dtype_policy.h"
 #include "longhaul/session/layout.h"
 #include "longhaul/session/pairs.h"
+#include "longhaul/session/session.h"
 #include "longhaul/session/threads.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::session {
 namespace {
 
-at::Device choose_device(const RunSection& run, comm::Communicator& node) {
+at::Device choose_device(const RunSection& run, comm::Communicator& node,
+                         system::Logger& log) {
   if (!run.device_plugin.empty()) device::load_plugin(run.device_plugin);
+  if (const device::NeuronLoaded* backend = device::load_neuron_for(run, node)) {
+    log.info("{} on {}", backend->versions, backend->instance);
+    for (const std::string& remark : backend->remarks) log.info("neuron: {}", remark);
+  }
   const at::Device device = device::choose(run.device, node);
   device::check(device);
+  if (device.type() == at::kPrivateUse1) {
+    device::check_plugin_operations(run.device_fallback == "warn");
+  }
   return device;
 }
 
@@ -38,6 +50,21 @@ void check_abilities(const RunConfig& config, at::Device device) {
   }
   if (!config.profile.steps.empty() || config.profile.every > 0) {
     device::check_timing(device, "[profile]");
+  }
+}
+
+/// Throws ConfigError where the device cannot run the model: each new shape of an
+/// operation would be compiled, and the rows of an expert differ in every step.
+void check_shapes(const ModelDescription& model, at::Device device) {
+  if (tensor::limits_of(device).any_shapes) return;
+  for (const ParameterDescription& parameter : model.parameters()) {
+    if (!parameter.expert) continue;
+    fail_config(
+        "model",
+        "{} compiles each shape of an operation, and an expert has another number "
+        "of tokens in every step ({}), so that every step would compile. Use a "
+        "model without experts there, or this one on GPUs or CPUs (run.device)",
+        c10::DeviceTypeName(device.type(), /*lower_case=*/true), parameter.name);
   }
 }
 
@@ -101,7 +128,7 @@ Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicat
   machine.node = comm::split_by_host(*machine.world, "node");
   (void)derive_batch(config, machine.world->size());  // refuses ranks that do not divide
   machine.policy = make_policy(config.precision);
-  machine.device = choose_device(config.run, *machine.node);
+  machine.device = choose_device(config.run, *machine.node, log);
   check_abilities(config, machine.device);
   tell_unused_gpus(config.run, machine.device, log);
   set_determinism(config.run, machine, log);
@@ -129,11 +156,30 @@ ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
 layout::LayoutDescription settle_layout(const RunConfig& config,
                                         const ModelDescription& model,
                                         const Machine& machine) {
+  check_shapes(model, machine.device);
   // Only a shard group of kind Node depends on which ranks share a machine.
   const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
   const layout::Placement placement =
       of_nodes ? placement_of(*machine.world, *machine.node) : layout::Placement();
-  return layout::describe_layout(config, model, machine.world->size(), placement);
+  layout::LayoutDescription layout =
+      layout::describe_layout(config, model, machine.world->size(), placement);
+  layout.apart = !tensor::limits_of(machine.device).writes_views;
+  return layout;
+}
+
+void check_fallbacks(const Session& session, system::Logger& log) {
+  const std::vector<std::string> names = device::plugin_fallbacks();
+  if (names.empty()) return;
+  if (session.config().run.device_fallback == "warn") {
+    log.warning("operations ran on the CPU, since the device lacks them: {}",
+                fmt::join(names, ", "));
+    return;
+  }
+  fail_config("device",
+              "operations ran on the CPU, since the device {} lacks them: {}; each of "
+              "their calls copies to the host and back. Set run.device_fallback = "
+              "\"warn\" to train with them all the same",
+              session.device().str(), fmt::join(names, ", "));
 }
 
 }  // namespace longhaul::session

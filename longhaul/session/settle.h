@@ -18,6 +18,8 @@
 
 namespace longhaul::session {
 
+class Session;
+
 /// The ranks of a run, and what this rank computes with.
 struct Machine {
   std::shared_ptr<comm::Communicator> world;
@@ -42,5 +44,11 @@ ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,
 layout::LayoutDescription settle_layout(const RunConfig& config,
                                         const ModelDescription& model,
                                         const Machine& machine);
+
+/// Throws ConfigError, which names them, if operations of this rank ran on the CPU
+/// because its device lacks them (device::plugin_fallbacks). With run.device_fallback =
+/// "warn" the log gets a warning instead. Must be called after a step, or what stands for
+/// one.
+void check_fallbacks(const Session& session, system::Logger& log);
 
 }  // namespace longhaul::session

@@ -12,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/session/batch.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::session {
 namespace {
@@ -58,8 +59,9 @@ void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,
 }
 
 at::Tensor StageRunner::device_router_loads() const {
+  const bool wide = tensor::limits_of(options_.device).wide_types;
   const at::TensorOptions options =
-      at::TensorOptions(at::kDouble).device(options_.device);
+      at::TensorOptions(wide ? at::kDouble : at::kFloat).device(options_.device);
   if (!loads_.counts.defined()) return at::zeros({0}, options);
   return at::cat(
       {loads_.counts.reshape(-1).to(at::kDouble), loads_.entropy.to(at::kDouble)});
@@ -153,7 +155,8 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   data::TokenBatch& batch = batches_->at(static_cast<size_t>(micro_batch));
   nn::ForwardContext& context = flight.context;
   context = options_.context;
-  context.batch = batch_of(batch, 0, batch.num_sequences, options_.device);
+  context.batch =
+      batch_of(batch, 0, batch.num_sequences, options_.device, options_.masks_documents);
   context.losses = &losses_;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.weight_gradients->set_immediate(!options_.units.delayed);
@@ -172,7 +175,7 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
     context.dropout_key.reset();
   } else {
     nn::Batch& drops = context.batch;
-    if (context.dropout_key) {
+    if (context.dropout_key && !drops.sequence_of.defined()) {
       drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
     }
     for (at::Tensor& tensor : flight.input) tensor = tensor.detach().requires_grad_();

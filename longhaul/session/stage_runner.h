@@ -52,7 +52,8 @@ struct StageOptions {
   /// Layers [0, recompute_end) keep only their input and are computed again in the
   /// backward.
   int64_t recompute_end = 0;
-  bool offload = false;  ///< inputs kept for the backward lie in host memory
+  bool masks_documents = false;  ///< documents may begin within rows (batch_of())
+  bool offload = false;          ///< inputs kept for the backward lie in host memory
   double z_loss = 0.0;
   layout::RankUnits units;
   std::vector<int64_t> passed;  ///< widths of the tensors that stages pass on
@@ -92,12 +93,18 @@ class StageRunner : public parallel::PipelineStage {
   /// Returns each term of the loss, summed over this rank's targets since begin_step and
   /// not scaled; 0 where this rank does not compute the term. Waits for the device.
   std::vector<double> loss_sums() const { return losses_.sums(); }
-  /// Returns the sums as an fp64 tensor [terms] on this rank's device, without waiting
-  /// for the device.
+  /// Returns the sums as an fp64 tensor on this rank's device, without waiting for the
+  /// device; fp32 on a device without 64-bit numbers. The host makes the sums of terms of
+  /// the values by sums_of_read().
   at::Tensor device_loss_sums() const { return losses_.sums_on(options_.device); }
+  /// Returns each term's sum from the values of device_loss_sums() on the host.
+  std::vector<double> sums_of_read(const std::vector<double>& values) const {
+    return losses_.of_read(values);
+  }
   /// Returns what the routers of this rank's layers have done since begin_step: an fp64
   /// tensor of the counts [layers, E] and the entropies [layers], one after the other,
-  /// without waiting for the device. The tensor is empty for a model without experts.
+  /// without waiting for the device. The tensor is empty for a model without experts, and
+  /// fp32 on a device without 64-bit numbers.
   at::Tensor device_router_loads() const;
   /// Sets RouterContext::shares for the passes that follow.
   void set_shares(at::Tensor shares) {

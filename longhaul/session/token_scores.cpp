@@ -14,6 +14,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/session/inference.h"
+#include "longhaul/tensor/device_limits.h"
 
 // Shapes: R rows with a target, G tokens given for each, V vocabulary or this rank's part
 // of it.
@@ -80,10 +81,15 @@ void ScoreObserver::head(const models::Model& model, const nn::Tensors& hidden,
                          const nn::ForwardContext& context) {
   if (context.batch.targets.empty()) return;
   const at::Tensor rows = model.target_rows(hidden, context);
-  const at::Tensor here = context.batch.targets[0].ge(0);
+  // A device without 64-bit numbers leaves the statistics to the host.
+  const bool on_host = !tensor::limits_of(rows.device()).wide_types;
+  const auto place = [&](const at::Tensor& x) {
+    return on_host ? session_.layout().to_host(x) : x;
+  };
+  const at::Tensor here = place(context.batch.targets[0]).ge(0);
   std::vector<at::Tensor> of_terms;
   for (const at::Tensor& term : context.batch.targets) {
-    of_terms.push_back(term.masked_select(here));
+    of_terms.push_back(place(term).to(at::kLong).masked_select(here));
   }
   const at::Tensor given = at::stack(of_terms, 1);
   comm::Communicator& tp = session_.mesh().tp();
@@ -92,7 +98,7 @@ void ScoreObserver::head(const models::Model& model, const nn::Tensors& hidden,
       std::max<int64_t>(1, kScoredLogits * tp.size() / session_.model().vocab_size);
   for (int64_t from = 0; from < R; from += chunk) {
     const int64_t n = std::min(chunk, R - from);
-    const at::Tensor logits = model.logits(rows.narrow(0, from, n));
+    const at::Tensor logits = place(model.logits(rows.narrow(0, from, n)));
     if (first_column_ < 0) first_column_ = first_column(session_, logits.size(1));
     const at::Tensor mine = statistics(logits, given.narrow(0, from, n), first_column_);
     std::vector<double> all(static_cast<size_t>(n * width * tp.size()));

@@ -176,7 +176,7 @@ std::vector<double> compute_sums(const TrainingSession& session, const PairData&
     found.clear();
     std::vector<double> losses = session::loss_sums(session, runner, batches);
     for (size_t b = 0; tells && b < batches.size(); ++b) {
-      const at::Tensor host = found.at(b).cpu().contiguous();
+      const at::Tensor host = found.at(b).cpu().to(at::kDouble).contiguous();
       const double* from = host.const_data_ptr<double>();
       for (const std::vector<data::Pair>& row : batches[b].pairs) {
         for (const data::Pair& pair : row) {

@@ -148,6 +148,7 @@ class Trainer {
     } else {
       risen_ = has_risen(session_, run_, history_);
     }
+    const int64_t before = history_.step;
     while (history_.step < last_step_ && !ends()) {
       hooks_.begin(history_.step + 1);
       std::optional<StepOutcome> done = train_step();
@@ -168,6 +169,7 @@ class Trainer {
       if (history_.updates == 1) {
         certify_first_update(session_, outcome.record.lr, run_.log());
       }
+      if (history_.step == before + 1) session::check_fallbacks(session_, run_.log());
       const bool last = history_.step == last_step_;
       judge_step(outcome.record, last);
       const bool save_again = checkpoints_.settle();
@@ -236,6 +238,8 @@ class Trainer {
         {runner_.device_loss_sums(),
          session_.optimizer().gradient_squares(session_.parameter_names()),
          runner_.device_router_loads()});
+    sums[0] = runner_.sums_of_read(sums[0]);
+    sums[1] = session_.optimizer().squares_of_read(session_.parameter_names(), sums[1]);
     for (double& sum : sums[0]) sum *= fault.loss;
     loss.add_up(session_, std::move(sums[0]), sums[1]);
     const double norm = optim::norm_of_sums(sums[1]);

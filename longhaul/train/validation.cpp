@@ -4,6 +4,7 @@
 #include "longhaul/session/pairs.h"
 #include "longhaul/session/task_answers.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::train {
 
@@ -18,7 +19,8 @@ infer::EvaluateOptions evaluate_options(const RunConfig& config) {
 void evaluate_sets(const TrainingSession& session, session::StageRunner& runner,
                    RunLog& run, History& history,
                    const std::function<void()>& before_batches) {
-  const infer::EvaluateOptions options = evaluate_options(session.config());
+  infer::EvaluateOptions options = evaluate_options(session.config());
+  options.full = !tensor::limits_of(session.device()).any_shapes;
   const auto sums = [&](std::vector<data::TokenBatch>& batches) {
     before_batches();
     return session::loss_sums(session, runner, batches);

@@ -40,19 +40,25 @@ void check(const AttentionPart& part) {
   LH_CHECK(std::isfinite(problem.score_cap) && problem.score_cap >= 0.0, "attention",
            "attention scores are capped at {}", problem.score_cap);
   const Dropout& dropout = problem.dropout;
-  LH_CHECK(!dropout.drops() ||
-               (dropout.probability < 1.0 && dropout.sequences.defined() &&
-                dropout.sequences.dim() == 1 && dropout.sequences.size(0) == q.size(0) &&
-                dropout.sequences.scalar_type() == at::kLong &&
-                dropout.sequences.is_contiguous()),
-           "attention", "dropout of {} without the numbers of {} sequences (int64)",
-           dropout.probability, q.size(0));
+  const auto numbers = [&](at::ScalarType type, int64_t dims) {
+    return dropout.sequences.scalar_type() == type && dropout.sequences.dim() == dims;
+  };
+  LH_CHECK(
+      !dropout.drops() || (dropout.probability < 1.0 && dropout.sequences.defined() &&
+                           dropout.sequences.size(0) == q.size(0) &&
+                           (numbers(at::kLong, 1) || numbers(at::kInt, 2)) &&
+                           dropout.sequences.is_contiguous()),
+      "attention",
+      "dropout of {} without the numbers of {} sequences (int64, or two words)",
+      dropout.probability, q.size(0));
 }
 
-/// Returns all keys as one part; the last S keys belong to the queries.
+/// Returns all keys as one part; the last S keys belong to the queries, unless the
+/// problem says where the queries begin.
 AttentionPart all_keys(const at::Tensor& q, const KeptPositions& kept,
                        const AttentionProblem& problem, bool fused) {
-  return {q, kept, problem, kept[0].size(1) - q.size(1), 0, fused, /*whole=*/true};
+  const int64_t begin = problem.query_begin.value_or(kept[0].size(1) - q.size(1));
+  return {q, kept, problem, begin, 0, fused, /*whole=*/true};
 }
 
 /// What the backward needs besides tensors.
@@ -82,10 +88,11 @@ struct AttentionNode : Function<AttentionNode> {
 }  // namespace
 
 const AttentionBackend& backend_of(const AttentionPart& part) {
-  for (const AttentionBackend* backend : {&kOwnKernels, &kCudnn, &kFlash}) {
+  for (const AttentionBackend* backend :
+       {&kOwnKernels, &kCudnn, &kFlash, &kOverrideable}) {
     if (part.fused && backend->takes(part)) return *backend;
   }
-  return kComposite;
+  return kNarrow.takes(part) ? kNarrow : kComposite;
 }
 
 std::string describe_attention(const AttentionScores& scores, int64_t head_dim,

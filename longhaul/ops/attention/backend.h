@@ -57,8 +57,19 @@ extern const AttentionBackend kFlash;
 /// Returns why the device lacks the flash kernels; empty if it has them.
 std::string flash_obstacle(at::Device device);
 
+/// The kernel that a device of a plug-in has for LibTorch's operator
+/// `_scaled_dot_product_fused_attention_overrideable`: causal attention of whole
+/// sequences without documents, windows, caps and dropout, with grouped heads.
+extern const AttentionBackend kOverrideable;
+
 /// Plain operations of LibTorch on any device, which take every part.
 extern const AttentionBackend kComposite;
+
+/// kComposite for devices without 64-bit numbers and without writes into views, which
+/// takes every part that is `whole`. All blocks of queries have the same shapes, for
+/// which keys that no query of a block sees are multiplied too. For other parts see
+/// AttentionProblem::query_begin.
+extern const AttentionBackend kNarrow;
 
 /// Returns the first backend that takes the part.
 const AttentionBackend& backend_of(const AttentionPart& part);

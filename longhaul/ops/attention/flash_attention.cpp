@@ -11,6 +11,7 @@
 #include "longhaul/ops/attention/backend.h"
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/fused/library_op.h"
+#include "longhaul/ops/narrow/narrow.h"
 
 // Shapes: B sequences, S queries, K keys, Hq and Hkv heads, D head dim.
 
@@ -35,8 +36,8 @@ bool flash_takes(const AttentionPart& part) {
   return !q.is_cpu() &&
          (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
          D % 8 == 0 && D <= 256 && part.v().size(3) == D && !problem.dropout.drops() &&
-         problem.score_cap == 0.0 && (!documents || (part.whole && known)) &&
-         flash_obstacle(q.device()).empty();
+         problem.score_cap == 0.0 && !narrow::is_on_narrow_device(q) &&
+         (!documents || (part.whole && known)) && flash_obstacle(q.device()).empty();
 }
 
 /// The arguments of one call of a kernel: tensors are [B, S, H, D], or [T, H, D] with

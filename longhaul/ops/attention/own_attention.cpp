@@ -76,7 +76,9 @@ bool own_takes(const AttentionPart& part) {
   const at::Tensor& q = part.q;
   return q.is_cpu() && fused::has_element_type(q) &&
          kernels::attention_supported(q.size(3)) && part.v().size(3) == q.size(3) &&
-         part.problem.score_cap == 0.0;
+         part.problem.score_cap == 0.0 &&
+         !(part.problem.dropout.sequences.defined() &&
+           part.problem.dropout.sequences.dim() == 2);
 }
 
 Attended own_forward(const AttentionPart& part) {

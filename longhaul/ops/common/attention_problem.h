@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "longhaul/families/layers/attention_scores.h"
@@ -33,6 +34,9 @@ struct AttentionProblem : AttentionScores {
   DocumentBounds documents = {};
   /// Drops probabilities after the softmax: rows are queries, columns are keys.
   Dropout dropout = {};
+  /// The index of the first query among all keys; absent: the last keys are the queries'
+  /// own. Given where keys lie behind those of the queries.
+  std::optional<int64_t> query_begin = {};
 
   bool causal() const { return !document_end.defined(); }
 };

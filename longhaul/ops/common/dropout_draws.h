@@ -17,7 +17,8 @@ struct Dropout {
   double probability = 0.0;  ///< in [0, 1); 0: nothing is dropped
   uint64_t key = 0;          ///< different for every run and place in the model
   /// The numbers of sequences in the run, int64 in [0, 2^48): for attention the number of
-  /// each sequence, [B]; elsewhere the number of the sequence of each row.
+  /// each sequence, [B]; elsewhere the number of the sequence of each row. On a device
+  /// without 64-bit numbers each number is two words, the lower one first: int32 [B, 2].
   at::Tensor sequences = {};
   /// The index of each row in its sequence, int32. Undefined for attention, where the
   /// position of a query is its index.
@@ -35,8 +36,9 @@ struct Dropout {
 
 /// Returns the factors of elements, scale() or 0 in fp32, for columns [first, first +
 /// columns). `sequences`, `rows` (the index in the sequence) and `heads` are integers
-/// [..., 1] that broadcast; the result is [..., columns]. Plain ATen operations on any
-/// device.
+/// [..., 1] that broadcast; the result is [..., columns]. Where draws.sequences has two
+/// words for each number, `sequences` is int32 [..., 1, 2], and the others are int32.
+/// Plain ATen operations on any device.
 at::Tensor dropout_factors(const Dropout& draws, const at::Tensor& sequences,
                            const at::Tensor& rows, const at::Tensor& heads, int64_t first,
                            int64_t columns);

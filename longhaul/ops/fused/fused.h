@@ -10,6 +10,7 @@
 #include "longhaul/ops/common/dropout_draws.h"
 #include "longhaul/ops/fused/operator.h"
 #include "longhaul/ops/kernels/arguments.h"
+#include "longhaul/tensor/device_limits.h"
 
 // The fused forms of the operations. A fused form relies on the checks of its operation,
 // allocates nothing, and is called only if supports...() has returned true. Tensors are
@@ -61,10 +62,11 @@ inline bool has_element_type(const at::Tensor& x) {
 }
 
 /// Returns whether each of these operators has a kernel for the device and the dtype of
-/// `x`.
+/// `x`. The kernels take int64, so that a device without 64-bit numbers has none.
 template <typename... Operators>
 bool supports(const at::Tensor& x, const Operators&... operators) {
-  return has_element_type(x) && (operators.serves(x) && ...);
+  return has_element_type(x) && tensor::limits_of(x.device()).wide_types &&
+         (operators.serves(x) && ...);
 }
 
 /// An operation: its composite form, the reference in ATen operations, and the kernels
@@ -81,7 +83,8 @@ struct Operation {
 // ---- Kernels of the CPU alone.
 
 inline bool supports_dropout(const at::Tensor& x, const Dropout& draws) {
-  return x.is_cpu() && has_element_type(x) && draws.first_column % 4 == 0;
+  return x.is_cpu() && has_element_type(x) && draws.first_column % 4 == 0 &&
+         draws.sequences.scalar_type() == at::kLong;
 }
 /// Writes x [T, H] with some elements dropped to y [T, H]. y may be x.
 void dropout(const at::Tensor& x, const Dropout& draws, const at::Tensor& y);

@@ -12,6 +12,7 @@
 #include "longhaul/ops/fused/fused.h"
 #include "longhaul/ops/fused/library_op.h"
 #include "longhaul/ops/linear/side_by_side.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::ops {
 
@@ -101,8 +102,10 @@ bool addmm_serves(const at::Tensor& grad, const at::Tensor& x) {
 
 void accumulate_on_device(const at::Tensor& grad, const at::Tensor& x,
                           const at::Tensor& dy) {
+  // A device that cannot write into a part of the gradient takes all rows at once.
+  const bool in_pieces = tensor::limits_of(x.device()).writes_views;
   if (addmm_serves(grad, x)) return call_addmm(grad, dy.t(), x);
-  if (kMm.serves(x.device())) {
+  if (in_pieces && kMm.serves(x.device())) {
     for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
       const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
       const auto product =

@@ -4,6 +4,8 @@
 
 #include "longhaul/ops/common/node.h"
 #include "longhaul/parallel/context/key_walk.h"
+#include "longhaul/parallel/context/whole_keys.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::parallel {
 namespace {
@@ -71,6 +73,9 @@ struct ContextNode : ops::Function<ContextNode> {
 nn::AttentionCore make_attention_core(ContextKind kind, comm::Communicator& cp) {
   return [kind, &cp](const at::Tensor& q, const KeptPositions& kept,
                      const ops::AttentionProblem& problem, bool fused) -> at::Tensor {
+    if (!tensor::limits_of(q.device()).writes_views) {
+      return whole_keys_attention(cp, q, kept, problem, fused);
+    }
     return ContextNode::apply(q, at::TensorList(kept),
                               ContextTask{kind, &cp, problem, fused});
   };

@@ -14,7 +14,8 @@ namespace longhaul::parallel {
 /// and are rotated by the positions in the whole sequence. The problem's document_start
 /// and document_end hold indices of the whole sequence.
 ///
-/// `kind` says how keys and values come to the ranks (key_walk.h). Partial results are
+/// `kind` says how keys and values come to the ranks (key_walk.h); a device that cannot
+/// write into a part of a tensor gathers them (whole_keys.h). Partial results are
 /// merged in fp32 by log-sum-exp, in the order in which the keys come. Keys outside the
 /// windows of all queries of a rank are sent like other keys, but are not multiplied.
 ///

@@ -8,6 +8,7 @@
 #include "longhaul/ops/attention/attention.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/context/local_attention.h"
+#include "longhaul/parallel/context/whole_keys.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "tests/support/context_ranks.h"
 #include "tests/support/fake_ranks.h"
@@ -29,6 +30,7 @@ struct Case {
   double dropout = 0.0;
   std::optional<double> scale = {};  ///< scale of the scores
   double cap = 0.0;                  ///< cap of the scores
+  bool whole_keys = false;           ///< in the form for devices that write into no view
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
@@ -147,7 +149,10 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
     const Problem local{cut(whole.q),     cut(whole.k),   cut(whole.v), cut(whole.dout),
                         cut(whole.start), cut(whole.end), c.window,     whole.dropout,
                         c.scale,          c.cap};
-    const Result r = run(local, make_attention_core(kind, group), c.fused);
+    const nn::AttentionCore core =
+        c.whole_keys ? std::bind_front(whole_keys_attention, std::ref(group))
+                     : make_attention_core(kind, group);
+    const Result r = run(local, core, c.fused);
     put_positions(layout, r.out, group.rank(), all.out);
     put_positions(layout, r.dq, group.rank(), all.dq);
     put_positions(layout, r.dk, group.rank(), all.dk);
@@ -241,6 +246,24 @@ TEST_P(Context, EqualsAttentionOnOneRankWithAScaleOfItsOwn) {
     expect_twins(c);
     c.type = at::kBFloat16;
     expect_twins(c);
+  }
+}
+
+TEST_P(Context, EqualsAttentionOnOneRankWithWholeKeys) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const bool documents : {false, true}) {
+      Case c{ranks, 2, 144, 4, 2, 32, documents};
+      c.whole_keys = true;
+      expect_twins(c);
+      c.window = 37;
+      expect_twins(c);
+      c.window.reset();
+      c.dropout = 0.2;
+      c.later = true;
+      expect_twins(c);
+      c.type = at::kBFloat16;
+      expect_twins(c);
+    }
   }
 }
 

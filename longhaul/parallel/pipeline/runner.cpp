@@ -12,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/layout/pipeline/messages.h"
 #include "longhaul/tensor/buffer_of.h"
+#include "longhaul/tensor/own_memory.h"
 
 namespace longhaul::parallel {
 namespace {
@@ -97,7 +98,7 @@ class Exchange {
     if (message) {
       check(*message, output);
       for (const at::Tensor& tensor : output) {
-        tensors.push_back(tensor.detach().contiguous());
+        tensors.push_back(tensor::in_own_memory(tensor.detach()));
       }
       if (message->to == message->from) {
         add_incoming(*message, std::exchange(tensors, {}), nullptr);

@@ -2,14 +2,15 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/common/node.h"
 #include "longhaul/tensor/buffer_of.h"
+#include "longhaul/tensor/own_memory.h"
 
 // Shapes: T tokens, t = T / ranks, H features, R rows of a chunk.
 
@@ -43,7 +44,7 @@ struct UnderWay {
 /// Begins to gather the rows of all ranks [T, ...] from this rank's rows [t, ...] and
 /// those of the others.
 UnderWay begin_gather(Communicator& tp, const at::Tensor& part) {
-  const at::Tensor mine = part.contiguous();
+  const at::Tensor mine = tensor::in_own_memory(part);
   auto shape = mine.sizes().vec();
   shape[0] *= tp.size();
   const at::Tensor all = at::empty(shape, mine.options());
@@ -61,7 +62,7 @@ UnderWay begin_sum_and_scatter(Communicator& tp, const at::Tensor& partial) {
   LH_CHECK(T % tp.size() == 0, "tensor parallelism",
            "{} tokens do not split over tp = {} ranks (sequence parallelism)", T,
            tp.size());
-  const at::Tensor all = partial.contiguous();
+  const at::Tensor all = tensor::in_own_memory(partial);
   const at::Tensor mine = at::empty({T / tp.size(), all.size(1)}, all.options());
   return {all, mine,
           tp.reduce_scatter(tensor::buffer_of(all), tensor::buffer_of(mine),
@@ -99,7 +100,7 @@ struct EnterNode : ops::Function<EnterNode> {
 struct LeaveNode : ops::Function<LeaveNode> {
   static at::Tensor forward(AutogradContext* /*ctx*/, const at::Tensor& partial,
                             Communicator* tp) {
-    at::Tensor y = partial.detach().contiguous();
+    at::Tensor y = tensor::in_own_memory(partial.detach());
     sum(*tp, y);
     return y;
   }
@@ -177,8 +178,7 @@ void TensorRegion::combine_loss(at::Tensor& lse, at::Tensor& picked) const {
   // The gathered tensor has the shape [ranks, 2, R].
   const at::Tensor all = gather_rows(tp_, at::stack({lse, picked}).unsqueeze(0));
   const auto part = [&](int64_t rank) { return all.select(0, rank).select(0, 0); };
-  at::Tensor most = part(0);
-  for (int64_t r = 1; r < ranks(); ++r) most = at::maximum(most, part(r));
+  const at::Tensor most = at::amax(all.select(1, 0), {0});
   lse.zero_();
   picked.zero_();
   for (int64_t r = 0; r < ranks(); ++r) {

@@ -6,6 +6,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/device/device.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/tensor/device_limits.h"
 #include "longhaul/train/log/matmul_rate.h"
 
 namespace longhaul::train {
@@ -65,7 +66,9 @@ void StepFigures::complete(run::StepRecord& record, const session::Session& sess
   const double step_rate = per_rank * flops_.full;
   // Rank 0 decides whether to measure: all ranks measure at the same time, as they
   // compute. The measurement comes after the first step, which it would only delay.
-  const bool wanted = session.world().rank() == 0 &&
+  // Where each shape is compiled, its products would be compiled while the run trains.
+  const bool wanted = tensor::limits_of(session.device()).any_shapes &&
+                      session.world().rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
   std::array<int64_t, 2 + kPhases> shared = {peak_bytes(session.device()),
                                              wanted ? 1 : 0};

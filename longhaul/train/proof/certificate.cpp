@@ -305,7 +305,9 @@ void compare_logits(const session::Session& session, const Answers& answers,
       2.0 * tolerance.logit * rms + 2.0 * tolerance.roundoff * entropy / count + 1e-30;
   out.cross_entropy = {std::isfinite(off) ? off / allowed : HUGE_VAL, off};
   if (!answers.observed.logits.defined()) return;
-  const at::Tensor& ours = answers.observed.logits;
+  // Rows behind those of the compared positions fill up a batch's target_rows.
+  const at::Tensor ours =
+      answers.observed.logits.narrow(0, 0, std::ssize(answers.logit_order));
   const int64_t columns = ours.size(1);
   const int64_t begin = session::first_column(session, columns);
   const at::Tensor order = to_tensor(answers.logit_order);
