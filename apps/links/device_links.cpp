@@ -19,6 +19,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/device/device.h"
 #include "longhaul/device/kinds.h"
+#include "longhaul/device/neuron_library.h"
 #include "longhaul/device/plugin.h"
 #include "longhaul/doctor/ways.h"
 #include "longhaul/system/cpus.h"
@@ -138,6 +139,10 @@ std::vector<HealthCheck> try_devices(const RunConfig& config, comm::Communicator
                                      comm::Communicator& node) {
   const LibraryLog log;
   if (!config.run.device_plugin.empty()) device::load_plugin(config.run.device_plugin);
+  std::string backend;
+  if (const device::NeuronLoaded* loaded = device::load_neuron_for(config.run, node)) {
+    backend = fmt::format("{} on {}", loaded->versions, loaded->instance);
+  }
   const at::Device device = device::choose(config.run.device, node);
   if (!world.any(!device.is_cpu())) return {};
   if (world.any(device.is_cpu())) {
@@ -147,7 +152,15 @@ std::vector<HealthCheck> try_devices(const RunConfig& config, comm::Communicator
                             "none; look for a device that is not seen"))};
   }
   device::check(device);
+  if (device.type() == at::kPrivateUse1) {
+    device::check_plugin_operations(config.run.device_fallback == "warn");
+  }
   std::vector<HealthCheck> checks;
+  if (!backend.empty()) {
+    HealthCheck check;
+    check.text = backend;
+    checks.push_back(titled("backend", std::move(check)));
+  }
   for (std::string& warning :
        device::prepare_collectives(device, /*repeats=*/false, world, node)) {
     checks.push_back(titled("device settings"));

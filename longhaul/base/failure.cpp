@@ -62,6 +62,15 @@ std::string first_words(std::string_view words) {
   return std::string(words.substr(0, words.find("\nC++ CapturedTraceback")));
 }
 
+/// Returns what an exception of a kernel in Python says, or an empty text. LibTorch puts
+/// the place in Python behind the words.
+std::string words_of_python(const std::string& words) {
+  const size_t place = words.find("\n\nAt:\n");
+  if (place == words.npos) return {};
+  const size_t end = words.find_last_not_of(" \n", place);
+  return words.substr(0, end == words.npos ? 0 : end + 1);
+}
+
 Error of_system(const std::system_error& problem) {
   const int error = problem.code().value();
   const bool of_errno = problem.code().category() == std::generic_category() ||
@@ -108,6 +117,11 @@ Error to_error(const std::exception& problem) {
                     "dmesg, and leave the machine out if it happens again. "
                     "Checkpoints are untouched",
                     told)};
+  }
+  if (const auto told = words_of_python(words); !told.empty()) {
+    return {
+        ErrorKind::Config, "device",
+        fmt::format("the device's backend failed: {}\nCheckpoints are untouched", told)};
   }
   // oneDNN says no more than this if it gets no memory for its code.
   if (words == "could not create a primitive" && !warning_of_limits().empty()) {

@@ -93,6 +93,16 @@ TEST(ToError, AGpuThatIsLostIsTemporaryAndOneThatOurKernelBrokeIsNot) {
   EXPECT_EQ(to_error(std::runtime_error("unknown error")).exit_code(), 1);
 }
 
+TEST(ToError, WhatAKernelInPythonRaisesIsNoFaultOfTheProgramAndIsNotRetried) {
+  const Error error = to_error(std::runtime_error(
+      "RuntimeError: the compilation of aten::mul failed: no space\n\nAt:\n  "
+      "kernels.py(5): kernel\n"));
+  EXPECT_EQ(error.kind(), ErrorKind::Config);
+  EXPECT_EQ(std::string(error.what()),
+            "[device] the device's backend failed: RuntimeError: the compilation of "
+            "aten::mul failed: no space\nCheckpoints are untouched");
+}
+
 TEST(ToError, AFullOutputIsTemporary) {
   const Error error = to_error(
       std::system_error(ENOSPC, std::generic_category(), "cannot write to file"));

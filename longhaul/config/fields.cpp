@@ -79,11 +79,19 @@ Fields fields_of(RunSection& s) {
       make_field("seed", s.seed, Match, "seed of random weights, data order and dropout")
           .at_least(0),
       make_field("device", s.device, Logged,
-                 "auto | cpu | cuda | plugin; auto takes an accelerator where one is "
-                 "found"),
+                 "auto | cpu | cuda | neuron | plugin; auto takes an accelerator where "
+                 "one is found"),
       make_field("device_plugin", s.device_plugin, Logged,
                  "a shared library that brings LibTorch another device (PrivateUse1)")
           .when_absent("none"),
+      make_field(
+          "neuron_python", s.neuron_python, Logged,
+          "with device = \"neuron\": the Python interpreter of the environment that "
+          "has torch_neuronx, a name in PATH or a path"),
+      make_field(
+          "device_fallback", s.device_fallback, Logged,
+          "error | warn: what a run does about operations that its device lacks and "
+          "that therefore run on the CPU"),
       make_field("hardware", s.hardware, Free,
                  "file that `longhaul bench --out` wrote on this machine; mfu relates to "
                  "the peak in it")

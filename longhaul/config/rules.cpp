@@ -32,9 +32,15 @@ void check_run(const RunConfig& c, Warnings& warnings) {
              *c.run.stop_after, *c.run.steps);
   }
   const std::string& device = c.run.device;
-  if (device != "auto" && device != "cpu" && device != "cuda" && device != "plugin") {
-    fail_key(c, "run.device", "run.device = \"{}\" is not auto, cpu, cuda or plugin{}",
-             device, dictionary::other_value_hint("run.device", device));
+  if (device != "auto" && device != "cpu" && device != "cuda" && device != "neuron" &&
+      device != "plugin") {
+    fail_key(c, "run.device",
+             "run.device = \"{}\" is not auto, cpu, cuda, neuron or plugin{}", device,
+             dictionary::other_value_hint("run.device", device));
+  }
+  if (c.run.device_fallback != "error" && c.run.device_fallback != "warn") {
+    fail_key(c, "run.device_fallback",
+             "run.device_fallback = \"{}\" is not error or warn", c.run.device_fallback);
   }
   if (device == "plugin" && c.run.device_plugin.empty()) {
     fail_key(c, "run.device",

@@ -159,8 +159,9 @@ TEST(Rules, TakeAMirrorByItsAddressAloneAndAskNoStore) {
 TEST(Rules, RefuseAnUnknownDevice) {
   EXPECT_EQ(
       refused("", {"run.device=cuda:1"}),
-      "[config] --set run.device=cuda:1: run.device = \"cuda:1\" is not auto, cpu, cuda "
-      "or plugin; a rank takes the device of its place among the ranks of its machine; "
+      "[config] --set run.device=cuda:1: run.device = \"cuda:1\" is not auto, cpu, cuda, "
+      "neuron or plugin; a rank takes the device of its place among the ranks of its "
+      "machine; "
       "none is named by a number");
 }
 

@@ -63,8 +63,12 @@ struct RunSection {
   int64_t seed = 1234;
   /// Returns whether measured speed decides where the decay begins and the run ends.
   bool ends_by_speed() const { return until || budget; }
-  std::string device = "auto";        ///< "auto" | "cpu" | "cuda" | "plugin"
-  fs::path device_plugin;             ///< a library, with "auto" or "plugin"
+  /// "auto" | "cpu" | "cuda" | "neuron" | "plugin"
+  std::string device = "auto";
+  fs::path device_plugin;                 ///< a library, with "auto" or "plugin"
+  std::string neuron_python = "python3";  ///< the interpreter, with "auto" or "neuron"
+  /// What an operation does that the device has not: "error" | "warn".
+  std::string device_fallback = "error";
   fs::path hardware;                  ///< a HardwareProfile; empty: measured at start
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
   int64_t threads = 0;                ///< 0: OMP_NUM_THREADS or a share of the CPUs

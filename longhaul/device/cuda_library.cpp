@@ -12,9 +12,9 @@ constexpr const char* kFile = "liblonghaul_cuda.so";
 
 }  // namespace
 
-fs::path cuda_library_path() {
+fs::path library_path(const char* file) {
   const fs::path folder = fs::path(this_program()).parent_path();
-  for (const fs::path& path : {folder / kFile, folder.parent_path() / "lib" / kFile}) {
+  for (const fs::path& path : {folder / file, folder.parent_path() / "lib" / file}) {
     if (fs::exists(path)) return path;
   }
   return {};
@@ -42,7 +42,7 @@ CudaLibrary open_cuda_library(const fs::path& path) {
 }
 
 const CudaLibrary& cuda_library() {
-  static const CudaLibrary library = open_cuda_library(cuda_library_path());
+  static const CudaLibrary library = open_cuda_library(library_path(kFile));
   return library;
 }
 

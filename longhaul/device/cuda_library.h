@@ -17,9 +17,10 @@ struct CudaLibrary {
   std::string obstacle;  ///< why there is no library; empty where there is one
 };
 
-/// Returns the library's path: beside the program, or in the folder lib beside the
-/// program's folder. Returns an empty path if the library is in neither place.
-fs::path cuda_library_path();
+/// Returns the path of a library of this project: beside the program, or in the folder
+/// lib beside the program's folder. Returns an empty path if the file is in neither
+/// place.
+fs::path library_path(const char* file);
 
 /// Loads the library at the first call, which also loads CUDA into LibTorch. The first
 /// call must come before LibTorch is asked for devices, because LibTorch keeps its first

@@ -43,6 +43,7 @@ at::DeviceType present(const std::string& wanted) {
   const bool any = found && at::accelerator::deviceCount() > 0;
   const bool usable = any && (*found != at::kCUDA || obstacle.empty());
   if (wanted == "auto") return usable ? *found : at::kCPU;
+  // "neuron" and "plugin" mean the device of the library that is loaded.
   const at::DeviceType kind = wanted == "cuda" ? at::kCUDA : at::kPrivateUse1;
   if (usable && *found == kind) return kind;
   std::string why;

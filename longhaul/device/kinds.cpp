@@ -2,6 +2,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/device/cuda_library.h"
+#include "longhaul/device/neuron_library.h"
 #include "longhaul/device/plugin.h"
 
 namespace longhaul::device {
@@ -19,7 +20,9 @@ using PluginCollectives = comm::DeviceApi*();
 class Plugin : public Kind {
  public:
   std::string name(at::DeviceIndex index) const override {
-    return at::Device(at::kPrivateUse1, index).str();
+    const NeuronLoaded* const neuron = loaded_neuron();
+    return neuron != nullptr ? neuron->instance
+                             : at::Device(at::kPrivateUse1, index).str();
   }
   void check(at::DeviceIndex index) const override { check_plugin(index); }
   std::shared_ptr<comm::DeviceApi> collectives() const override {

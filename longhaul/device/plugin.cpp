@@ -30,6 +30,7 @@ constexpr const char* kUnnamed = "plugin";
 struct Loaded {
   void* handle = nullptr;
   fs::path path;
+  bool is_own = false;  ///< a library of this project, not of run.device_plugin
 };
 
 Loaded& loaded() {
@@ -38,7 +39,10 @@ Loaded& loaded() {
 }
 
 [[noreturn]] void fail_plugin(const fs::path& path, const std::string& what) {
-  fail_config("device", "run.device_plugin = \"{}\": {}", path.string(), what);
+  fail_config("device", "{}: {}",
+              loaded().is_own ? path.string()
+                              : fmt::format("run.device_plugin = \"{}\"", path.string()),
+              what);
 }
 
 void check_is_library(const fs::path& path) {
@@ -81,7 +85,6 @@ constexpr unsigned kReads = kEval | kGenerate;
 constexpr Needed kNeeded[] = {
     {"aten::empty", "memory_format", kAll},
     {"aten::empty_strided", "", kAll},
-    {"aten::_copy_from", "", kAll},
     {"aten::_local_scalar_dense", "", kAll},
     {"aten::as_strided", "", kAll},
     {"aten::view", "", kAll},
@@ -122,8 +125,6 @@ constexpr Needed kNeeded[] = {
     {"aten::cat", "out", kAll},
     {"aten::isfinite", "", kTrain},
     {"aten::eq", "Scalar_out", kTrain | kEval},
-    {"aten::argmax", "out", kGenerate},
-    {"aten::sort", "values_stable", kGenerate},
 };
 
 std::string verbs_text(unsigned verbs) {
@@ -134,11 +135,25 @@ std::string verbs_text(unsigned verbs) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-bool is_there(const Needed& needed) {
+/// Returns true where the device has a kernel of the operation, or the operation has one
+/// that is made of others for every device. The device's fallback, which may compute on
+/// the CPU, is neither.
+bool has_kernel(const c10::OperatorHandle& op) {
+  using Key = c10::DispatchKey;
+  for (const Key key :
+       {Key::PrivateUse1, Key::CompositeImplicitAutograd, Key::CompositeExplicitAutograd,
+        Key::CompositeExplicitAutogradNonFunctional}) {
+    if (op.hasKernelForDispatchKey(key)) return true;
+  }
+  return false;
+}
+
+bool is_there(const Needed& needed, bool fallbacks_count) {
   const auto op = c10::Dispatcher::singleton().findSchema({needed.name, needed.overload});
-  // The entry of the dispatch table may be a kernel of the device, a kernel that is made
-  // of other operations, or the device's fallback.
-  return op && op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
+  if (!op) return false;
+  // The entry of the dispatch table may also be the device's fallback.
+  return has_kernel(*op) || (fallbacks_count && op->hasComputedKernelForDispatchKey(
+                                                    c10::DispatchKey::PrivateUse1));
 }
 
 /// Returns what a plug-in has not registered in its static initialisers, apart from its
@@ -219,20 +234,14 @@ void check_device(const fs::path& path) {
                     "machine; check its driver, and check which devices the job can see",
                     name));
   }
-  const std::vector<std::string> operations = missing_operations();
-  if (!operations.empty()) {
-    fail_plugin(path, fmt::format("its device '{}' lacks operations: {}; register these "
-                                  "operations, or a fallback for all operations",
-                                  name, fmt::join(operations, "; ")));
-  }
 }
 
 }  // namespace
 
-std::vector<std::string> missing_operations() {
+std::vector<std::string> missing_operations(bool fallbacks_count) {
   std::vector<std::string> missing;
   for (const Needed& needed : kNeeded) {
-    if (is_there(needed)) continue;
+    if (is_there(needed, fallbacks_count)) continue;
     const std::string overload = needed.overload;
     missing.push_back(fmt::format("{}{} ({})", needed.name,
                                   overload.empty() ? "" : "." + overload,
@@ -261,6 +270,29 @@ void load_plugin(const fs::path& path) {
   check_device(path);
 }
 
+void adopt_plugin(void* handle, const fs::path& path) {
+  loaded() = {handle, path, /*is_own=*/true};
+  check_device(path);
+}
+
+void check_plugin_operations(bool fallbacks_count) {
+  const std::vector<std::string> operations = missing_operations(fallbacks_count);
+  if (operations.empty()) return;
+  fail_plugin(loaded().path,
+              fmt::format("its device '{}' lacks operations: {}; register these "
+                          "operations, or set run.device_fallback = \"warn\" where the "
+                          "device has a fallback, which computes them on the CPU",
+                          c10::get_privateuse1_backend(), fmt::join(operations, "; ")));
+}
+
+std::vector<std::string> plugin_fallbacks() {
+  std::vector<std::string> names;
+  using Fallbacks = void(std::vector<std::string>&);
+  void* const symbol = plugin_function(kPluginFallbacks);
+  if (symbol != nullptr) reinterpret_cast<Fallbacks*>(symbol)(names);
+  return names;
+}
+
 void check_plugin(at::DeviceIndex index) {
   const std::vector<std::string> functions = missing_functions(index);
   if (functions.empty()) return;
@@ -270,6 +302,11 @@ void check_plugin(at::DeviceIndex index) {
 }
 
 bool plugin_is_loaded() { return loaded().handle != nullptr; }
+
+void close_plugin() {
+  void* const symbol = plugin_function("longhaul_device_close");
+  if (symbol != nullptr) reinterpret_cast<void (*)()>(symbol)();
+}
 
 void* plugin_function(const char* name) {
   return loaded().handle == nullptr ? nullptr : ::dlsym(loaded().handle, name);

@@ -18,8 +18,7 @@ namespace longhaul::device {
 ///
 /// Throws ConfigError if the file is missing, is no shared library or cannot be
 /// loaded. Also throws if the library registers no device or only a part of a device,
-/// if it finds no device, and if operations are missing. The error names what is missing,
-/// and for an operation the verbs that need the operation. A device whose library
+/// or if it finds no device. The error names what is missing. A device whose library
 /// registers no name (some do so from Python) is called "plugin". A library runs as part
 /// of the program: load only trusted ones.
 void load_plugin(const fs::path& path);
@@ -28,7 +27,29 @@ void load_plugin(const fs::path& path);
 /// uses are missing. Uses the device `index`, which must be current for the thread.
 void check_plugin(at::DeviceIndex index);
 
+/// Makes a library that this project has opened, and that has registered a device, the
+/// plug-in of the process. Throws ConfigError as load_plugin does.
+void adopt_plugin(void* handle, const fs::path& path);
+
+/// Throws ConfigError if operations of a verb are missing. The error names each with the
+/// verbs that need it. With `fallbacks_count` the device's fallback will do.
+void check_plugin_operations(bool fallbacks_count);
+
 bool plugin_is_loaded();
+
+/// The name of the function by which a plug-in lists the operations that ran on the CPU
+/// since its last call: `extern "C" void longhaul_device_fallbacks(
+/// std::vector<std::string>& names)`.
+inline constexpr const char* kPluginFallbacks = "longhaul_device_fallbacks";
+
+/// Returns the names of the operations that ran on the CPU since the last call, as the
+/// plug-in lists them; empty if it lists none, or if no plug-in is loaded.
+std::vector<std::string> plugin_fallbacks();
+
+/// Calls the function by which a plug-in ends its work, `extern "C" void
+/// longhaul_device_close()`, at the end of the process. Does nothing if no plug-in is
+/// loaded or the plug-in has no such function.
+void close_plugin();
 
 /// The name of the function that a plug-in with collectives of its own exports.
 inline constexpr const char* kPluginCollectives = "longhaul_device_collectives";
@@ -37,8 +58,9 @@ inline constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 /// plug-in is loaded or the plug-in has no such function.
 void* plugin_function(const char* name);
 
-/// Returns the operations for which the device of the process has neither a kernel nor a
-/// fallback, as "aten::mm (train, eval, generate)"; empty if nothing is missing.
-std::vector<std::string> missing_operations();
+/// Returns the operations for which the device of the process has no kernel (and, with
+/// `fallbacks_count`, no fallback either), as "aten::mm (train, eval, generate)"; empty
+/// if nothing is missing.
+std::vector<std::string> missing_operations(bool fallbacks_count);
 
 }  // namespace longhaul::device

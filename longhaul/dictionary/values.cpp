@@ -131,7 +131,8 @@ constexpr OtherValue kValues[] = {
     {"run.device", "0 cuda:0 cuda:1 gpu:0 cuda0", "",
      "a rank takes the device of its place among the ranks of its machine; none is named "
      "by a number"},
-    {"run.device", "hip rocm xla tpu mps npu hpu xpu neuron", "",
+    {"run.device", "trainium trn trn2 trn3 nc", "\"neuron\""},
+    {"run.device", "hip rocm xla tpu mps npu hpu xpu", "",
      "other devices than CPUs and CUDA's come as a library: run.device_plugin"},
     {"checkpoint.resume", "auto true last newest yes", "\"latest\""},
     {"checkpoint.every validation.every", "epoch steps", "", "it is a number of steps"},

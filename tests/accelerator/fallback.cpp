@@ -16,6 +16,7 @@
 
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/memory.h"
+#include "tests/accelerator/narrow.h"
 
 namespace longhaul::softdev {
 namespace {
@@ -85,6 +86,7 @@ class Call {
       : op_(op), stack_(stack), kernel_(kernel), name_(op.schema().name()) {}
 
   void run() {
+    check_known(name_);
     const at::DisableRecordFunctionGuard no_operations_of_the_cpu;
     const auto& arguments = op_.schema().arguments();
     const size_t first = stack_.size() - arguments.size();
@@ -184,6 +186,8 @@ class Call {
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
       alias.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
+    check_width(t.scalar_type(), name_);
+    if (writes_) check_written(t, name_);
     uses_.push_back(use_of(t, writes_));
     if (updates_) *uses_.back().moved *= 2;
     aliases_.push_back({t, alias, alias.storage().data()});
@@ -238,6 +242,7 @@ class Call {
         return tensor_over(alias.device.storage(), t, c10::DispatchKey::PrivateUse1);
       }
     }
+    check_width(t.scalar_type(), name_);
     at::Tensor made = at::detail::empty_strided_generic(
         t.sizes(), t.strides(), c10::GetAllocator(c10::DeviceType::PrivateUse1),
         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.scalar_type());

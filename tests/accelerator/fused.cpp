@@ -7,6 +7,7 @@
 #include "longhaul/ops/fused/fused.h"
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/fallback.h"
+#include "tests/accelerator/narrow.h"
 #include "tests/support/flash_reference.h"
 
 // Kernels that the program asks a device for, each one launch: the program's own
@@ -141,7 +142,8 @@ class Kernels {
 /// The kernels are registered when the library is loaded, after the program's own
 /// operators.
 const std::unique_ptr<Kernels> kKernels =
-    setting("SOFTDEV_COMPOSITE", 0) != 0 ? nullptr : std::make_unique<Kernels>();
+    setting("SOFTDEV_COMPOSITE", 0) != 0 || is_narrow() ? nullptr
+                                                        : std::make_unique<Kernels>();
 
 }  // namespace
 }  // namespace longhaul::softdev

@@ -6,6 +6,7 @@
 
 #include "longhaul/device/device.h"
 #include "longhaul/models/model.h"
+#include "longhaul/tensor/device_limits.h"
 #include "tests/accelerator/loaded.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
@@ -19,7 +20,19 @@ namespace {
 constexpr int64_t kRows = 2;
 constexpr int64_t kSeq = 24;
 
+/// Returns the two words of each number of a sequence, the lower one first.
+at::Tensor words_of(const at::Tensor& numbers) {
+  return at::stack({numbers.bitwise_and(0xFFFFFFFF), numbers.bitwise_right_shift(32)}, -1)
+      .to(at::kInt);
+}
+
 nn::Batch on_device(nn::Batch batch, at::Device device) {
+  if (!tensor::limits_of(device).wide_types) {
+    for (at::Tensor& t : batch.targets) t = t.to(at::kInt);
+    for (at::Tensor* t : {&batch.sequences, &batch.sequence_of}) {
+      if (t->defined()) *t = words_of(*t);
+    }
+  }
   for (at::Tensor* t :
        {&batch.tokens, &batch.positions, &batch.sequences, &batch.sequence_of,
         &batch.index, &batch.segments, &batch.document_end}) {
@@ -74,6 +87,8 @@ void expect_families(bool fused) {
   const at::Device there = device();
   for (const auto& [family, tied] : testing::tiny_models()) {
     const ModelConfig config = testing::tiny_model(family, tied);
+    const bool mixture = families::has_experts(config.network);
+    if (mixture && !tensor::limits_of(there).any_shapes) continue;  // refused
     const auto expected = run_family(config, at::kCPU, false);
     const auto found = run_family(config, there, fused);
     ASSERT_EQ(found.size(), expected.size());

@@ -5,13 +5,18 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
+#include <fmt/format.h>
 #include <torch/library.h>
 
+#include <cstdlib>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/fallback.h"
 #include "tests/accelerator/memory.h"
+#include "tests/accelerator/narrow.h"
 #include "tests/accelerator/operation.h"
 #include "tests/accelerator/pinned.h"
 
@@ -27,6 +32,7 @@ at::Tensor empty_memory(c10::IntArrayRef size, std::optional<c10::ScalarType> dt
                         std::optional<c10::MemoryFormat> memory_format) {
   const c10::DeviceGuard guard(
       device.value_or(c10::Device(c10::DeviceType::PrivateUse1)));
+  check_width(dtype.value_or(c10::get_default_dtype_as_scalartype()), "aten::empty");
   return at::detail::empty_generic(size, c10::GetAllocator(c10::DeviceType::PrivateUse1),
                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                    dtype.value_or(c10::get_default_dtype_as_scalartype()),
@@ -38,6 +44,8 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                          std::optional<c10::Device> device, std::optional<bool>) {
   const c10::DeviceGuard guard(
       device.value_or(c10::Device(c10::DeviceType::PrivateUse1)));
+  check_width(dtype.value_or(c10::get_default_dtype_as_scalartype()),
+              "aten::empty_strided");
   return at::detail::empty_strided_generic(
       size, stride, c10::GetAllocator(c10::DeviceType::PrivateUse1),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -97,6 +105,7 @@ void to_device(const at::Tensor& from, const at::Tensor& to, bool non_blocking) 
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (to.numel() == 0) return to;
+  if (!to.is_cpu()) check_written(to, "aten::copy_");
   if (to.is_cpu()) {
     to_host(from, to, non_blocking);
   } else if (from.is_cpu()) {
@@ -197,9 +206,59 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", record_stream);
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_kernel>());
+/// Returns the operations that ran by the fallback since the list was last read.
+std::set<std::string>& fallen_back() {
+  static auto* const names = new std::set<std::string>;
+  return *names;
 }
+
+/// Runs an operation without a kernel on the CPU, as a real device does.
+void cpu_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  fallen_back().insert(op.schema().name());
+  cpu_kernel(op, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&cpu_fallback>());
+}
+
+/// Returns whether an operation has a kernel that is made of others.
+bool is_composite(const c10::OperatorHandle& op) {
+  using Key = c10::DispatchKey;
+  return op.hasKernelForDispatchKey(Key::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(Key::CompositeExplicitAutograd) ||
+         op.hasKernelForDispatchKey(Key::CompositeExplicitAutogradNonFunctional);
+}
+
+/// Gives the device a kernel of every operation that has one on a CPU, apart from those
+/// that SOFTDEV_WITHOUT names, with commas between.
+const auto* const kKernelsOfCpu = [] {
+  const char* const without = std::getenv("SOFTDEV_WITHOUT");
+  const std::string left_out = fmt::format(",{},", without == nullptr ? "" : without);
+  auto* const library = new torch::Library(
+      torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !name.name.starts_with("aten::") || is_composite(*op) ||
+        !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) ||
+        left_out.find("," + name.name + ",") != left_out.npos) {
+      continue;
+    }
+    const std::string text = name.name.substr(6) +
+                             (name.overload_name.empty() ? "" : ".") + name.overload_name;
+    library->impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&cpu_kernel>());
+  }
+  return library;
+}();
+
+#pragma GCC visibility push(default)
+extern "C" void longhaul_device_fallbacks(std::vector<std::string>& names) {
+  names.assign(fallen_back().begin(), fallen_back().end());
+  fallen_back().clear();
+}
+#pragma GCC visibility pop
 
 }  // namespace
 }  // namespace longhaul::softdev

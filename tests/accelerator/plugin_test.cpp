@@ -1,5 +1,7 @@
 #include "longhaul/device/plugin.h"
 
+#include <ATen/ops/mm.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -22,6 +24,7 @@ namespace {
 [[noreturn]] void load_and_end(const std::string& path) {
   try {
     device::load_plugin(path);
+    device::check_plugin_operations(/*fallbacks_count=*/false);
     device::check(device::choose("plugin", *comm::self_world()));
     fmt::print(stderr, "loaded\n");
   } catch (const Error& error) {
@@ -86,14 +89,15 @@ TEST_F(PluginDeathTest, WithoutOperationsNamesThemAndWhoNeedsThem) {
   EXPECT_EXIT(load_and_end(LONGHAUL_BARE_PLUGIN), testing::ExitedWithCode(78),
               "device 'bare' lacks operations: aten::empty.memory_format .train, eval, "
               "generate.; .*aten::native_layer_norm_backward .train.; aten::mm.out "
-              ".train, eval, generate.; .*aten::argmax.out .generate.; .*register these "
-              "operations, or a fallback for all operations");
+              ".train, eval, generate.; .*register these operations, or set "
+              "run.device_fallback = \"warn\"");
 }
 
 TEST_F(PluginDeathTest, WithSomeOperationsIsNotToldOfThose) {
   const auto missing = [] {
     try {
       device::load_plugin(LONGHAUL_BARE_PLUGIN);
+      device::check_plugin_operations(/*fallbacks_count=*/false);
     } catch (const Error& error) {
       const bool named =
           std::string(error.what()).find("aten::fill_") != std::string::npos;
@@ -102,6 +106,30 @@ TEST_F(PluginDeathTest, WithSomeOperationsIsNotToldOfThose) {
     std::_Exit(2);
   };
   EXPECT_EXIT(missing(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(PluginDeathTest, AFallbackDoesForAnOperationOnlyWhereItIsAllowed) {
+  const auto load = [](bool fallbacks_count) {
+    ::setenv("SOFTDEV_WITHOUT", "aten::mm,aten::silu", 1);
+    try {
+      device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
+      device::check_plugin_operations(fallbacks_count);
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      std::_Exit(error.exit_code());
+    }
+    const at::Device there(at::kPrivateUse1, 0);
+    device::take(there);
+    const at::Tensor x = at::ones({2, 2}, there);
+    (void)at::mm(x, x).add(x);
+    const auto first = device::plugin_fallbacks();
+    const auto second = device::plugin_fallbacks();
+    fmt::print(stderr, "{}; {}\n", fmt::join(first, ", "), second.size());
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(load(false), testing::ExitedWithCode(78),
+              "lacks operations: aten::silu.out .*aten::mm.out");
+  EXPECT_EXIT(load(true), testing::ExitedWithCode(0), "^aten::mm; 0\n$");
 }
 
 void load_without(const char* functions) {

@@ -42,6 +42,15 @@
 //   has waited for. If it is 0, nothing runs while the host waits.
 // - SOFTDEV_COMPOSITE: at 1 the device has no kernels of the program's operators, of
 //   attention, nor of products in bf16 added in fp32.
+// - SOFTDEV_NARROW: at 1 the device has the limits of tensor::DeviceLimits, and refuses
+// by
+//   name 64-bit tensors, writes to parts of tensors, and operations that Trainium's
+//   backend lacks. It has none of the operations that SOFTDEV_COMPOSITE takes away.
+// - SOFTDEV_MOST_BYTES: the most bytes of a tensor of a narrow device (any number).
+// - SOFTDEV_WITHOUT: operations that the device has no kernel of ("aten::silu"), with
+// commas
+//   between: they run by a fallback on the CPU, and longhaul_device_fallbacks() lists
+//   them.
 // - SOFTDEV_NO_COLLECTIVES: at 1 there are no operations between ranks, and the program
 //   goes through the host.
 // - SOFTDEV_FAULT: a mistake that the device makes once in the program's place, the Nth

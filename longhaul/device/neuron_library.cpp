@@ -1,0 +1,64 @@
+#include "longhaul/device/neuron_library.h"
+
+#include <c10/core/DeviceType.h>
+#include <dlfcn.h>
+
+#include <optional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/device/cuda_library.h"
+#include "longhaul/device/plugin.h"
+
+namespace longhaul::device {
+namespace {
+
+constexpr const char* kLibrary = "liblonghaul_neuron.so";
+constexpr const char* kLoad = "longhaul_neuron_load";
+using Load = void(const NeuronStart&, NeuronLoaded&);
+
+std::optional<NeuronLoaded>& loaded_backend() {
+  static std::optional<NeuronLoaded> backend;
+  return backend;
+}
+
+}  // namespace
+
+const NeuronLoaded& load_neuron(const NeuronStart& start) {
+  if (loaded_backend()) return *loaded_backend();
+  const fs::path path = library_path(kLibrary);
+  if (path.empty()) {
+    fail_config("neuron",
+                "run.device = \"neuron\" needs {} beside the program, and it is absent; "
+                "install the whole program (make install)",
+                kLibrary);
+  }
+  // The library states the limits of the device to this program (tensor::limits_of).
+  void* const handle = ::dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) {
+    fail_config("neuron", "{} cannot be loaded: {}", path.string(), ::dlerror());
+  }
+  void* const load = ::dlsym(handle, kLoad);
+  LH_ASSERT(load != nullptr, "{} lacks the function {}", path.string(), kLoad);
+  NeuronLoaded loaded;
+  reinterpret_cast<Load*>(load)(start, loaded);
+  adopt_plugin(handle, path);
+  loaded_backend() = std::move(loaded);
+  return *loaded_backend();
+}
+
+const NeuronLoaded* load_neuron_for(const RunSection& run,
+                                    const comm::Communicator& node) {
+  const bool found =
+      run.device == "auto" && run.device_plugin.empty() && fs::exists("/dev/neuron0");
+  if (run.device != "neuron" && !found) return nullptr;
+  return &load_neuron({.python = run.neuron_python,
+                       .local_rank = node.rank(),
+                       .local_ranks = node.size(),
+                       .cache = {}});
+}
+
+const NeuronLoaded* loaded_neuron() {
+  return loaded_backend() ? &*loaded_backend() : nullptr;
+}
+
+}  // namespace longhaul::device

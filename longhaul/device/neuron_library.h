@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/config/run_config.h"
+
+namespace longhaul::device {
+
+// AWS's native backend for Trainium lives in Python. A library of its own beside the
+// program, liblonghaul_neuron.so, starts an interpreter and loads the backend. So the
+// program itself is free of Python.
+
+/// What the loading of the backend needs to know.
+struct NeuronStart {
+  std::string python;   ///< the interpreter of the environment: a name in PATH or a path
+  int local_rank = 0;   ///< this rank's number on its machine
+  int local_ranks = 1;  ///< ranks of the machine
+  std::string cache;    ///< folder of compiled kernels; empty: the backend's own choice
+};
+
+/// What was loaded.
+struct NeuronLoaded {
+  std::string versions;              ///< of backend, compiler and runtime
+  std::string instance;              ///< the machine's type, as "trn2.48xlarge"
+  std::vector<std::string> remarks;  ///< for the log: the variables that were set
+};
+
+/// Loads the backend, which becomes the plug-in of the process (plugin.h). A second call
+/// returns what the first call loaded. Sets variables of the environment, so no other
+/// thread may read it meanwhile. Throws ConfigError, which says what to do, if the
+/// library or anything that it needs is absent or does not fit.
+const NeuronLoaded& load_neuron(const NeuronStart& start);
+
+/// Loads the backend where a run is to use it: with run.device = "neuron", and with
+/// "auto" and no plug-in on a machine that has devices of Neuron's driver. `node` has the
+/// ranks of this machine. Returns null where the run does not use the backend. Throws as
+/// load_neuron() does.
+const NeuronLoaded* load_neuron_for(const RunSection& run,
+                                    const comm::Communicator& node);
+
+/// Returns what was loaded; null if no backend is loaded.
+const NeuronLoaded* loaded_neuron();
+
+}  // namespace longhaul::device
