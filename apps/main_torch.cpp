@@ -7,6 +7,7 @@
 #include "apps/links/device_links.h"
 #include "apps/program.h"
 #include "apps/version/version.h"
+#include "longhaul/device/plugin.h"
 #include "longhaul/system/process_title.h"
 #include "longhaul/system/standard_streams.h"
 #include "longhaul/tensor/vector_math.h"
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
   // tables of operators remain, and their destructors take a sixth of the processor time
   // of a short command. _Exit skips them. It also skips other work at the end of the
   // process, which the library of a device may need.
+  longhaul::device::close_plugin();
   if (at::getAccelerator()) return exit_code;
   std::cout.flush();
   std::fflush(nullptr);

@@ -93,10 +93,14 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
       ->capture_default_str();
   verb.add_option("--device", call.device,
                   "device that computes; auto: a GPU where one is found")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda", "plugin"}))
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "neuron", "plugin"}))
       ->capture_default_str();
   verb.add_option("--device-plugin", call.device_plugin,
                   "a library that brings LibTorch a device (run.device_plugin)");
+  verb.add_option("--neuron-python", call.neuron_python,
+                  "with --device neuron: the interpreter that has torch_neuronx "
+                  "(run.neuron_python)")
+      ->capture_default_str();
   verb.add_option("--tp", call.tp,
                   "ranks that split each matrix (parallel.tp); without any option of the "
                   "layout, several ranks take the run's layout")
@@ -191,6 +195,7 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
   RunConfig config;
   config.run.device = call.device;
   config.run.device_plugin = call.device_plugin;
+  config.run.neuron_python = call.neuron_python;
   config.run.fused = !call.plain;
   config.model.config = model.config.source_path;
   config.data.seq_len = positions;

@@ -20,6 +20,7 @@ struct ModelCall {
   std::string dtype = "auto";
   std::string device = "auto";
   fs::path device_plugin;
+  std::string neuron_python = "python3";
   bool plain = false;
   std::optional<int64_t> tp, pp, cp, ep, zero;
 };

@@ -23,7 +23,7 @@ import zipfile
 import licences
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PROGRAMS = ("longhaul", "longhaul-torch", "longhaul-serve", "longhaul-objects")
+PROGRAMS = ("longhaul", "longhaul-torch", "longhaul-serve", "longhaul-objects", "liblonghaul_neuron.so")
 NAME = "longhaul_train"  # of the distribution, and of its folder among the packages
 # The licences of NOTICE, of what a wheel carries.
 LICENCES = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Open-MPI", "ISC",

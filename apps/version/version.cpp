@@ -38,7 +38,7 @@ std::string hdf5_version() {
 /// Returns the name of the CUDA library. The library is not loaded: that takes seconds,
 /// and only a verb that computes needs it.
 std::string cuda_text() {
-  const fs::path path = device::cuda_library_path();
+  const fs::path path = device::library_path("liblonghaul_cuda.so");
   return path.empty() ? "no library for it beside the program" : path.filename().string();
 }
 

@@ -1,0 +1,166 @@
+#include <ATen/Version.h>
+#include <ATen/core/Tensor.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <torch/version.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "longhaul/base/error.h"
+#include "longhaul/device/neuron_library.h"
+#include "longhaul/neuron/environment.h"
+#include "longhaul/neuron/interpreter.h"
+#include "longhaul/tensor/device_limits.h"
+
+// The functions that the program calls of liblonghaul_neuron.so.
+
+namespace longhaul::neuron {
+namespace {
+
+constexpr const char* kArea = "neuron";
+/// A tensor of 4 GiB or more overflowed in an older runtime.
+constexpr int64_t kMostBytes = (int64_t{1} << 32) - 1;
+
+/// Returns the interpreter, which lives from the loading to the end of the process.
+std::unique_ptr<Interpreter>& interpreter() {
+  static auto* const made = new std::unique_ptr<Interpreter>;
+  return *made;
+}
+
+/// Returns the path of the LibTorch that this process runs with.
+std::string own_libtorch() {
+  Dl_info info{};
+  const auto address = reinterpret_cast<const void*>(&at::show_config);
+  return ::dladdr(address, &info) != 0 ? info.dli_fname : "";
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  struct stat one{}, other{};
+  return ::stat(a.c_str(), &one) == 0 && ::stat(b.c_str(), &other) == 0 &&
+         one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+/// Returns a remark if the environment has another LibTorch of the same version. The
+/// loader keeps the one that runs. Throws ConfigError if the files differ in size: then
+/// they are different builds.
+std::string compare_libtorch(const Environment& environment) {
+  const std::string own = own_libtorch();
+  if (is_same_file(own, environment.libtorch)) return {};
+  std::error_code error;
+  const auto size = fs::file_size(own, error);
+  if (error || size != fs::file_size(environment.libtorch, error) || error) {
+    fail_config(kArea,
+                "this program runs with {}, and the environment of {} has another build "
+                "of LibTorch, {}; install the same build of torch in both",
+                own, environment.executable, environment.libtorch);
+  }
+  return fmt::format("the LibTorch of the environment, {}, is a copy of {}, which runs",
+                     environment.libtorch, own);
+}
+
+/// Imports the backend. Throws ConfigError with the exception's text if it fails.
+Json import_backend(const Environment& environment) {
+  try {
+    return interpreter()->call("load");
+  } catch (const InputError& error) {
+    const char* const core = std::getenv("NEURON_RT_VISIBLE_CORES");
+    fail_config(kArea,
+                "the backend does not load on core {} (NEURON_RT_VISIBLE_CORES): {}; "
+                "start one rank per core of this machine, end other processes that "
+                "hold the core, and look whether {} imports torch_neuronx by itself",
+                core == nullptr ? "?" : core, error.message(), environment.executable);
+  }
+}
+
+/// Throws ConfigError if the interpreter is not the one that look_at() asked.
+void check_interpreter(const Environment& environment) {
+  const Json is = interpreter()->call("interpreter");
+  if (is.at("version") == environment.version) return;
+  fail_config(kArea,
+              "{} is Python {}, and the interpreter {} is Python {}; its own "
+              "libpython is needed",
+              environment.libpython, is.at("version").get<std::string>(),
+              environment.executable, environment.version);
+}
+
+device::NeuronLoaded load(const device::NeuronStart& start) {
+  const Environment environment = look_at(start.python);
+  check_environment(environment, TORCH_VERSION);
+  device::NeuronLoaded loaded;
+  if (const std::string remark = compare_libtorch(environment); !remark.empty()) {
+    loaded.remarks.push_back(remark);
+  }
+  const Place place{start.local_rank, start.local_ranks, has_efa(), start.cache,
+                    environment.compiler};
+  const auto variables = variables_for(place, [](const std::string& name) {
+    const char* const value = std::getenv(name.c_str());
+    return std::string(value == nullptr ? "" : value);
+  });
+  for (const auto& [name, value] : variables) {
+    ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+    if (name != "PATH") loaded.remarks.push_back(fmt::format("{}={}", name, value));
+  }
+  interpreter() =
+      std::make_unique<Interpreter>(environment.libpython, environment.executable);
+  check_interpreter(environment);
+  const Json backend = import_backend(environment);
+  if (backend.at("registered") != "neuron") {
+    fail_config(
+        kArea,
+        "{} registers the device \"{}\" and not \"neuron\", as the native backend "
+        "does; install torch_neuronx of AWS's native backend",
+        environment.backend, backend.at("registered").get<std::string>());
+  }
+  const auto version = backend.at("version").get<std::string>();
+  Environment known = environment;
+  known.backend_version = version;
+  check_environment(known, TORCH_VERSION);
+  if (!backend.at("listed").get<bool>()) {
+    fail_config(kArea,
+                "torch_neuronx {} does not say which operations ran on the CPU "
+                "(get_fallback_ops); install the torch_neuronx of PyTorch {}",
+                version, TORCH_VERSION);
+  }
+  check_instance(backend.at("instance").get<std::string>());
+  loaded.instance = backend.at("instance");
+  loaded.versions = fmt::format(
+      "torch_neuronx {}, neuronx-cc {}, runtime {}", version,
+      environment.compiler_version.empty() ? "?" : environment.compiler_version,
+      environment.runtime.empty() ? "?" : environment.runtime);
+  return loaded;
+}
+
+}  // namespace
+}  // namespace longhaul::neuron
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+void longhaul_neuron_load(const longhaul::device::NeuronStart& start,
+                          longhaul::device::NeuronLoaded& loaded) {
+  loaded = longhaul::neuron::load(start);
+}
+
+void longhaul_device_limits(longhaul::tensor::DeviceLimits* limits) {
+  limits->wide_types = limits->writes_views = limits->any_shapes = false;
+  limits->most_bytes = longhaul::neuron::kMostBytes;
+}
+
+void longhaul_device_fallbacks(std::vector<std::string>& names) {
+  names =
+      longhaul::neuron::interpreter()->call("fallbacks").get<std::vector<std::string>>();
+}
+
+void longhaul_device_close() {
+  try {
+    longhaul::neuron::interpreter()->call("close");
+  } catch (const longhaul::Error& error) {
+    // The process ends, and its exit code is already known.
+    fmt::print(stderr, "{}\n", error.what());
+  }
+}
+
+}  // extern "C"
+#pragma GCC visibility pop
