@@ -1,0 +1,3 @@
+"""Collectives of the device."""
+
+from . import backend  # noqa: F401

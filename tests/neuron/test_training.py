@@ -1,0 +1,247 @@
+"""Training by run.device = "neuron" on the stand-in of AWS's native backend, as a user types it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from programs import BIN, SOURCE, command_of, split
+
+sys.path.insert(0, str(SOURCE / "tests" / "dist"))
+
+from layouts import (FP32, LAYOUTS, Tolerance, build_store, curve, relative, run_layout,  # noqa: E402
+                     step_dir, train, violations, write_run)
+
+STANDIN = BIN.parent / "neuron"
+DEVICE = ['run.device="neuron"', f"run.neuron_python={json.dumps(sys.executable)}"]
+PLAIN = ["run.fused=false"]
+ONE = (1, [])
+# Of fp32 over ten steps.
+SAME = Tolerance(1e-5, 1e-5, 1e-5)
+TEN = 10
+
+
+@pytest.fixture(scope="session")
+def store(run, tmp_path_factory):
+    return build_store(run, tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(autouse=True)
+def standin(monkeypatch, tmp_path, compiled):
+    """The environment of a machine with the backend, which refuses what the real one cannot do."""
+    monkeypatch.setenv("PYTHONPATH", str(STANDIN))
+    monkeypatch.setenv("PATH", f"{STANDIN / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(compiled))
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(compiled / "local"))
+    monkeypatch.setenv("NEURON_STANDIN_STRICT", "1")
+    monkeypatch.setenv("NEURON_STANDIN_CORES", "8")
+    monkeypatch.setenv("NEURON_STANDIN_CORES", "8")  # one for each rank of the largest layout
+    monkeypatch.setenv("NEURON_STANDIN_COUNTERS", str(tmp_path / "counters"))
+    return tmp_path
+
+
+def counters(path):
+    """What each process of the last run has counted."""
+    found = [json.loads(file.read_text()) for file in sorted(path.glob("counters.*.json"))]
+    for file in path.glob("counters.*.json"):
+        file.unlink()
+    return found
+
+
+@pytest.fixture
+def judged(run, store, tmp_path_factory):
+    def call(layout, *sets, **changes):
+        return run_layout(run, tmp_path_factory.mktemp("judged"), store, layout, *FP32, *sets,
+                          **{"steps": TEN, "pad_token_id": None, **changes})
+    return call
+
+
+def assert_like_a_cpu(judged, standin, layout, **changes):
+    ours = judged(layout, *DEVICE, **changes)
+    said = counters(standin)
+    assert len(said) == layout[0]
+    for process in said:
+        assert process["calls"] > 1000
+        assert not process["fallbacks"] and not process["wide"]
+        assert not process["strided_writes"] and not process["foreign"]
+    assert not violations(ours, judged(layout, *PLAIN, **changes), SAME)
+
+
+@pytest.mark.parametrize("name", split(["one", *LAYOUTS], ["one", "tp2_sequence"]))
+def test_a_layout_on_the_backend_is_that_of_a_cpu(judged, standin, name):
+    assert_like_a_cpu(judged, standin, LAYOUTS.get(name, ONE))
+
+
+@pytest.mark.parametrize("family", split(["gemma3_text", "gpt_neox"], ["gemma3_text"]))
+def test_a_family_on_the_backend_is_that_of_a_cpu(judged, standin, family):
+    assert_like_a_cpu(judged, standin, ONE, model_type=family)
+
+
+def keys_of(run, path, store, standin, steps):
+    train(run, write_run(path, store, name=f"steps{steps}"), *FP32, *DEVICE, "run.steps=20",
+          f"run.stop_after={steps}")
+    (process,) = counters(standin)
+    return set(process["keys"])
+
+
+def test_no_step_after_the_second_compiles(run, store, standin, tmp_path):
+    two, ten = (keys_of(run, tmp_path, store, standin, steps) for steps in (3, TEN))
+    assert len(two) > 50
+    assert ten == two
+
+
+def test_a_run_goes_on_on_a_cpu_and_back(run, store, tmp_path):
+    def part(name, steps, sets, source=None):
+        resume = [f"checkpoint.resume={json.dumps(str(source))}"] if source else []
+        train(run, write_run(tmp_path, store, name=name), *FP32, *PLAIN, *sets, *resume,
+              "run.steps=9", f"run.stop_after={steps}")
+        return curve(tmp_path / name), step_dir(tmp_path / name, steps)
+
+    whole, _ = part("whole", 9, [])
+    first, saved = part("first", 3, DEVICE)
+    second, saved = part("second", 6, [], saved)
+    third, _ = part("third", 9, DEVICE, saved)
+    assert relative([p[0] for p in first + second + third], [p[0] for p in whole]) < 1e-5
+
+
+def test_an_operation_without_a_kernel_ends_the_run_by_name_or_is_warned_of(run, store, tmp_path,
+                                                                          monkeypatch):
+    monkeypatch.setenv("NEURON_STANDIN_WITHOUT", "sigmoid")
+    refused = train(run, write_run(tmp_path, store), *FP32, *DEVICE, "run.steps=3", check=False)
+    assert refused.returncode == 78
+    assert "operations ran on the CPU" in refused.stderr and "sigmoid" in refused.stderr
+    warned = train(run, write_run(tmp_path, store, name="warned"), *FP32, *DEVICE, "run.steps=3",
+                   'run.device_fallback="warn"')
+    assert "warning: operations ran on the CPU" in warned.stdout + warned.stderr
+    assert len(curve(tmp_path / "warned")) == 3
+
+
+def refused(run, store, tmp_path, *sets, code=78, **options):
+    done = train(run, write_run(tmp_path, store), *FP32, *DEVICE, "run.steps=3", *sets, check=False,
+                 **options)
+    assert done.returncode == code, done.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl").read_text()
+    return done.stderr
+
+
+def package(path, **files):
+    """Makes a package torch_neuronx of these files in front of the stand-in's."""
+    folder = path / "site" / "torch_neuronx"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("__dot__", ".")).write_text(text)
+    return f"{folder.parent}:{STANDIN}"
+
+
+def test_without_an_interpreter_the_run_is_refused(run, store, tmp_path):
+    said = refused(run, store, tmp_path, 'run.neuron_python="/nowhere/python3"')
+    assert 'no Python interpreter "/nowhere/python3"' in said and "run.neuron_python" in said
+
+
+def test_without_the_backend_the_run_is_refused(run, store, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH")
+    said = refused(run, store, tmp_path)
+    assert "has no torch_neuronx" in said and "install" in said
+
+
+def test_the_package_of_pytorch_xla_is_told_from_the_native_one(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", package(tmp_path, __init____dot__py="import torch_xla\n"))
+    said = refused(run, store, tmp_path)
+    assert "not the native backend" in said and "install" in said
+
+
+def test_another_pytorch_is_refused_with_both_versions(run, store, tmp_path, monkeypatch):
+    torch = tmp_path / "site" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").touch()
+    (torch / "version.py").write_text("__version__ = '2.9.1'\n")
+    monkeypatch.setenv("PYTHONPATH", f"{torch.parent}:{STANDIN}")
+    said = refused(run, store, tmp_path)
+    assert "PyTorch 2.9.1" in said and "2.13" in said and "install" in said
+
+
+def test_an_older_backend_is_refused(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEURON_STANDIN_VERSION", "2.9.0.1")
+    said = refused(run, store, tmp_path)
+    assert "torch_neuronx 2.9.0.1" in said and "older" in said
+
+
+def test_trn1_is_refused_with_what_to_take(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEURON_STANDIN_INSTANCE", "trn1.32xlarge")
+    said = refused(run, store, tmp_path)
+    assert "trn1.32xlarge" in said and "trn2" in said
+
+
+def test_more_ranks_than_cores_are_refused(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-1")
+    said = refused(run, store, tmp_path, "batch.global_size=3", "batch.micro_size=1", ranks=3)
+    assert "3 ranks" in said and "2 cores" in said
+
+
+def test_a_setting_that_lets_operations_fall_back_is_refused(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS", "0")
+    assert "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS" in refused(run, store, tmp_path)
+
+
+def test_a_mixture_is_refused(run, store, tmp_path):
+    done = train(run, write_run(tmp_path, store, model_type="mixtral"), *FP32, *DEVICE, check=False)
+    assert done.returncode == 78
+    assert "compiles each shape of an operation" in done.stderr
+
+
+def test_a_compiler_that_fails_ends_the_run_with_its_message_and_the_checkpoint_stays(
+        run, store, tmp_path, monkeypatch):
+    config = write_run(tmp_path, store)
+    train(run, config, *FP32, *DEVICE, "run.steps=4", "run.stop_after=2")
+    saved = step_dir(tmp_path / "run", 2)
+    monkeypatch.setenv("NEURON_STANDIN_CC_FAIL", "aten::mul.Tensor")
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(tmp_path / "local"))
+    done = train(run, config, *FP32, *DEVICE, "run.steps=4", check=False)
+    assert done.returncode != 0
+    assert "neuronx-cc" in done.stderr and "mul" in done.stderr
+    monkeypatch.delenv("NEURON_STANDIN_CC_FAIL")
+    train(run, config, *FP32, *DEVICE, "run.steps=4")
+    assert saved.exists() and len(curve(tmp_path / "run")) == 4
+
+
+def test_a_killed_rank_ends_the_others_and_the_run_goes_on(store, tmp_path, run):
+    """One rank of two is killed once steps are done. The run ends by itself and goes on later."""
+    config = write_run(tmp_path, store)
+    words = [w for s in (*LAYOUTS["tp2_sequence"][1], *FP32, *DEVICE, "run.steps=400",
+                         "checkpoint.every=5") for w in ("--set", s)]
+    command, environment = command_of("longhaul", ["train", config, *words], ranks=2)
+    with subprocess.Popen(command, env={**environment, "OMP_NUM_THREADS": "1"},
+                          stderr=subprocess.PIPE, text=True) as started:
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        limit = time.monotonic() + 300
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 7:
+            assert started.poll() is None and time.monotonic() < limit, started.stderr.read()
+            time.sleep(0.05)
+        ranks = [int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit()
+                 and is_rank_of(p, started.pid)]
+        assert len(ranks) == 2
+        os.kill(ranks[1], signal.SIGKILL)
+        started.communicate(timeout=200)
+        assert started.returncode != 0
+    train(run, config, *LAYOUTS["tp2_sequence"][1], *FP32, *DEVICE, "run.steps=400",
+          "run.stop_after=12", ranks=2)
+    assert step_dir(tmp_path / "run", 12).exists()
+
+
+def is_rank_of(process, launcher):
+    """Whether a process of /proc is a rank that this launcher has started."""
+    try:
+        parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        return parent == launcher and b"longhaul" in (process / "cmdline").read_bytes()
+    except (OSError, IndexError, ValueError):
+        return False
