@@ -2,7 +2,7 @@
 # Builds the image on a worker and imports it for pyxis, as a Slurm job, from the root of the
 # source tree:
 #
-#   sbatch deploy/container/build_on_worker.sh /shared/images/longhaul.sqsh [longhaul-cuda]
+#   sbatch deploy/container/build_on_worker.sh /shared/images/longhaul.sqsh [longhaul-cuda|longhaul-neuron]
 #
 # longhaul-cuda is for GPUs and takes the wheel in dist, which `make cuda CUDA_TORCH=2.13.0` and
 # `make wheel` make before. Needs podman or docker, and enroot, on the workers. Tried: shellcheck,
@@ -16,8 +16,8 @@ set -euo pipefail
 
 target=${2:-longhaul}
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ ! -f deploy/container/Containerfile ] ||
-  { [ "$target" != longhaul ] && [ "$target" != longhaul-cuda ]; }; then
-  echo "usage, in the root of the source tree: build_on_worker.sh IMAGE.sqsh [longhaul|longhaul-cuda]" >&2
+  [[ ! $target =~ ^longhaul(-cuda|-neuron)?$ ]]; then
+  echo "usage, in the root of the source tree: build_on_worker.sh IMAGE.sqsh [longhaul|longhaul-cuda|longhaul-neuron]" >&2
   exit 2
 fi
 if [ "$target" = longhaul-cuda ]; then

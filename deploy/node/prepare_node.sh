@@ -4,7 +4,8 @@
 #   prepare_node.sh s3://BUCKET/PREFIX/longhaul-SHA256.tar.gz [SCRATCH_DIRECTORY]
 #
 # It unpacks the tree that upload.sh made, beside any other version, lets memory be locked (EFA
-# needs that), gives the node's name its address, and says what else looks wrong. Only a tree that cannot be used is a failure:
+# needs that), gives the node's name its address, installs Neuron's driver on a Trainium without
+# it, and says what else looks wrong. Only a tree that cannot be used is a failure:
 # ParallelCluster and HyperPod replace a node whose script fails, which costs money and time.
 # Running it again does no harm.
 #
@@ -118,4 +119,29 @@ fi
 if command -v nvidia-smi >/dev/null; then
   nvidia-smi -pm 1 >/dev/null 2>&1 || say "warning: nvidia-smi fails"
 fi
+# A Trainium gets what its image lacks from AWS's packages: driver, runtime, collectives, tools. The
+# Python environment with torch_neuronx is the run's own (docs/trainium.md).
+neuron=https://apt.repos.neuron.amazonaws.com
+install_neuron() {
+  local codename key=/etc/apt/keyrings/neuron.gpg
+  codename=$(sed -n 's/^VERSION_CODENAME=//p' "$root/etc/os-release")
+  mkdir -p "$root"/etc/apt/{keyrings,sources.list.d} &&
+    curl -fsSL "$neuron/GPG-PUB-KEY-AMAZON-AWS-NEURON.PUB" >"$root$key.new" &&
+    gpg --batch --yes --dearmor -o "$root$key" "$root$key.new" &&
+    echo "deb [signed-by=$key] $neuron $codename main" >"$root/etc/apt/sources.list.d/neuron.list" &&
+    apt-get update -q &&
+    apt-get install -y -q -o DPkg::Lock::Timeout=300 "linux-headers-$(uname -r)" aws-neuronx-dkms \
+      aws-neuronx-runtime-lib aws-neuronx-collectives aws-neuronx-tools &&
+    modprobe neuron
+}
+machine=$(cat "$root/sys/class/dmi/id/product_name" 2>/dev/null || true)
+case $machine in
+  trn1* | inf*) say "warning: run.device = \"neuron\" does not train on $machine: take trn2 or trn3" ;;
+  trn*)
+    if [ ! -e "$root/dev/neuron0" ]; then
+      install_neuron >>"$log" 2>&1 || true
+    fi
+    [ -e "$root/dev/neuron0" ] || say "warning: no /dev/neuron0: Neuron's driver is not there"
+    ;;
+esac
 say "ready"

@@ -131,7 +131,7 @@ def test_a_second_submit_keeps_the_layout_of_a_run_that_has_begun(longhaul, plac
     (("config", "run.toml", "--ranks", "16"), ["needs the machine"]),
     (("launch", "-n", "2", "run.toml"), ["needs the machine"]),
     (("submit", "run.toml", "--nodes", "2", "--dry-run", "--hardware", "trn1.32xlarge"),
-     ["trn1.32xlarge is for comparison only: train has no device"]),
+     ["trn1.32xlarge is for comparison only: train does not run on trn1", "take trn2.48xlarge"]),
     (("submit", "run.toml", "--nodes", "2", "--dry-run", "--hardware", "machine.toml", "--set", "parallel.tp=3"),
      ["finds no layout for 16 ranks", "with parallel.tp as given: every layout breaks a rule", "plan --search"]),
     (("submit", "run.toml", "--nodes", "2", "--dry-run", "--hardware", "machine.toml", "--set",

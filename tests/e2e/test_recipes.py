@@ -157,6 +157,15 @@ PUBLISHED = {
         "schedule.kind": "cosine", "schedule.warmup_steps": 40, "schedule.min_lr": 3e-4,
         "checkpoint.every": 100, "log.every": 20},
 }
+# On trn2 the sources' runs have the cores of a chip as tp, and the numbers stay.
+TRN2 = {"run.device": "neuron", "parallel.tp": 4}
+PUBLISHED |= {
+    "llama3-70b-cpt-trn2": PUBLISHED["llama3-70b-cpt"] | TRN2 | {"memory.recompute": "full"},
+    "llama31-70b-trn2": PUBLISHED["llama31-70b"] | TRN2 | {"memory.recompute": "full"},
+    "llama31-8b-trn2": PUBLISHED["llama31-8b"] | TRN2,
+    "llama2-7b-cpt-trn2": PUBLISHED["llama2-7b-cpt"] | TRN2,
+    "bert-large-phase1-trn2": PUBLISHED["bert-large-phase1"] | {"run.device": "neuron"},
+}
 
 
 class Fit(NamedTuple):
@@ -201,6 +210,11 @@ FITS = {
     "mixtral-8x7b-cpt": Fit(64, 4, 16, 1, 64, 4194304, 46.703, ep=8),
     "qwen3-30b-a3b-cpt": Fit(64, 1, 64, 1, 16, 4194304, 30.532, ep=8),
     "moe-small": Fit(2, 1, 2, 1, 1, 4096, 0.004),
+    "llama3-70b-cpt-trn2": Fit(8 * 64, 8, 16, 4, 64, 8388608, 70.554),
+    "llama31-70b-trn2": Fit(16 * 64, 8, 32, 4, 32, 8388608, 70.554),
+    "llama31-8b-trn2": Fit(16 * 64, 1, 256, 4, 4, 8388608, 8.030),
+    "llama2-7b-cpt-trn2": Fit(8 * 64, 1, 128, 4, 16, 8388608, 6.738),
+    "bert-large-phase1-trn2": Fit(8 * 64, 1, 512, 1, 2, 2097152, 0.336),
 }
 # Fields of the shipped config.json: those of the public models.
 LLAMA2 = {"vocab_size": 32000, "max_position_embeddings": 4096, "rope_theta": 1e4,
@@ -330,6 +344,15 @@ def test_published_ranks_are_accepted_and_lie_as_published(run, name):
     whole = described(run, name, 1, "parallel.tp=1", "parallel.pp=1", "parallel.partition=",
                       "parallel.ep=1", "parallel.zero=0", "parallel.shard_group=world")
     assert round(whole["layout"]["ranks"][0]["parameters"] / 1e9, 3) == fit.billions
+
+
+@pytest.mark.parametrize("name", [name for name in FITS if name.endswith("-trn2")])
+def test_a_rank_of_a_recipe_for_trn2_fits_in_its_memory(run, name):
+    said = run("longhaul", "plan", path_of(name), "--nodes", FITS[name].ranks // 64, "--price", "0",
+               "--hardware", "trn2.48xlarge", "--json", cwd=SOURCE)
+    plan = json.loads(said.stdout)
+    assert plan["ranks"] == FITS[name].ranks and not plan["comparison_only"]
+    assert all(rank["left_bytes"] > 0 for rank in plan["memory"]["ranks"])
 
 
 @pytest.mark.parametrize("sets", [

@@ -175,19 +175,20 @@ def main():
     logging.disable(logging.CRITICAL)  # pcluster complains that it has no credentials
     bin_dir = pathlib.Path(sys.executable).parent
     problems, checked = [], 0
-    for queues in ("trn1 p4d p5", "p5-block", "trn1"):
+    for queues in ("trn2 p4d p5", "p5-block", "trn2"):
         for storage in ("fsx", "efs"):
             text = deploy_examples.filled("parallelcluster", QUEUES=queues, STORAGE=storage)
             problems += [f"parallelcluster, {queues}, {storage}: {p}"
                          for p in problems_of_cluster(text)]
             checked += 1
-    reserved = {f"{queue}_RESERVATION": "cr-0123456789abcdef0" for queue in ("TRN1", "P4D", "P5")}
+    reserved = {f"{queue}_RESERVATION": "cr-0123456789abcdef0" for queue in ("TRN2", "P4D", "P5")}
     problems += [f"parallelcluster, reserved: {p}" for p in
                  problems_of_cluster(deploy_examples.filled("parallelcluster", **reserved))]
     for plan in ("", "arn:aws:sagemaker:us-east-1:123456789012:training-plan/ours"):
         problems += [f"hyperpod: {p}" for p in
-                     problems_of_hyperpod(deploy_examples.filled("hyperpod", TRAINING_PLAN=plan))]
-    for device in ("cpu", "nvidia"):
+                     problems_of_hyperpod(deploy_examples.filled("hyperpod", TRAINING_PLAN=plan,
+                                                                 NODE_TYPE="ml.trn2.48xlarge"))]
+    for device in ("cpu", "nvidia", "neuron"):
         text = deploy_examples.filled("kubernetes", DEVICE=device)
         problems += [f"kubernetes, {device}: {p}" for p in problems_of_kubernetes(text)]
     config = next(d for d in yaml.safe_load_all(text) if d["kind"] == "ConfigMap")
@@ -197,7 +198,7 @@ def main():
     problems += run("Containerfile", [str(bin_dir / "hadolint"), "--failure-threshold", "info",
                                       container])
     problems += missed_mistakes()
-    house.finish("deploy", problems, checked + 7)
+    house.finish("deploy", problems, checked + 8)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,12 @@ class BuiltImages(Sandbox):
         self.wheel("longhaul_train-2-any.whl", "longhaul_train/bin/liblonghaul_cuda.so")
         self.assertEqual(1, self.build(image, "longhaul-cuda")[0].returncode)  # which one?
 
+    def test_the_image_for_trainium_is_a_stage_of_its_own(self):
+        done, calls = self.build(self.dir / "a.sqsh", "longhaul-neuron")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertTrue(calls[0].startswith("build --target longhaul-neuron "), calls)
+        self.assertIn(" AS longhaul-neuron\n", (DEPLOY / "container/Containerfile").read_text())
+
     def test_another_stage_is_refused(self):
         done, calls = self.build(self.dir / "a.sqsh", "longhaul-rocm")
         self.assertEqual((2, []), (done.returncode, calls))
@@ -225,6 +231,31 @@ class Nodes(Sandbox):
         self.assertEqual(2, self.run_script(DEPLOY / "node/upload.sh", self.tree("first"),
                                             "/shared/x").returncode)
 
+    def test_a_trainium_gets_the_driver_that_its_image_lacks_and_trn1_a_warning(self):
+        self.program("bin/curl", "#!/bin/bash\necho key\n")
+        self.program("bin/gpg", '#!/bin/bash\ncp "${@: -1}" "${@: -2:1}"\n')
+        self.program("bin/apt-get", '#!/bin/bash\necho "$*" >> "$CALLS"\n')
+        self.program("bin/modprobe", '#!/bin/bash\necho "modprobe $*" >> "$CALLS"\n[ -z "$DRIVER" ] ||'
+                     ' touch "$LONGHAUL_NODE_ROOT/dev/neuron0"\n')
+        uri, calls = self.upload(self.tree("first")), self.dir / "calls"
+        for name, text in (("sys/class/dmi/id/product_name", "trn2.48xlarge\n"), ("dev/null", ""),
+                           ("etc/os-release", "ID=ubuntu\nVERSION_CODENAME=resolute\n")):
+            self.program(f"node/{name}", text)
+        done = self.prepare(uri, CALLS=str(calls), DRIVER="")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("warning: no /dev/neuron0", done.stdout)
+        self.assertIn("longhaul-node: ready", done.stdout)
+        self.assertNotIn("warning: no /dev/neuron0", self.prepare(uri, CALLS=str(calls), DRIVER="1").stdout)
+        said = calls.read_text()
+        for name in ("dkms", "runtime-lib", "collectives", "tools"):
+            self.assertEqual(2, said.count(f"aws-neuronx-{name}"), said)
+        self.assertIn(".neuron.amazonaws.com resolute main",
+                      (self.dir / "node/etc/apt/sources.list.d/neuron.list").read_text())
+        self.prepare(uri, CALLS=str(calls), DRIVER="1")  # the driver is there: nothing to install
+        self.assertEqual(said, calls.read_text())
+        self.program("node/sys/class/dmi/id/product_name", "trn1.32xlarge\n")
+        self.assertIn("does not train on trn1.32xlarge: take trn2", self.prepare(uri).stdout)
+
     def test_hyperpods_script_installs_what_lies_beside_it(self):
         self.upload(self.tree("first"))
         done = self.run_script("bash", self.dir / "s3/ann/longhaul/on_create.sh")
@@ -321,7 +352,7 @@ class Filling(Sandbox):
 
     def test_a_value_without_its_form_is_refused_with_the_line(self):
         for name, value in (("HEAD_SUBNET", "subnet-1"), ("SSH_FROM", "0.0.0.0/0"),
-                            ("BUCKET", "Ann"), ("QUEUES", "trn1 p6"), ("STORAGE", "nfs"),
+                            ("BUCKET", "Ann"), ("QUEUES", "trn1 p4d"), ("STORAGE", "nfs"),
                             ("TREE", "longhaul.tar.gz")):
             found = self.refusal("parallelcluster",
                                  deploy_examples.parameters("parallelcluster", **{name: value}))
@@ -338,18 +369,18 @@ class Filling(Sandbox):
             "parallelcluster", re.sub(r"(?m)^TREE = .*\n", "", good)))
 
     def test_each_queue_and_file_system_is_in_the_result_once(self):
-        text = deploy_examples.filled("parallelcluster", QUEUES="trn1 p5-block", STORAGE="efs")
-        self.assertEqual(["trn1", "p5-block", "shared"], re.findall(r"(?m)^ {2,4}- Name: (\S+)$",
+        text = deploy_examples.filled("parallelcluster", QUEUES="trn2 p5-block", STORAGE="efs")
+        self.assertEqual(["trn2", "p5-block", "shared"], re.findall(r"(?m)^ {2,4}- Name: (\S+)$",
                                                                     text))
         self.assertIn("MountDir: /efs", text)
         self.assertNotIn("Lustre", text)
 
     def test_a_reservation_stands_in_each_queue_that_has_one_and_nowhere_else(self):
         one, other = "cr-0123456789abcdef0", "cr-0123456789abcdef1"
-        text = deploy_examples.filled("parallelcluster", TRN1_RESERVATION=one, P5_RESERVATION=other)
+        text = deploy_examples.filled("parallelcluster", TRN2_RESERVATION=one, P5_RESERVATION=other)
         self.assertEqual([one, other], re.findall(r"CapacityReservationId: (\S+)", text))
         queues = re.split(r"(?m)^    - Name: ", text)[1:]
-        self.assertEqual({"trn1": 1, "p4d": 0, "p5": 1},
+        self.assertEqual({"trn2": 1, "p4d": 0, "p5": 1},
                          {q.split("\n")[0]: q.count("          CapacityReservationTarget:\n")
                           for q in queues})
         plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/ours"
@@ -360,7 +391,7 @@ class Filling(Sandbox):
         self.assertNotIn("CapacityReservation", deploy_examples.filled("parallelcluster"))
 
     def test_dynamic_queues_start_from_no_node(self):
-        text = deploy_examples.filled("parallelcluster", QUEUES="trn1 p4d p5")
+        text = deploy_examples.filled("parallelcluster", QUEUES="trn2 p4d p5")
         self.assertEqual(["0", "0", "0"], re.findall(r"MinCount: (\d+)", text))
 
 
