@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 READERS = {
     "Start": ["tutorial", "tutorial-chat", "features", "offline", "recipes"],
     "Run": ["running", "planning", "adapters", "preferences", "data", "serve", "objects", "watching", "why", "checkpoints", "passport", "failures", "health", "troubleshooting"],
-    "Understand": ["layouts", "experts", "devices", "numerics", "reliability", "benchmarks"],
+    "Understand": ["layouts", "experts", "devices", "trainium", "numerics", "reliability", "benchmarks"],
     "Move here": ["migrating", "importing", "gguf", "public-cases"],
     "Extend": ["tour", "adding", "testing"],
 }
