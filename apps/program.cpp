@@ -326,22 +326,28 @@ void check_working_directory() {
 /// thread or constructor that got no memory. An internal error, which is a fault of the
 /// program, still aborts the process.
 [[noreturn]] void say_last_error() {
-  // A second call of terminate means that memory is lacking even for the message, so a
-  // fixed text is written.
-  std::set_terminate([] {
+  // Ends the process where memory is lacking even for the message: no memory is asked
+  // for.
+  const auto end_without_memory = [] {
     write_descriptor(STDERR_FILENO,
                      "longhaul: error: [memory] this process has no memory left; raise "
                      "ulimit -d and ulimit -v, then run the same command again\n");
     ::_exit(kExitTemporary);
-  });
+  };
+  // A second call of terminate has the same reason as an exception of the message.
+  std::set_terminate(end_without_memory);
   try {
-    if (const std::exception_ptr problem = std::current_exception()) {
-      std::rethrow_exception(problem);
+    try {
+      if (const std::exception_ptr problem = std::current_exception()) {
+        std::rethrow_exception(problem);
+      }
+    } catch (const std::exception& problem) {
+      const Error error = to_error(problem);
+      say_error(error.what());
+      if (error.kind() != ErrorKind::Internal) ::_exit(error.exit_code());
     }
-  } catch (const std::exception& problem) {
-    const Error error = to_error(problem);
-    say_error(error.what());
-    if (error.kind() != ErrorKind::Internal) ::_exit(error.exit_code());
+  } catch (const std::bad_alloc&) {
+    end_without_memory();
   } catch (...) {  // NOLINT(bugprone-empty-catch): it has no words
   }
   std::abort();

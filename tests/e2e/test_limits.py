@@ -93,9 +93,20 @@ def test_memory_that_cannot_be_had_is_temporary_and_names_the_limit(run, root, v
         if not loads(result):
             continue
         shutil.rmtree(root / "out", ignore_errors=True)
-        codes.append(told(result, "ulimit -v is "))
+        codes.append(told(result, "ulimit -v"))
     if not codes:
         pytest.skip("this build's libraries alone take more than these limits")
+
+
+@pytest.mark.soak
+def test_memory_that_ends_anywhere_in_a_run_is_told(run, root):
+    """The limits end the run in a kernel's threads, in a save's thread and between them."""
+    for megabytes in range(400, 800, 8):
+        memory = limited(resource.RLIMIT_AS, megabytes * 10**6)
+        result = run("longhaul", *VERBS["train"], check=False, cwd=root, preexec_fn=memory)
+        shutil.rmtree(root / "runs", ignore_errors=True)
+        if loads(result):
+            told(result, "ulimit -v")
 
 
 def test_memory_that_the_libraries_do_not_get_before_the_program_begins_is_told(run, root):

@@ -2,8 +2,11 @@
 
 #include <cpuid.h>
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <array>
+#include <exception>
+#include <new>
 #include <string_view>
 
 #include "longhaul/base/error.h"
@@ -23,6 +26,15 @@ bool has_avx_bf16() {
 }
 
 }  // namespace
+
+void fail_of_memory() {
+  try {
+    throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+    if (omp_get_level() > 0) std::terminate();
+    throw;
+  }
+}
 
 std::string cpu_name() {
   // Leaf 0 has the vendor in EBX, EDX, ECX; leaf 1 has family and model in EAX.

@@ -137,6 +137,10 @@ bool grouped_product_available();
 
 // ---- Buffers
 
+/// Throws std::bad_alloc. Within a parallel region, which no exception may leave, it ends
+/// the process by std::terminate() instead, and the handler finds that exception.
+[[noreturn]] void fail_of_memory();
+
 /// Converts, rounding to nearest even; NaN stays a quiet NaN. Every instruction set gives
 /// the same bits.
 void convert(const float* x, Bf16* y, int64_t count,

@@ -421,6 +421,22 @@ TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
   }
 }
 
+TEST(Memory, ThatIsMissingIsTheReasonFoundByTerminateWithinAParallelRegion) {
+  EXPECT_THROW(fail_of_memory(), std::bad_alloc);
+  const auto end = [] {
+    std::set_terminate([] {
+      try {
+        std::rethrow_exception(std::current_exception());
+      } catch (const std::bad_alloc&) {
+        std::_Exit(75);
+      }
+    });
+#pragma omp parallel num_threads(1)
+    fail_of_memory();
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(75), "");
+}
+
 TEST(Dispatch, RefusesASetThatTheCpuLacks) {
   if (system::best_isa() == system::Isa::Amx) GTEST_SKIP() << "this CPU has them all";
   const float x = 1.0F;

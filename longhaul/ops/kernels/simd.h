@@ -409,9 +409,7 @@ class Scratch {
  public:
   explicit Scratch(int64_t count)
       : memory_(malloc(static_cast<size_t>(count) * sizeof(E) + kAlignment)) {
-    // An allocation does not fail while memory is overcommitted. If it fails, there is no
-    // state to save here.
-    if (memory_ == nullptr) abort();
+    if (memory_ == nullptr) fail_of_memory();
     const auto past = reinterpret_cast<uintptr_t>(memory_) % kAlignment;
     data_ = reinterpret_cast<E*>(static_cast<char*>(memory_) + (kAlignment - past));
   }
