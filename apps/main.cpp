@@ -69,6 +69,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_agent(program, outcome);
   add_torch_verb(program, kBenchVerb, argv);
   add_compare(program, outcome);
+  add_torch_verb(program, kCompileVerb, argv);
   add_config(program, outcome);
   add_data(program, outcome);
   add_docs(program, outcome);

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   longhaul::tensor::warm_up_vector_math();
   const int exit_code = run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {
     add_bench(program, outcome);
+    add_compile(program, outcome);
     add_doctor(program, outcome, {[] {}, try_devices});
     add_document_losses(program, outcome);
     add_eval(program, outcome);

@@ -24,6 +24,8 @@ struct TorchVerb {
 };
 inline constexpr TorchVerb kBenchVerb = {
     "bench", "What this machine can do, and how far a run's step is from it"};
+inline constexpr TorchVerb kCompileVerb = {
+    "compile", "Compiles what a run's steps need, for devices that compile shapes"};
 inline constexpr TorchVerb kEvalVerb = {
     "eval",
     "Loss, perplexity and bits per byte of a model on a token store, or its scores in "
@@ -49,6 +51,7 @@ inline constexpr const char* kVersionHelp =
 void add_agent(CLI::App& program, Outcome& outcome);
 void add_bench(CLI::App& program, Outcome& outcome);
 void add_compare(CLI::App& program, Outcome& outcome);
+void add_compile(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);
 void add_docs(CLI::App& program, Outcome& outcome);

@@ -44,6 +44,7 @@ struct SubmitCommand {
   cluster::BatchJob batch;
   cluster::SuperviseCommand run;
   bool dry_run = false;
+  bool compile_first = false;
 
   // For these two numbers 0 means that the user has not given a value.
   SubmitCommand() { batch.signal_seconds = run.nodes = 0; }
@@ -197,7 +198,14 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.command = std::move(supervised);
   job.command.config = absolute_text(command.words[0]);
   job.command.run_dir = absolute_text(loaded.config.run.dir);
-  container_of_run(job.command, config);  // reports at once a path that cannot be mounted
+  // Reports at once a path that cannot be mounted.
+  job.container = container_of_run(job.command, config);
+  job.compile_first = command.compile_first;
+  if (job.compile_first && job.command.ranks_per_node == 0) {
+    throw InputError("submit",
+                     "--compile-first needs --ranks-per-node, the ranks for which it "
+                     "compiles");
+  }
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / run::kSlurmLog);
   prepared.what = counted(command.run.nodes, "node") +
@@ -219,10 +227,11 @@ Prepared prepare_verb(const SubmitCommand& command) {
   }
   if (command.run.spares > 0 || command.run.platform_replaces_nodes ||
       !command.hardware.empty() || !command.run.sets.empty() ||
-      !command.run.rehearse.empty()) {
+      !command.run.rehearse.empty() || command.compile_first) {
     throw InputError(
         "submit",
-        "--spares, --auto-resume, --hardware, --rehearse and --set before -- "
+        "--spares, --auto-resume, --hardware, --rehearse, --compile-first and --set "
+        "before -- "
         "are for a run, not for a verb; write the verb's arguments behind the verb");
   }
   cluster::VerbJob job;
@@ -341,6 +350,9 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
   add_rehearse_flags(verb, command.run.rehearse);
   verb.add_flag("--auto-resume", command.run.platform_replaces_nodes,
                 "the platform replaces failed nodes (SageMaker HyperPod)");
+  verb.add_flag("--compile-first", command.compile_first,
+                "the job first compiles what the run's steps need (longhaul compile), on "
+                "the nodes that train");
   verb.add_flag("--dry-run", command.dry_run, "print the script and submit nothing");
 }
 

@@ -46,8 +46,42 @@ constexpr double kMaxSequences = 1e9;
 constexpr double kMaxRanks = 1e6;
 }  // namespace
 
-Fields fields_of(RunSection& s) {
+namespace {
+Fields fields_of_device(RunSection& s) {
   return {
+      make_field("device", s.device, Logged,
+                 "auto | cpu | cuda | neuron | plugin; auto takes an accelerator where "
+                 "one is found"),
+      make_field("device_plugin", s.device_plugin, Logged,
+                 "a shared library that brings LibTorch another device (PrivateUse1)")
+          .when_absent("none"),
+      make_field(
+          "neuron_python", s.neuron_python, Logged,
+          "with device = \"neuron\": the Python interpreter of the environment that "
+          "has torch_neuronx, a name in PATH or a path"),
+      make_field(
+          "device_fallback", s.device_fallback, Logged,
+          "error | warn: what a run does about operations that its device lacks and "
+          "that therefore run on the CPU"),
+      make_field(
+          "compile_cache", s.compile_cache, Free,
+          "use | only: whether a device that compiles each shape of an operation may "
+          "compile what the cache lacks; only ends the run with the operation's name")
+          .one_of({"use", "only"}),
+      make_field("compile_cache_dir", s.compile_cache_dir, Free,
+                 "the folder of compiled kernels, for all ranks to share")
+          .when_absent("TORCH_NEURONX_NEFF_CACHE_DIR, else ~/.cache/longhaul/neuron"),
+      make_field("compile_cache_from", s.compile_cache_from, Free,
+                 "a folder of compiled kernels, or its address, from which a start fills "
+                 "compile_cache_dir")
+          .may_be_address()
+          .when_absent("the cache is not filled"),
+  };
+}
+}  // namespace
+
+Fields fields_of(RunSection& s) {
+  Fields fields = {
       make_field("dir", s.dir, Free,
                  "the run's directory, which is created; one run at a time may write it")
           .must_be_given(),
@@ -78,20 +112,6 @@ Fields fields_of(RunSection& s) {
           .when_absent("not known; budget needs it"),
       make_field("seed", s.seed, Match, "seed of random weights, data order and dropout")
           .at_least(0),
-      make_field("device", s.device, Logged,
-                 "auto | cpu | cuda | neuron | plugin; auto takes an accelerator where "
-                 "one is found"),
-      make_field("device_plugin", s.device_plugin, Logged,
-                 "a shared library that brings LibTorch another device (PrivateUse1)")
-          .when_absent("none"),
-      make_field(
-          "neuron_python", s.neuron_python, Logged,
-          "with device = \"neuron\": the Python interpreter of the environment that "
-          "has torch_neuronx, a name in PATH or a path"),
-      make_field(
-          "device_fallback", s.device_fallback, Logged,
-          "error | warn: what a run does about operations that its device lacks and "
-          "that therefore run on the CPU"),
       make_field("hardware", s.hardware, Free,
                  "file that `longhaul bench --out` wrote on this machine; mfu relates to "
                  "the peak in it")
@@ -121,6 +141,11 @@ Fields fields_of(RunSection& s) {
                  "launch` and `longhaul submit` hand on to every rank besides those of "
                  "the network and of AWS"),
   };
+  const auto after_seed = std::ranges::find(fields, "seed", &config::Field::key) + 1;
+  Fields device = fields_of_device(s);
+  fields.insert(after_seed, std::move_iterator(device.begin()),
+                std::move_iterator(device.end()));
+  return fields;
 }
 
 Fields fields_of(ModelSection& s) {

@@ -16,6 +16,8 @@ std::vector<NamedPath> named_paths(const RunConfig& config) {
   };
   add("run.dir", config.run.dir, Writes);
   add("run.device_plugin", config.run.device_plugin, ReadsSometimes);
+  add("run.compile_cache_dir", config.run.compile_cache_dir, Writes);
+  add("run.compile_cache_from", config.run.compile_cache_from);
   add("run.hardware", config.run.hardware);
   if (config.run.golden) add("run.golden.file", config.run.golden->file, ReadsSometimes);
   add("model.config", config.model.config);

@@ -45,6 +45,7 @@ TEST(NamedPaths, EveryKeyThatHoldsAPathIsAmongThem) {
         sets.insert(sets.end(), {"adapter.kind=lora", "adapter.rank=4", "adapter.alpha=8",
                                  "init.weights=w"});
       }
+      if (key == "run.compile_cache_from") sets.emplace_back("run.compile_cache_dir=c");
       const auto named = named_paths(accepted("", sets).config);
       EXPECT_EQ(std::ranges::count(named, fs::path("/of/" + key), &NamedPath::path),
                 times_in(value, "/of/"))

@@ -65,6 +65,7 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   if (field.type == "path") return fmt::format("\"a \\\"{}\\\"/b\\\\c\"", below(9));
   if (field.key == "mirror") return "\"s3://bucket/runs/a\"";
   if (field.key == "device_fallback") return below(2) ? "error" : "warn";
+  if (field.key == "compile_cache") return below(2) ? "use" : "only";
   if (field.type == "string") return below(2) ? "cpu" : "cuda";
   if (field.type == "array of string") return below(2) ? "[]" : "[\"*b\\ni\", 'x\"*']";
   if (field.type == "string | array of strings") {

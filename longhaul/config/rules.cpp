@@ -42,6 +42,11 @@ void check_run(const RunConfig& c, Warnings& warnings) {
     fail_key(c, "run.device_fallback",
              "run.device_fallback = \"{}\" is not error or warn", c.run.device_fallback);
   }
+  if (!c.run.compile_cache_from.empty() && c.run.compile_cache_dir.empty()) {
+    fail_key(c, "run.compile_cache_from",
+             "run.compile_cache_from needs run.compile_cache_dir, the folder that is "
+             "filled");
+  }
   if (device == "plugin" && c.run.device_plugin.empty()) {
     fail_key(c, "run.device",
              "run.device = \"plugin\" needs run.device_plugin, the library that brings "

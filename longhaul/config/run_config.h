@@ -69,7 +69,11 @@ struct RunSection {
   std::string neuron_python = "python3";  ///< the interpreter, with "auto" or "neuron"
   /// What an operation does that the device has not: "error" | "warn".
   std::string device_fallback = "error";
-  fs::path hardware;                  ///< a HardwareProfile; empty: measured at start
+  /// Whether kernels are compiled that the cache lacks: "use" | "only".
+  std::string compile_cache = "use";
+  fs::path compile_cache_dir;   ///< of a device that compiles shapes; empty: the user's
+  fs::path compile_cache_from;  ///< kernels that are copied to compile_cache_dir
+  fs::path hardware;            ///< a HardwareProfile; empty: measured at start
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
   int64_t threads = 0;                ///< 0: OMP_NUM_THREADS or a share of the CPUs
   bool fused = true;

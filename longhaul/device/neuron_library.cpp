@@ -51,10 +51,15 @@ const NeuronLoaded* load_neuron_for(const RunSection& run,
   const bool found =
       run.device == "auto" && run.device_plugin.empty() && fs::exists("/dev/neuron0");
   if (run.device != "neuron" && !found) return nullptr;
+  if (!run.compile_cache_from.empty()) {
+    std::error_code told_later;  // train::fill_kernel_cache() tells it
+    fs::create_directories(run.compile_cache_dir, told_later);
+  }
   return &load_neuron({.python = run.neuron_python,
                        .local_rank = node.rank(),
                        .local_ranks = node.size(),
-                       .cache = {}});
+                       .cache = run.compile_cache_dir.string(),
+                       .only_cached = run.compile_cache == "only"});
 }
 
 const NeuronLoaded* loaded_neuron() {

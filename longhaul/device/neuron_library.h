@@ -17,7 +17,10 @@ struct NeuronStart {
   std::string python;   ///< the interpreter of the environment: a name in PATH or a path
   int local_rank = 0;   ///< this rank's number on its machine
   int local_ranks = 1;  ///< ranks of the machine
-  std::string cache;    ///< folder of compiled kernels; empty: the backend's own choice
+  /// Folder of compiled kernels; empty: that of the environment, else of the user's
+  /// caches.
+  std::string cache = {};
+  bool only_cached = false;  ///< nothing is to be compiled
 };
 
 /// What was loaded.

@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/neuron/python.h"
+#include "longhaul/neuron/watched_compiler.h"
 
 namespace longhaul::neuron {
 namespace {
@@ -180,7 +181,11 @@ std::vector<std::pair<std::string, std::string>> variables_for(
   keep_or_set("TORCH_NEURONX_SKIP_OP_PRECONDITIONS", "1");
   keep_or_set("NEURON_LAUNCH_BLOCKING", "0");
   keep_or_set("NEURON_RT_ENABLE_HOST_CC", "1");
-  if (!place.cache.empty()) keep_or_set("TORCH_NEURONX_NEFF_CACHE_DIR", place.cache);
+  if (!place.cache.empty()) {
+    need(kCacheVariable, place.cache, "it is run.compile_cache_dir");
+  } else if (const fs::path own = default_kernel_cache(); !own.empty()) {
+    keep_or_set(kCacheVariable, own);
+  }
   if (place.efa) {
     keep_or_set("FI_PROVIDER", "efa");
     keep_or_set("FI_EFA_USE_DEVICE_RDMA", "1");

@@ -10,6 +10,9 @@
 
 namespace longhaul::neuron {
 
+/// The variable that names the folder of compiled kernels.
+inline constexpr const char* kCacheVariable = "TORCH_NEURONX_NEFF_CACHE_DIR";
+
 /// What an environment of Python has: the output of look.py.
 struct Environment {
   std::string executable;
@@ -39,7 +42,8 @@ struct Place {
   int local_rank = 0;   ///< this rank's number on its machine
   int local_ranks = 1;  ///< ranks of the machine
   bool efa = false;     ///< the machine has network devices of EFA
-  /// Folder of compiled kernels; empty: the backend's own choice.
+  /// Folder of compiled kernels; empty: that of the environment, else
+  /// default_kernel_cache().
   std::string cache = {};
   std::string compiler = {};
 };

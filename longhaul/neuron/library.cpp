@@ -12,6 +12,7 @@
 #include "longhaul/device/neuron_library.h"
 #include "longhaul/neuron/environment.h"
 #include "longhaul/neuron/interpreter.h"
+#include "longhaul/neuron/watched_compiler.h"
 #include "longhaul/tensor/device_limits.h"
 
 // The functions that the program calls of liblonghaul_neuron.so.
@@ -27,6 +28,27 @@ constexpr int64_t kMostBytes = (int64_t{1} << 32) - 1;
 std::unique_ptr<Interpreter>& interpreter() {
   static auto* const made = new std::unique_ptr<Interpreter>;
   return *made;
+}
+
+/// Returns the compiler that the backend starts; it lives as the interpreter does.
+std::unique_ptr<WatchedCompiler>& compiler() {
+  static auto* const made = new std::unique_ptr<WatchedCompiler>;
+  return *made;
+}
+
+std::string variable(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+/// Makes the backend start the compiler that notes what it compiles.
+void watch_compiler(const Environment& environment, bool only) {
+  const std::string cache = variable(kCacheVariable);
+  if (cache.empty()) return;  // without a home the backend has a folder of its own
+  check_cache(cache, only);
+  compiler() = std::make_unique<WatchedCompiler>(environment.compiler, cache, only);
+  const std::string path = compiler()->folder().string() + ":" + variable("PATH");
+  ::setenv("PATH", path.c_str(), /*overwrite=*/1);
 }
 
 /// Returns the path of the LibTorch that this process runs with.
@@ -94,14 +116,12 @@ device::NeuronLoaded load(const device::NeuronStart& start) {
   }
   const Place place{start.local_rank, start.local_ranks, has_efa(), start.cache,
                     environment.compiler};
-  const auto variables = variables_for(place, [](const std::string& name) {
-    const char* const value = std::getenv(name.c_str());
-    return std::string(value == nullptr ? "" : value);
-  });
+  const auto variables = variables_for(place, variable);
   for (const auto& [name, value] : variables) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
     if (name != "PATH") loaded.remarks.push_back(fmt::format("{}={}", name, value));
   }
+  watch_compiler(environment, start.only_cached);
   interpreter() =
       std::make_unique<Interpreter>(environment.libpython, environment.executable);
   check_interpreter(environment);
@@ -153,6 +173,10 @@ void longhaul_device_fallbacks(std::vector<std::string>& names) {
       longhaul::neuron::interpreter()->call("fallbacks").get<std::vector<std::string>>();
 }
 
+void longhaul_device_compiled(std::vector<longhaul::device::CompiledKey>& keys) {
+  if (longhaul::neuron::compiler()) keys = longhaul::neuron::compiler()->compiled();
+}
+
 void longhaul_device_close() {
   try {
     longhaul::neuron::interpreter()->call("close");
@@ -160,6 +184,7 @@ void longhaul_device_close() {
     // The process ends, and its exit code is already known.
     fmt::print(stderr, "{}\n", error.what());
   }
+  longhaul::neuron::compiler().reset();
 }
 
 }  // extern "C"

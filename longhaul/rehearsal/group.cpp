@@ -127,7 +127,13 @@ void Board::give_up(std::exception_ptr error) {
 }
 
 std::shared_ptr<comm::Communicator> RecordedGroup::world(std::shared_ptr<Player> player) {
-  return std::make_shared<RecordedGroup>(std::move(player), 0);
+  return make(std::move(player), 0);
+}
+
+std::unique_ptr<comm::Communicator> RecordedGroup::make(std::shared_ptr<Player> player,
+                                                        int number) {
+  if (player->of_host) return std::make_unique<RecordedGroup>(std::move(player), number);
+  return std::make_unique<AnyRecordedGroup>(std::move(player), number);
 }
 
 RecordedGroup::RecordedGroup(std::shared_ptr<Player> player, int number)
@@ -179,7 +185,7 @@ std::unique_ptr<comm::Communicator> RecordedGroup::split(int color, int key,
                                                          std::string name) {
   const int number =
       player_->board->split(number_, splits_++, player_->rank, color, key, name);
-  return std::make_unique<RecordedGroup>(player_, number);
+  return make(player_, number);
 }
 
 void RecordedGroup::abort(int exit_code) {

@@ -57,6 +57,7 @@ struct Player {
   int rank = 0;
   Board* board = nullptr;
   Script* script = nullptr;
+  bool of_host = false;  ///< the groups take memory of the host alone
   std::function<bool(const void*)> on_device;  ///< tells memory of the device
   std::vector<int> groups = {};                ///< of the board, in the order of joining
   comm::Ledger ledger = {};
@@ -65,11 +66,14 @@ struct Player {
 
 /// A group whose operations are recorded and end at once. What they leave in memory of
 /// the host is what they would leave if all ranks had brought the same. Takes memory of
-/// the host and of the device.
-class RecordedGroup : public comm::Communicator, public comm::AnyMemory {
+/// the host; AnyRecordedGroup takes memory of the device as well.
+class RecordedGroup : public comm::Communicator {
  public:
   /// Returns the group of all ranks of the player's board.
   static std::shared_ptr<comm::Communicator> world(std::shared_ptr<Player> player);
+  /// Returns a group of the player's board, of the class that the player wants.
+  static std::unique_ptr<comm::Communicator> make(std::shared_ptr<Player> player,
+                                                  int number);
 
   RecordedGroup(std::shared_ptr<Player> player, int number);
 
@@ -94,6 +98,11 @@ class RecordedGroup : public comm::Communicator, public comm::AnyMemory {
   std::string name_;
   int splits_ = 0;
   comm::CommCounts counts_;
+};
+
+class AnyRecordedGroup : public RecordedGroup, public comm::AnyMemory {
+ public:
+  using RecordedGroup::RecordedGroup;
 };
 
 }  // namespace longhaul::rehearsal

@@ -6,14 +6,18 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/device/device.h"
 #include "longhaul/optim/kernels/grad_norm.h"
 #include "longhaul/optim/run_schedule.h"
 #include "longhaul/rehearsal/device.h"
 #include "longhaul/rehearsal/memory.h"
 #include "longhaul/session/dtype_policy.h"
+#include "longhaul/session/inference.h"
 #include "longhaul/session/router_loads.h"
+#include "longhaul/train/sample_text.h"
 #include "longhaul/train/start/training_session.h"
 #include "longhaul/train/step/step_loss.h"
+#include "longhaul/train/validation.h"
 
 namespace longhaul::rehearsal {
 namespace {
@@ -112,12 +116,13 @@ data::StepBatch make_step(const RunConfig& config, const ModelDescription& model
 }
 
 session::Session make_session(const RunConfig& config, const ModelConfig& model,
-                              const optim::ParamGroups& groups, JoinedRank joined) {
+                              const optim::ParamGroups& groups, JoinedRank joined,
+                              at::Device device = fake_device()) {
   session::Machine machine;
   machine.world = std::move(joined.world);
   machine.node = comm::self_world("node");
   machine.policy = session::make_policy(config.precision);
-  machine.device = at::Device(at::kPrivateUse1, 0);
+  machine.device = device;
   system::Logger silent;
   return {config, std::move(machine), model, std::move(*joined.layout), groups.settings,
           silent};
@@ -178,6 +183,14 @@ class Steps {
   /// Waits for the weights that the last step shares.
   void finish() { session_.replicas().finish_weights(); }
 
+  /// Evaluates micro batches as train::evaluate_sets does.
+  void validate() {
+    std::vector<data::TokenBatch> batches(
+        static_cast<size_t>(train::evaluate_options(session_.config()).micro_batches),
+        make_batch(session_.config(), session_.model().description));
+    session::loss_sums(session_, runner_, batches);
+  }
+
  private:
   void share_loads() {
     if (session_.config().experts.balance == BalanceKind::Global) {
@@ -217,6 +230,25 @@ void play(const RunConfig& config, const ModelConfig& model,
   }
   set_host({}, {});
   player->script = nullptr;
+}
+
+void compute(const RunConfig& config, const ModelConfig& model,
+             const optim::ParamGroups& groups, int64_t steps, const OnDevice& on,
+             JoinedRank joined) {
+  device::take(on.device);
+  train::TrainingSession session(
+      make_session(config, model, groups, std::move(joined), on.device), {}, {}, {},
+      groups);
+  Steps trained(session);
+  for (int64_t step = 1; step <= steps; ++step) trained.run(step);
+  trained.finish();
+  if (on.validates) trained.validate();
+  if (on.sample_tokens > 0) {
+    train::NextTokens next(session, on.sample_tokens);
+    for (const at::Tensor& part : next.logits({{0}})) {
+      if (part.defined()) session.layout().to_host(part);
+    }
+  }
 }
 
 }  // namespace longhaul::rehearsal

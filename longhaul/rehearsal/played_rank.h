@@ -10,6 +10,9 @@
 
 namespace longhaul::rehearsal {
 
+/// Returns the device that install_device() makes.
+inline at::Device fake_device() { return at::Device(at::kPrivateUse1, 0); }
+
 /// A rank that has joined its groups.
 struct JoinedRank {
   std::shared_ptr<Player> player;
@@ -23,5 +26,11 @@ struct JoinedRank {
 void play(const RunConfig& config, const ModelConfig& model,
           const optim::ParamGroups& groups, int64_t steps, JoinedRank joined,
           PlayedRank& out);
+
+/// Builds the rank's part of the run on a device that computes, and does there what a run
+/// does: its first steps, a validation, a text. Call it on a thread of its own.
+void compute(const RunConfig& config, const ModelConfig& model,
+             const optim::ParamGroups& groups, int64_t steps, const OnDevice& on,
+             JoinedRank joined);
 
 }  // namespace longhaul::rehearsal

@@ -18,6 +18,7 @@
 #include "longhaul/rehearsal/played_rank.h"
 #include "longhaul/session/pairs.h"
 #include "longhaul/system/run_on_threads.h"
+#include "longhaul/tensor/device_limits.h"
 
 namespace longhaul::rehearsal {
 namespace {
@@ -26,7 +27,9 @@ namespace {
 /// since they wait for each other.
 std::vector<JoinedRank> join_ranks(const RunConfig& config,
                                    const layout::LayoutDescription& description,
+                                   const std::optional<OnDevice>& on_device,
                                    Board& board) {
+  const at::Device device = on_device ? on_device->device : fake_device();
   const int ranks = description.shape.world();
   std::vector<JoinedRank> joined(static_cast<size_t>(ranks));
   system::run_on_threads(ranks, [&](int rank) {
@@ -35,9 +38,10 @@ std::vector<JoinedRank> join_ranks(const RunConfig& config,
       mine.player = std::make_shared<Player>();
       mine.player->rank = rank;
       mine.player->board = &board;
+      mine.player->of_host = on_device.has_value();
       mine.world = RecordedGroup::world(mine.player);
-      mine.layout = std::make_unique<session::Layout>(
-          description, config, at::Device(at::kPrivateUse1, 0), mine.world);
+      mine.layout =
+          std::make_unique<session::Layout>(description, config, device, mine.world);
     } catch (...) {
       board.give_up(std::current_exception());
       throw;
@@ -65,6 +69,12 @@ std::string kind_of(const layout::LayoutDescription& layout,
   }
   for (const auto& bucket : layout::plan_buckets(placed, layout.sharding(rank))) {
     text += fmt::format(" {}/{}", bucket.owned.size(), bucket.saved.size());
+    if (!layout.apart) continue;
+    // Where each shape counts: so much of the rank's part is no padding.
+    const auto& only = bucket.members.front();
+    text +=
+        fmt::format("/{}", std::clamp(only.begin + only.num_elements - bucket.saved.begin,
+                                      int64_t{0}, bucket.saved.size()));
   }
   for (const int group : joined.player->groups) {
     text += fmt::format(" {}", board.groups()[static_cast<size_t>(group)].ranks.size());
@@ -81,7 +91,12 @@ void play_alone(const RunConfig& config, const optim::ParamGroups& groups,
     failure = Failure::of([&] {
       ModelConfig model = inputs.model;
       session::train_on_pairs(config, model);
-      play(config, model, groups, inputs.steps, std::move(joined), rank);
+      if (inputs.on_device) {
+        compute(config, model, groups, inputs.steps, *inputs.on_device,
+                std::move(joined));
+      } else {
+        play(config, model, groups, inputs.steps, std::move(joined), rank);
+      }
     });
   }).join();
   if (!failure) return;
@@ -104,10 +119,16 @@ int64_t enough_micro_batches(const RunConfig& config,
 
 Rehearsal play_ranks(const RehearsalInputs& inputs) {
   RunConfig config = inputs.config;
-  config.run.device = "plugin";
+  if (!inputs.on_device) config.run.device = "plugin";
   const ModelDescription& model = inputs.model.description;
-  layout::LayoutDescription layout =
-      layout::describe_layout(config, model, inputs.ranks, inputs.placement);
+  const auto describe = [&] {
+    layout::LayoutDescription described =
+        layout::describe_layout(config, model, inputs.ranks, inputs.placement);
+    described.apart =
+        inputs.on_device && !tensor::limits_of(inputs.on_device->device).writes_views;
+    return described;
+  };
+  layout::LayoutDescription layout = describe();
   Rehearsal rehearsal;
   rehearsal.all_micro_batches = layout.batch.accumulation;
   rehearsal.micro_batches =
@@ -117,14 +138,14 @@ Rehearsal play_ranks(const RehearsalInputs& inputs) {
   if (rehearsal.micro_batches < rehearsal.all_micro_batches) {
     config.batch.global_size =
         rehearsal.micro_batches * config.batch.micro_size * layout.batch.dp;
-    layout = layout::describe_layout(config, model, inputs.ranks, inputs.placement);
+    layout = describe();
   }
   const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
   const auto frozen = [&](const std::string& name) {
     return groups.settings.at(name).frozen;
   };
   Board board(static_cast<int>(inputs.ranks));
-  std::vector<JoinedRank> joined = join_ranks(config, layout, board);
+  std::vector<JoinedRank> joined = join_ranks(config, layout, inputs.on_device, board);
   std::map<std::string, size_t> kinds;
   std::vector<size_t> played_as;
   for (const JoinedRank& rank : joined) {
@@ -151,7 +172,9 @@ Rehearsal play_ranks(const RehearsalInputs& inputs) {
   size_t done = 0;
   system::share_among_threads(
       std::ssize(rehearsal.played), inputs.threads, [&](int64_t number) {
-        PlayedRank& rank = rehearsal.played[static_cast<size_t>(number)];
+        const auto kind = static_cast<size_t>(number);
+        if (inputs.on_device && !inputs.on_device->computes(kind)) return;
+        PlayedRank& rank = rehearsal.played[kind];
         play_alone(config, groups, inputs,
                    std::move(joined[static_cast<size_t>(rank.rank)]), rank);
         const std::lock_guard lock(telling);

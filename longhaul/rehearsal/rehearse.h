@@ -1,8 +1,11 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,17 @@
 #include "longhaul/rehearsal/script.h"
 
 namespace longhaul::rehearsal {
+
+/// Has the ranks computed by a device of this process, which meets every key of a run so:
+/// an operation with the shapes and dtypes of its arguments.
+struct OnDevice {
+  at::Device device;
+  bool validates = false;  ///< evaluates micro batches as a validation does
+  /// The tokens of a prompt and what continues it; 0: no text is continued.
+  int64_t sample_tokens = 0;
+  /// Returns whether this process computes the kind of ranks of this number.
+  std::function<bool(size_t kind)> computes;
+};
 
 /// What is rehearsed.
 struct RehearsalInputs {
@@ -27,6 +41,8 @@ struct RehearsalInputs {
   /// Called whenever a rank has been played, with their number and that of all that are
   /// to be played; by any thread, one at a time. May be empty.
   std::function<void(size_t done, size_t all)> told = {};
+  /// Absent: the fake device plays all kinds.
+  std::optional<OnDevice> on_device = {};
 };
 
 /// What a rank did that was played, and all ranks that do the same.
@@ -55,7 +71,9 @@ int64_t enough_micro_batches(const RunConfig& config,
 
 /// Plays the first steps of every distinct rank of a run. It builds the rank's session
 /// with the run's own code, on the fake device and with communicators that record, and
-/// trains. install_device() must have been called. Two ranks are alike if they hold
+/// trains. install_device() must have been called. With `on_device` the kinds of this
+/// process are computed there, one after the other, and nothing is recorded: what other
+/// ranks would send has no meaning. Two ranks are alike if they hold
 /// tensors of the same shapes at the same pp, cp and ep index. Throws the errors that a
 /// start would throw, and those of an operation that the device lacks, with the rank's
 /// place.

@@ -121,12 +121,11 @@ double peak_of(const fs::path& file, at::Device device, format::DType compute) {
 
 }  // namespace
 
-Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+Machine settle_process(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                        system::Logger& log) {
   Machine machine;
   machine.world = std::move(world);
   machine.node = comm::split_by_host(*machine.world, "node");
-  (void)derive_batch(config, machine.world->size());  // refuses ranks that do not divide
   machine.policy = make_policy(config.precision);
   machine.device = choose_device(config.run, *machine.node, log);
   check_abilities(config, machine.device);
@@ -137,6 +136,12 @@ Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicat
   machine.hardware_peak =
       peak_of(config.run.hardware, machine.device, machine.policy.compute);
   return machine;
+}
+
+Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                       system::Logger& log) {
+  (void)derive_batch(config, world->size());  // refuses ranks that do not divide
+  return settle_process(config, std::move(world), log);
 }
 
 ModelConfig settle_model(const RunConfig& config, const fs::path& config_json,

@@ -31,6 +31,11 @@ struct Machine {
   double hardware_peak = 0.0;
 };
 
+/// Settles the device of this process, whether results repeat, and the threads. Unlike
+/// settle_machine, `world` need not be the ranks of the run. Collective.
+Machine settle_process(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                       system::Logger& log);
+
 /// Settles what needs no model: the ranks, the device, whether results repeat, and the
 /// threads of this process. Collective.
 Machine settle_machine(const RunConfig& config, std::shared_ptr<comm::Communicator> world,

@@ -33,6 +33,7 @@ void StepHooks::begin(int64_t step) {
 }
 
 std::optional<run::ProfileEvent> StepHooks::end() {
+  keys_.look(++ended_, session_.world(), log_);
   if (!profile_.active()) return std::nullopt;
   session::Profile::Result profile = profile_.end();
   if (std::ranges::count(session_.config().profile.steps, profiled_) > 0) {

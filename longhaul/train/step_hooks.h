@@ -9,12 +9,14 @@
 #include "longhaul/session/profile.h"
 #include "longhaul/session/session.h"
 #include "longhaul/train/step/debug_faults.h"
+#include "longhaul/train/step/key_watch.h"
 
 namespace longhaul::train {
 
-/// What [debug] and [profile] add to a step besides training: delays, faults, captures,
-/// timelines. The trainer calls a hook at each point of the step; a hook does nothing
-/// where the settings ask for nothing.
+/// What a step does besides training: what [debug] and [profile] add (delays, faults,
+/// captures, timelines), and the watch over what the device compiles. The trainer calls a
+/// hook at each point of the step; a hook does nothing where the settings ask for
+/// nothing.
 class StepHooks {
  public:
   StepHooks(const session::Session& session, int attempt, system::Logger& log);
@@ -26,8 +28,9 @@ class StepHooks {
 
   /// Begins a step, and its recording where the step is to be profiled. Collective.
   void begin(int64_t step);
-  /// Ends a step, after its save. Writes what was recorded, and returns the profile as an
-  /// event for the run's files on rank 0. Collective.
+  /// Ends a step, after its save. Tells of keys that were compiled late, writes what was
+  /// recorded, and returns the profile as an event for the run's files on rank 0.
+  /// Collective.
   std::optional<run::ProfileEvent> end();
 
   /// Begins a phase of the step.
@@ -53,6 +56,8 @@ class StepHooks {
   session::Capture capture_;
   DebugFaults faults_;
   session::Profile profile_;
+  KeyWatch keys_;
+  int64_t ended_ = 0;     ///< the steps that this start has ended
   int64_t profiled_ = 0;  ///< the step that is being profiled, or was profiled last
 };
 

@@ -171,7 +171,7 @@ def test_a_wrong_command_line(run, root, arguments, words):
     refused_without_a_trace(run, root, arguments, *words)
 
 
-VERBS = ["bench", "compare", "config", "data", "data build", "data train-tokenizer", "docs", "doctor",
+VERBS = ["bench", "compare", "compile", "config", "data", "data build", "data train-tokenizer", "docs", "doctor",
          "drill", "eval", "export", "generate", "import", "inspect", "launch", "new", "plan", "recipe", "recipe list",
          "recipe show", "rehearse", "report", "serve", "submit", "supervise", "train", "try", "verify",
          "watch", "why"]

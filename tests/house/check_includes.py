@@ -32,7 +32,7 @@ ROOMS = {
     "parallel": ["recompute", "tensor", "context", "expert", "data", "pipeline"],
     "tokenizer": ["tables", "unicode", "split", "pieces", "file", "learn"],
     "train": ["history", "start", "log", "step", "proof", "save"],
-    "apps": ["arguments", "objects", "start", "inputs", "pages", "passport", "version", "new", "try", "serve", "why", "links", "verbs"],
+    "apps": ["arguments", "objects", "start", "inputs", "pages", "passport", "version", "new", "try", "serve", "why", "links", "verbs", "compile"],
 }
 EVERYWHERE = {"base", "system", "objects", "run", "config", "format", "families"}
 ROWS = {

@@ -271,6 +271,21 @@ def test_plan_asks_the_store_for_sizes_only_with_look(run, local, filled, tmp_pa
     assert "which each node copies to data.cache before step 1" in text and "room here 1.0 kB, lacks" in text
 
 
+def test_a_start_fills_its_cache_of_kernels_with_what_it_lacks(run, filled, tmp_path):
+    for name in ("ab/cd/abcd.neff", "ef/01/ef01.neff"):
+        filled.put(f"kernels/{name}", name.encode())
+    own = tmp_path / "kernels" / "ab" / "cd" / "abcd.neff"
+    own.parent.mkdir(parents=True)
+    own.write_text("own")
+    words = sets('run.compile_cache_from="s3://corpus/kernels"', "run.steps=3",
+                 f"run.compile_cache_dir={json.dumps(str(tmp_path / 'kernels'))}",
+                 f"data.cache={json.dumps(str(tmp_path / 'cache'))}")
+    env = environment(tmp_path / "home", filled.endpoint)
+    said = run("longhaul", "train", write_config(tmp_path), *words, env=env).stdout
+    assert "1 kernel from s3://corpus/kernels" in said
+    assert files(tmp_path / "kernels") == {"ab/cd/abcd.neff": b"own", "ef/01/ef01.neff": b"ef/01/ef01.neff"}
+
+
 @pytest.mark.parametrize("ranks", [2, *later(1)])
 def test_training_on_objects_is_bitwise_that_on_files(run, local, filled, trained, tmp_path, ranks):
     cache = tmp_path / "cache"

@@ -215,6 +215,16 @@ while :; do
 done
 )sh";
 
+constexpr const char* kCompileFirst = R"sh(
+# The nodes that train compile what their steps need. With a cache that has it all this takes
+# two steps.
+run "${compile[@]}"
+status=$?
+[ -z "$limit_near" ] || [ -n "$stopped" ] || [ "$status" -le 128 ] || status=75
+[ "$status" != 75 ] || [ "${SLURM_RESTART_COUNT:-0}" -ge 20 ] || again "the compilation asks for it"
+[ "$status" = 0 ] || exit "$status"
+)sh";
+
 constexpr const char* kVerbEnd = R"sh(
 say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 run "${step[@]}"
@@ -225,6 +235,33 @@ status=$?
 [ "$status" != 75 ] || [ "${SLURM_RESTART_COUNT:-0}" -ge 20 ] || again "the command asks for it"
 exit "$status"
 )sh";
+
+/// Returns the words of srun for a step of so many tasks.
+std::vector<std::string> srun_words(int nodes, int tasks_per_node,
+                                    const Container& container) {
+  std::vector<std::string> words = {"srun", fmt::format("--nodes={}", nodes),
+                                    fmt::format("--ntasks={}", nodes * tasks_per_node),
+                                    fmt::format("--ntasks-per-node={}", tasks_per_node),
+                                    "--kill-on-bad-exit=1"};
+  if (nodes * tasks_per_node > 1) words.emplace_back("--mpi=pmix");
+  const auto more = container_words(container);
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// Returns shell text that compiles what the run's ranks need.
+std::string compile_text(const SuperviseJob& job) {
+  const SuperviseCommand& run = job.command;
+  LH_CHECK(run.ranks_per_node > 0, "submit", "no number of ranks of a node");
+  std::vector<std::string> words =
+      srun_words(run.nodes, run.ranks_per_node, job.container);
+  words.insert(
+      words.end(),
+      {run.container_program.empty() ? job.batch.program : run.container_program,
+       "compile", run.config, "--ranks-per-node", std::to_string(run.ranks_per_node)});
+  for (const std::string& set : run.sets) words.insert(words.end(), {"--set", set});
+  return array_of("compile", words);
+}
 
 }  // namespace
 
@@ -278,12 +315,14 @@ std::string supervise_script(const SuperviseJob& job) {
   const auto more = supervise_words(job.batch.program, command);
   words.insert(words.end(), more.begin(), more.end());
   text += array_of("supervise", words);
+  if (job.compile_first) text += compile_text(job);
   // This command requeues the job and tells Slurm which nodes it is not to give again.
   const char* requeue =
       command.platform_replaces_nodes
           ? ""
           : R"sh("${supervise[@]}" ${because:+--because "$because"} --requeue)sh";
-  return text + kRun + again_text(job.batch, requeue) + kSuperviseLoop;
+  return text + kRun + again_text(job.batch, requeue) +
+         (job.compile_first ? kCompileFirst : "") + kSuperviseLoop;
 }
 
 std::string verb_script(const VerbJob& job) {
@@ -292,16 +331,9 @@ std::string verb_script(const VerbJob& job) {
   text +=
       directive(fmt::format("--signal=B:USR1@{}", job.batch.signal_seconds), "signal");
   text += more_options(job.batch) + kStart;
-  const int tasks = job.batch.nodes * job.tasks_per_node;
   std::vector<std::string> words;
   if (!job.starts_steps) {
-    words = {"srun", fmt::format("--nodes={}", job.batch.nodes),
-             fmt::format("--ntasks={}", tasks),
-             fmt::format("--ntasks-per-node={}", job.tasks_per_node),
-             "--kill-on-bad-exit=1"};
-    if (tasks > 1) words.emplace_back("--mpi=pmix");
-    const auto container = container_words(job.container);
-    words.insert(words.end(), container.begin(), container.end());
+    words = srun_words(job.batch.nodes, job.tasks_per_node, job.container);
   }
   words.push_back(job.batch.program);
   words.insert(words.end(), job.words.begin(), job.words.end());

@@ -47,6 +47,8 @@ std::vector<std::string> supervise_words(const std::string& program,
 struct SuperviseJob {
   BatchJob batch;
   SuperviseCommand command;
+  bool compile_first = false;  ///< a step of `longhaul compile` comes before the run
+  Container container = {};    ///< the container of that step
 };
 
 /// A batch job that runs any other verb, as a step of its own.

@@ -92,6 +92,23 @@ TEST(BatchScript, HandsTheFlagOfARehearsalToTheSupervisor) {
   }
 }
 
+TEST(BatchScript, CompilesOnTheNodesThatTrainBeforeTheRunStarts) {
+  SuperviseJob job = small_job();
+  EXPECT_EQ(supervise_script(job).find("compile"), std::string::npos);
+  job.compile_first = true;
+  EXPECT_ANY_THROW(supervise_script(job));
+  job.command.ranks_per_node = 64;
+  job.command.sets = {"run.steps=7"};
+  const std::string script = supervise_script(job);
+  EXPECT_HAS(script,
+             "\ncompile=(srun --nodes=4 --ntasks=256 --ntasks-per-node=64 "
+             "--kill-on-bad-exit=1\n  --mpi=pmix /opt/longhaul/bin/longhaul compile "
+             "'/fsx/ann/my work/run.toml'\n  --ranks-per-node 64 --set run.steps=7)\n");
+  EXPECT_LT(script.find("run \"${compile[@]}\""), script.find("run \"${supervise[@]}\""));
+  job.command.container_program = "/image/longhaul";
+  EXPECT_HAS(supervise_script(job), "/image/longhaul compile ");
+}
+
 TEST(BatchScript, OfAVerbStartsOneStep) {
   VerbJob job;
   job.batch = small_job().batch;

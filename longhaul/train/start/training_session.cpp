@@ -7,6 +7,7 @@
 
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/session/fingerprint.h"
+#include "longhaul/train/start/kernel_cache.h"
 #include "longhaul/train/start/staged_inputs.h"
 
 namespace longhaul::train {
@@ -63,6 +64,7 @@ TrainingSession build_session(const RunConfig& config,
                               const PartitionOf& partition_of) {
   session::Machine machine = session::settle_machine(config, std::move(world), log);
   const bool fetches_shards = stage_inputs(config, *machine.world, objects, log);
+  fill_kernel_cache(config, *machine.world, *machine.node, objects, log);
   ModelConfig model =
       session::settle_model(config, objects.readable(config.model.config), log);
   layout::LayoutDescription description =
