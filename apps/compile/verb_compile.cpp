@@ -15,6 +15,8 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/device/compiled_keys.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/plugin.h"
+#include "longhaul/device/tensor_collectives.h"
 #include "longhaul/rehearsal/rehearse.h"
 #include "longhaul/session/settle.h"
 #include "longhaul/system/progress.h"
@@ -81,6 +83,7 @@ void compile(const CompileCall& call, const objects::Access& objects,
   check_planned(run);
   if (world->rank() == 0) say_planned_warnings(run);
   RunConfig config = run.loaded.config;
+  config.run.compile_cache = "use";  // the run itself may forbid what is done ahead of it
   system::Logger log =
       world->rank() == 0 ? system::Logger::to_terminal() : system::Logger();
   const session::Machine machine = session::settle_process(config, world, log);
@@ -106,20 +109,26 @@ void compile(const CompileCall& call, const objects::Access& objects,
       .computes = [&](size_t kind) { return kind % processes == mine; }};
   const system::Stopwatch watch;
   rehearsal::Rehearsal computed;
-  comm::do_and_meet(
-      *world,
-      [&] {
-        computed = rehearsal::play_ranks(
-            {.config = config,
-             .model = *run.model,
-             .ranks = ranks,
-             .placement = placement,
-             .most_micro_batches = rehearsal::enough_micro_batches(config, layout),
-             .on_device = on});
-      },
-      {});
+  const rehearsal::RehearsalInputs inputs{
+      .config = config,
+      .model = *run.model,
+      .ranks = ranks,
+      .placement = placement,
+      .most_micro_batches = rehearsal::enough_micro_batches(config, layout),
+      .on_device = on};
+  comm::do_and_meet(*world, [&] { computed = rehearsal::play_ranks(inputs); }, {});
+  const bool together = ranks > 1 && world->size() == ranks;
+  if (together) rehearsal::compute_together(inputs, world);
   const Made made = take_made(*world);
-  if (world->rank() == 0) print(made, computed, watch.seconds());
+  if (world->rank() > 0) return;
+  print(made, computed, watch.seconds());
+  if (ranks > 1 && !together &&
+      device::plugin_function(device::kPluginGroups) != nullptr) {
+    say_warning(fmt::format(
+        "the collectives of {} were not compiled, since they need all ranks: start the "
+        "verb by as many processes as the run has ranks",
+        counted(ranks, "rank")));
+  }
 }
 
 }  // namespace

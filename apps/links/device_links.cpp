@@ -140,7 +140,8 @@ std::vector<HealthCheck> try_devices(const RunConfig& config, comm::Communicator
   const LibraryLog log;
   if (!config.run.device_plugin.empty()) device::load_plugin(config.run.device_plugin);
   std::string backend;
-  if (const device::NeuronLoaded* loaded = device::load_neuron_for(config.run, node)) {
+  if (const device::NeuronLoaded* loaded =
+          device::load_neuron_for(config.run, world, node)) {
     backend = fmt::format("{} on {}", loaded->versions, loaded->instance);
   }
   const at::Device device = device::choose(config.run.device, node);

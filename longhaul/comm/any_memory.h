@@ -9,4 +9,11 @@ class AnyMemory {
   virtual ~AnyMemory() = default;
 };
 
+/// Marks a group whose other ranks are played by this process, so that a device's
+/// collectives cannot meet them.
+class Played {
+ public:
+  virtual ~Played() = default;
+};
+
 }  // namespace longhaul::comm

@@ -24,15 +24,21 @@ struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
   format::DType dtype = format::DType::F32;
+  /// The tensor (a c10::TensorImpl) that has this memory, for devices that know tensors
+  /// and no addresses; null if the memory is no tensor's. It lives during the call of the
+  /// verb.
+  void* tensor = nullptr;
   size_t bytes() const { return static_cast<size_t>(count) * format::dtype_size(dtype); }
 };
 struct ConstBuffer {
   ConstBuffer(const void* data_, int64_t count_, format::DType dtype_)
       : data(data_), count(count_), dtype(dtype_) {}
-  ConstBuffer(const Buffer& b) : data(b.data), count(b.count), dtype(b.dtype) {}
+  ConstBuffer(const Buffer& b)
+      : data(b.data), count(b.count), dtype(b.dtype), tensor(b.tensor) {}
   const void* data;
   int64_t count;
   format::DType dtype;
+  void* tensor = nullptr;
   size_t bytes() const { return static_cast<size_t>(count) * format::dtype_size(dtype); }
 };
 

@@ -190,28 +190,6 @@ int64_t ring_bytes(size_t whole, int ranks) {
   return static_cast<int64_t>(whole / static_cast<size_t>(ranks)) * (ranks - 1);
 }
 
-/// Returns the bytes that this rank sends in the operation if it runs as a ring.
-int64_t sent_by(const Request& request, GroupRank place) {
-  const size_t bytes = request.bytes();
-  int64_t sent = 0;
-  switch (request.verb) {
-    case Verb::AllReduce:
-      return 2 * ring_bytes(bytes, place.size);
-    case Verb::Broadcast:
-      // The last rank of the ring passes nothing on.
-      return (place.rank + 1) % place.size == request.root ? 0
-                                                           : static_cast<int64_t>(bytes);
-    case Verb::SendRecv:
-      for (const Transfer& t : request.transfers) {
-        if (t.kind == Transfer::Kind::Send)
-          sent += static_cast<int64_t>(t.buffer.bytes());
-      }
-      return sent;
-    default:
-      return ring_bytes(bytes, place.size);
-  }
-}
-
 /// Starts sends and receives together: two ranks that send to each other one by one would
 /// wait for each other. Closes the group even if a call fails, and then returns the
 /// result of that call.
@@ -269,6 +247,27 @@ int enqueue(Api& api, const Request& r, const Channel& channel, int ranks) {
 }
 
 }  // namespace
+
+int64_t sent_in_rings(const Request& request, GroupRank place) {
+  const size_t bytes = request.bytes();
+  int64_t sent = 0;
+  switch (request.verb) {
+    case Verb::AllReduce:
+      return 2 * ring_bytes(bytes, place.size);
+    case Verb::Broadcast:
+      // The last rank of the ring passes nothing on.
+      return (place.rank + 1) % place.size == request.root ? 0
+                                                           : static_cast<int64_t>(bytes);
+    case Verb::SendRecv:
+      for (const Transfer& t : request.transfers) {
+        if (t.kind == Transfer::Kind::Send)
+          sent += static_cast<int64_t>(t.buffer.bytes());
+      }
+      return sent;
+    default:
+      return ring_bytes(bytes, place.size);
+  }
+}
 
 DeviceCommunicator::DeviceCommunicator(std::shared_ptr<DeviceApi> api,
                                        std::shared_ptr<Communicator> bootstrap,
@@ -366,7 +365,7 @@ WorkPtr DeviceCommunicator::start(Request request) {
   const int64_t number = numbers_.next(verb);
   const Tally tally{counts_, ledger().counts_of(name()), verb};
   tally.call();
-  tally.sent(static_cast<size_t>(sent_by(request, place_)));
+  tally.sent(static_cast<size_t>(sent_in_rings(request, place_)));
   if (request.bytes() == 0) return std::make_unique<DoneWork>();
   Shared& shared = *shared_;
   const bool transfers = verb == Verb::SendRecv;

@@ -15,6 +15,10 @@
 
 namespace longhaul::comm {
 
+/// Returns the bytes that a rank sends in an operation if a device's library runs it as a
+/// ring.
+int64_t sent_in_rings(const Request& request, GroupRank place);
+
 struct DeviceOptions {
   /// Returns the stream that the caller's kernels run on. An operation begins after what
   /// is in this stream at the operation's call. An empty function means the runtime's

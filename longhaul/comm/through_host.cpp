@@ -12,15 +12,15 @@ namespace {
 /// Host memory that stands in for one buffer of the device.
 struct Stand {
   std::vector<std::byte> bytes;
-  void* device = nullptr;  ///< where a result is copied to; null: nothing is copied
+  /// Copies the result to the device; empty: nothing is copied.
+  std::function<void(const void*)> write = {};
 };
 using Stands = std::vector<Stand>;
 
 class HostWork : public Work {
  public:
-  HostWork(std::shared_ptr<const DeviceCopies> copies, std::unique_ptr<Stands> stands,
-           WorkPtr work)
-      : copies_(std::move(copies)), stands_(std::move(stands)), work_(std::move(work)) {}
+  HostWork(std::unique_ptr<Stands> stands, WorkPtr work)
+      : stands_(std::move(stands)), work_(std::move(work)) {}
   /// Does not free memory that peers may still write to if an error has left the
   /// operation under way.
   ~HostWork() override {
@@ -42,13 +42,11 @@ class HostWork : public Work {
   void finish() {
     if (stands_ == nullptr) return;
     for (const Stand& stand : *stands_) {
-      if (stand.device == nullptr || stand.bytes.empty()) continue;
-      copies_->to_device(stand.device, stand.bytes.data(), stand.bytes.size());
+      if (stand.write) stand.write(stand.bytes.data());
     }
     stands_ = nullptr;
   }
 
-  std::shared_ptr<const DeviceCopies> copies_;
   std::unique_ptr<Stands> stands_;
   WorkPtr work_;
 };
@@ -63,17 +61,24 @@ class ThroughHost final : public OverHost {
     auto stands = std::make_unique<Stands>();
     if (request.verb == Verb::AllReduce || request.verb == Verb::Broadcast) {
       const bool sends_only = request.verb == Verb::Broadcast && rank() == request.root;
-      request.out = read(*stands, request.in, sends_only ? nullptr : request.out.data);
+      const ConstBuffer in = request.in;
+      request.out = sends_only ? room(*stands, in) : result(*stands, request.out);
+      read(in, request.out);
       request.in = request.out;
     } else {
-      request.in = read(*stands, request.in, nullptr);
-      request.out = room(*stands, request.out);
+      const ConstBuffer in = request.in;
+      const Buffer here = room(*stands, in);
+      read(in, here);
+      request.in = here;
+      request.out = result(*stands, request.out);
     }
     for (Transfer& t : request.transfers) {
-      t.buffer = t.kind == Transfer::Kind::Send ? read(*stands, t.buffer, nullptr)
-                                                : room(*stands, t.buffer);
+      const Buffer device = t.buffer;
+      const bool sends = t.kind == Transfer::Kind::Send;
+      t.buffer = sends ? room(*stands, device) : result(*stands, device);
+      if (sends) read(device, t.buffer);
     }
-    return std::make_unique<HostWork>(copies_, std::move(stands),
+    return std::make_unique<HostWork>(std::move(stands),
                                       host().start(std::move(request)));
   }
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
@@ -82,18 +87,19 @@ class ThroughHost final : public OverHost {
   }
 
  private:
-  /// Copies bytes of the device into a new Stand. After the operation the Stand is copied
-  /// to `result` on the device, unless that is null. The bytes of a Stand do not move
-  /// when others are added.
-  Buffer read(Stands& stands, const ConstBuffer& from, void* result) const {
-    const Buffer here = room(stands, {result, from.count, from.dtype});
-    if (from.count > 0) copies_->to_host(here.data, from.data, from.bytes());
-    return here;
+  void read(const ConstBuffer& device, const Buffer& here) const {
+    if (device.count > 0) copies_->to_host(here.data, device);
   }
-  static Buffer room(Stands& stands, const Buffer& result) {
-    Stand& stand =
-        stands.emplace_back(std::vector<std::byte>(result.bytes()), result.data);
-    return {stand.bytes.data(), result.count, result.dtype};
+  /// Returns a new Stand's memory, which does not move when others are added.
+  static Buffer room(Stands& stands, const ConstBuffer& device) {
+    Stand& stand = stands.emplace_back(std::vector<std::byte>(device.bytes()));
+    return {stand.bytes.data(), device.count, device.dtype};
+  }
+  /// Returns the memory of a new Stand, which is copied to `device` after the operation.
+  Buffer result(Stands& stands, const Buffer& device) const {
+    const Buffer here = room(stands, device);
+    if (device.count > 0) stands.back().write = copies_->to_device(device);
+    return here;
   }
 
   std::shared_ptr<const DeviceCopies> copies_;

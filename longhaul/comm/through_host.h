@@ -8,11 +8,13 @@
 
 namespace longhaul::comm {
 
-/// Copies between the memories of a device and of the host. Both functions return when
-/// the bytes have arrived. A copy comes after everything that is in the caller's stream.
+/// Copies between the memories of a device and of the host. A copy comes after everything
+/// that is in the caller's stream, and has ended when its function returns.
 struct DeviceCopies {
-  std::function<void(void* host, const void* device, size_t bytes)> to_host;
-  std::function<void(void* device, const void* host, size_t bytes)> to_device;
+  std::function<void(void* host, const ConstBuffer& device)> to_host;
+  /// Returns a function that copies from the host into the device's buffer. It may be
+  /// called when the buffer's tensor has gone out of the caller's scope.
+  std::function<std::function<void(const void* host)>(const Buffer& device)> to_device;
 };
 
 /// Returns a group of the same ranks as `host` for memory of a device that has no

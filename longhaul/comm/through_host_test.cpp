@@ -13,12 +13,17 @@ namespace {
 class ThroughHostVerbs : public testing::TestWithParam<Conformance> {};
 
 TEST_P(ThroughHostVerbs, Conform) {
-  const auto copy = [](void* to, const void* from, size_t bytes) {
-    std::memcpy(to, from, bytes);
-  };
+  const DeviceCopies copies = {[](void* host, const ConstBuffer& device) {
+                                 std::memcpy(host, device.data, device.bytes());
+                               },
+                               [](const Buffer& device) {
+                                 return [device](const void* host) {
+                                   std::memcpy(device.data, host, device.bytes());
+                                 };
+                               }};
   for (const int ranks : {1, 3}) {
     run_fake_ranks(ranks, [&](const std::shared_ptr<Communicator>& world) {
-      GetParam().check(*through_host(*world, {copy, copy}));
+      GetParam().check(*through_host(*world, copies));
     });
   }
 }
@@ -36,15 +41,16 @@ TEST(ThroughHost, AResultIsTheDevicesWhenItsWorkIsWaitedFor) {
     int64_t device = world->rank() + 1;
     int to_host = 0;
     int to_device = 0;
-    const auto group =
-        through_host(*world, {[&](void* host, const void* from, size_t bytes) {
-                                std::memcpy(host, from, bytes);
-                                ++to_host;
-                              },
-                              [&](void* to, const void* host, size_t bytes) {
-                                std::memcpy(to, host, bytes);
-                                ++to_device;
-                              }});
+    const auto group = through_host(*world, {[&](void* host, const ConstBuffer& from) {
+                                               std::memcpy(host, from.data, from.bytes());
+                                               ++to_host;
+                                             },
+                                             [&](const Buffer& to) {
+                                               return [&, to](const void* host) {
+                                                 std::memcpy(to.data, host, to.bytes());
+                                                 ++to_device;
+                                               };
+                                             }});
     const WorkPtr work =
         group->all_reduce({&device, 1, format::DType::I64}, ReduceOp::Sum);
     EXPECT_EQ(device, world->rank() + 1);

@@ -25,6 +25,8 @@
 #include "longhaul/device/kinds.h"
 #include "longhaul/device/nccl_settings.h"
 #include "longhaul/device/plugin.h"
+#include "longhaul/device/tensor_group.h"
+#include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::device {
 namespace {
@@ -63,15 +65,32 @@ at::Tensor bytes_at(const void* data, size_t bytes, at::Device device) {
                        at::TensorOptions(device).dtype(at::kByte));
 }
 
+/// Returns a buffer of the device as a flat tensor: the buffer's own tensor, or one over
+/// its bytes.
+at::Tensor tensor_at(const comm::ConstBuffer& buffer, at::Device device) {
+  const at::Tensor own = tensor::tensor_of(buffer);
+  return own.defined() ? own.detach().view(-1)
+                       : bytes_at(buffer.data, buffer.bytes(), device);
+}
+
+/// Returns the host's memory as a tensor like `device`.
+at::Tensor host_like(const void* host, const at::Tensor& device) {
+  return at::from_blob(const_cast<void*>(host), device.sizes(),
+                       device.options().device(at::kCPU));
+}
+
 /// Returns the functions that copy between the host and the device. They use LibTorch's
 /// copy_, which waits for the copy in both directions, since the host's memory is
 /// pageable.
 comm::DeviceCopies copies_of(at::Device device) {
-  return {[device](void* host, const void* from, size_t bytes) {
-            bytes_at(host, bytes, at::kCPU).copy_(bytes_at(from, bytes, device));
+  return {[device](void* host, const comm::ConstBuffer& from) {
+            const at::Tensor there = tensor_at(from, device);
+            host_like(host, there).copy_(there);
           },
-          [device](void* to, const void* host, size_t bytes) {
-            bytes_at(to, bytes, device).copy_(bytes_at(host, bytes, at::kCPU));
+          [device](const comm::Buffer& to) {
+            return [there = tensor_at(to, device)](const void* host) {
+              there.copy_(host_like(host, there));
+            };
           }};
 }
 
@@ -192,7 +211,13 @@ std::unique_ptr<comm::Communicator> group_for(at::Device device, comm::Communica
     return std::make_unique<SameGroup>(comm::borrowed(host));
   }
   const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
-  if (api == nullptr) return comm::through_host(host, copies_of(device));
+  if (api == nullptr) {
+    auto staged = comm::through_host(host, copies_of(device));
+    TensorCollectives* const of_tensors = plugin_groups(device);
+    const bool played = dynamic_cast<const comm::Played*>(&host) != nullptr;
+    if (of_tensors == nullptr || played) return staged;
+    return std::make_unique<TensorGroup>(*of_tensors, host, std::move(staged));
+  }
   comm::DeviceOptions options;
   options.compute_stream = [device] { return current_stream(device).native_handle(); };
   options.uses = use.uses;
@@ -249,8 +274,10 @@ std::optional<uint64_t> bytes_of_groups(const Groups& groups) {
 std::string describe_sums(at::Device device, const comm::Communicator& world) {
   if (device.is_cpu() || world.size() == 1) return comm::describe_sums(world);
   const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
-  return api == nullptr ? comm::describe_sums(world) + ", through the host"
-                        : api->describe();
+  if (api != nullptr) return api->describe();
+  TensorCollectives* const of_tensors = plugin_groups(device);
+  return of_tensors == nullptr ? comm::describe_sums(world) + ", through the host"
+                               : of_tensors->describe();
 }
 
 c10::Event mark(at::Device device) {

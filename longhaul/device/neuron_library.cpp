@@ -2,10 +2,14 @@
 
 #include <c10/core/DeviceType.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstdlib>
 #include <optional>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/options.h"
 #include "longhaul/device/cuda_library.h"
 #include "longhaul/device/plugin.h"
 
@@ -15,6 +19,17 @@ namespace {
 constexpr const char* kLibrary = "liblonghaul_neuron.so";
 constexpr const char* kLoad = "longhaul_neuron_load";
 using Load = void(const NeuronStart&, NeuronLoaded&);
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+/// Returns the name by which other machines reach this one, where it is rank 0's.
+std::string host_name() {
+  const char* const given = std::getenv("MASTER_ADDR");
+  if (given != nullptr && *given != '\0') return given;
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 std::optional<NeuronLoaded>& loaded_backend() {
   static std::optional<NeuronLoaded> backend;
@@ -46,7 +61,7 @@ const NeuronLoaded& load_neuron(const NeuronStart& start) {
   return *loaded_backend();
 }
 
-const NeuronLoaded* load_neuron_for(const RunSection& run,
+const NeuronLoaded* load_neuron_for(const RunSection& run, comm::Communicator& world,
                                     const comm::Communicator& node) {
   const bool found =
       run.device == "auto" && run.device_plugin.empty() && fs::exists("/dev/neuron0");
@@ -59,7 +74,14 @@ const NeuronLoaded* load_neuron_for(const RunSection& run,
                        .local_rank = node.rank(),
                        .local_ranks = node.size(),
                        .cache = run.compile_cache_dir.string(),
-                       .only_cached = run.compile_cache == "only"});
+                       .only_cached = run.compile_cache == "only",
+                       .rank = world.rank(),
+                       .ranks = world.size(),
+                       .deadline_seconds = world.limits().deadline_seconds,
+                       .address = node.size() == world.size() ? kLoopback : host_name(),
+                       .of_first = [&](const std::string& text) {
+                         return world.broadcast_string(text, 0);
+                       }});
 }
 
 const NeuronLoaded* loaded_neuron() {

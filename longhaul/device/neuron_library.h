@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,14 @@ struct NeuronStart {
   /// Folder of compiled kernels; empty: that of the environment, else of the user's
   /// caches.
   std::string cache = {};
-  bool only_cached = false;  ///< nothing is to be compiled
+  bool only_cached = false;         ///< nothing is to be compiled
+  int rank = 0;                     ///< this process's number among all ranks
+  int ranks = 1;                    ///< with several, the backend's process group is made
+  double deadline_seconds = 600.0;  ///< limit of a wait for other ranks
+  /// Where other machines reach this one.
+  std::string address = {};
+  /// Returns rank 0's text on every rank. Collective.
+  std::function<std::string(const std::string&)> of_first = {};
 };
 
 /// What was loaded.
@@ -37,10 +45,10 @@ struct NeuronLoaded {
 const NeuronLoaded& load_neuron(const NeuronStart& start);
 
 /// Loads the backend where a run is to use it: with run.device = "neuron", and with
-/// "auto" and no plug-in on a machine that has devices of Neuron's driver. `node` has the
-/// ranks of this machine. Returns null where the run does not use the backend. Throws as
-/// load_neuron() does.
-const NeuronLoaded* load_neuron_for(const RunSection& run,
+/// "auto" and no plug-in on a machine that has devices of Neuron's driver. `world` has
+/// all ranks, and `node` those of this machine. Returns null where the run does not use
+/// the backend. Throws as load_neuron() does. Collective.
+const NeuronLoaded* load_neuron_for(const RunSection& run, comm::Communicator& world,
                                     const comm::Communicator& node);
 
 /// Returns what was loaded; null if no backend is loaded.

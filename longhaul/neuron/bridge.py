@@ -17,7 +17,7 @@ def longhaul_interpreter():
 
 
 def longhaul_load():
-    """Loads the backend. Returns its version, the instance's name and the number of devices."""
+    """Loads the backend, whose runtime does not start yet. Returns its version."""
     sys.argv = ["longhaul"]
     import torch
     import torch_neuronx
@@ -25,14 +25,121 @@ def longhaul_load():
     module = getattr(torch, "neuron", None)
     if name != "neuron" or module is None:
         return {"registered": name if name != "neuron" else "neuron, without torch.neuron"}
-    count = module.device_count()
     return {
         "registered": name,
         "version": getattr(torch_neuronx, "__version__", ""),
         "listed": all(hasattr(torch_neuronx, f) for f in ("get_fallback_ops", "clear_op_tracking")),
-        "devices": count,
-        "instance": module.get_device_properties(0).name if count else "",
     }
+
+
+def longhaul_device():
+    """Starts the runtime. Returns the number of devices and the instance's name."""
+    import torch
+    count = torch.neuron.device_count()
+    index = torch.neuron.current_device() if count else 0
+    return {"devices": count, "instance": torch.neuron.get_device_properties(index).name if count else ""}
+
+
+class Groups:
+    """The process groups of this process and the operations under way."""
+
+    def __init__(self):
+        self.store = None
+        self.groups = []
+        self.made = {}
+        self.works = {}
+        self.started = 0
+
+
+groups = Groups()
+
+
+def longhaul_store(address, ranks, seconds):
+    """Makes the store by which the ranks meet, on the first of them. Returns its port."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+    groups.store = dist.TCPStore(address, 0, ranks, is_master=True, wait_for_workers=False,
+                                 timeout=timedelta(seconds=seconds))
+    return groups.store.port
+
+
+def longhaul_join(address, port, rank, ranks, seconds):
+    """Makes the process group of all ranks, which starts the backend's runtime."""
+    import os
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+    if "neuron" not in dist.Backend.backend_list:
+        import torch_neuronx.distributed.backend  # noqa: F401
+    os.environ.setdefault("MASTER_ADDR", address)
+    limit = timedelta(seconds=seconds)
+    if groups.store is None:
+        groups.store = dist.TCPStore(address, port, ranks, is_master=False, timeout=limit)
+    dist.init_process_group("neuron", store=groups.store, rank=rank, world_size=ranks, timeout=limit)
+    library = torch.library.Library("longhaul_neuron", "DEF")
+    library.define("start(int group, str verb, str op, int root, Tensor input, Tensor(a!) output) -> int")
+    library.impl("start", start, "CompositeExplicitAutograd")
+    groups.library = library
+    return dist.get_backend()
+
+
+def longhaul_group(name, ranks, seconds):
+    """Makes a process group of these ranks. Returns its number."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    # The same ranks may have several groups, which they make in one order.
+    key = f"longhaul {name} {ranks}"
+    count = groups.made[key] = groups.made.get(key, 0) + 1
+    rank = ranks.index(dist.get_rank())
+    group, _ = c10d._new_process_group_helper(
+        len(ranks), rank, ranks, "neuron", groups.store, group_name=f"{key} {count}",
+        timeout=timedelta(seconds=seconds))
+    c10d._world.pg_group_ranks[group] = {member: place for place, member in enumerate(ranks)}
+    groups.groups.append(group)
+    return len(groups.groups) - 1
+
+
+def start(group, verb, op, root, input, output):  # noqa: A002
+    """Starts an operation of a group and returns its number."""
+    import torch.distributed as dist
+    of = groups.groups[group]
+    reduce = dist.ReduceOp.MAX if op == "max" else dist.ReduceOp.SUM
+    if verb == "all_reduce":
+        options = dist.AllreduceOptions()
+        options.reduceOp = reduce
+        work = of.allreduce([output], options)
+    elif verb == "all_gather":
+        work = of._allgather_base(output, input)
+    elif verb == "reduce_scatter":
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = reduce
+        work = of._reduce_scatter_base(output, input, options)
+    else:
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        work = of.broadcast([output], options)
+    groups.started += 1
+    groups.works[groups.started] = work
+    return groups.started
+
+
+def longhaul_is_done(operation):
+    return groups.works[operation].is_completed()
+
+
+def longhaul_order(operation):
+    """Puts what follows in the device's stream behind an operation."""
+    groups.works.pop(operation).wait()
+
+
+def longhaul_wait_for_device():
+    import torch
+    torch.neuron.synchronize()
 
 
 def longhaul_fallbacks():

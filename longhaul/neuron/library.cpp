@@ -1,5 +1,7 @@
 #include <ATen/Version.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -10,6 +12,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/device/neuron_library.h"
+#include "longhaul/device/tensor_collectives.h"
 #include "longhaul/neuron/environment.h"
 #include "longhaul/neuron/interpreter.h"
 #include "longhaul/neuron/watched_compiler.h"
@@ -82,10 +85,12 @@ std::string compare_libtorch(const Environment& environment) {
                      environment.libtorch, own);
 }
 
-/// Imports the backend. Throws ConfigError with the exception's text if it fails.
-Json import_backend(const Environment& environment) {
+/// Calls a function that imports the backend or starts its runtime. Throws ConfigError
+/// with the exception's text if it fails.
+Json import_backend(const Environment& environment, const char* function,
+                    const Json& arguments = Json::object()) {
   try {
-    return interpreter()->call("load");
+    return interpreter()->call(function, arguments);
   } catch (const InputError& error) {
     const char* const core = std::getenv("NEURON_RT_VISIBLE_CORES");
     fail_config(kArea,
@@ -107,6 +112,77 @@ void check_interpreter(const Environment& environment) {
               environment.executable, environment.version);
 }
 
+/// The backend's process groups, by the functions of bridge.py.
+class ProcessGroups : public device::TensorCollectives {
+ public:
+  ProcessGroups(int rank, std::string version)
+      : rank_(rank), version_(std::move(version)) {}
+
+  std::string describe() const override {
+    return "process groups of torch_neuronx " + version_;
+  }
+  int rank() const override { return rank_; }
+  int64_t make(const std::string& name, const std::vector<int>& ranks,
+               double seconds) override {
+    return interpreter()
+        ->call("group", {{"name", name}, {"ranks", ranks}, {"seconds", seconds}})
+        .get<int64_t>();
+  }
+  int64_t start(int64_t group, comm::Verb verb, comm::ReduceOp op, int root,
+                const at::Tensor& in, const at::Tensor& out) override {
+    // An operator takes tensors without Python's headers. No gradient flows through it.
+    using Start = int64_t(int64_t, c10::string_view, c10::string_view, int64_t,
+                          const at::Tensor&, const at::Tensor&);
+    static const auto call = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("longhaul_neuron::start", "")
+                                 .typed<Start>();
+    const at::AutoDispatchBelowADInplaceOrView below;
+    try {
+      return call.call(group, comm::verb_name(verb),
+                       op == comm::ReduceOp::Max ? "max" : "sum", root, in, out);
+    } catch (const std::exception& error) {
+      throw InputError(kArea, error.what());
+    }
+  }
+  bool is_done(int64_t operation) override {
+    return interpreter()->call("is_done", {{"operation", operation}}).get<bool>();
+  }
+  void order(int64_t operation) override {
+    interpreter()->call("order", {{"operation", operation}});
+  }
+  void wait_for_device() override { interpreter()->call("wait_for_device"); }
+
+ private:
+  int rank_;
+  std::string version_;
+};
+
+std::unique_ptr<ProcessGroups>& process_groups() {
+  static auto* const made = new std::unique_ptr<ProcessGroups>;
+  return *made;
+}
+
+/// Makes the backend's process group of all ranks, which must come before the first use
+/// of its runtime. The ranks meet at a store of rank 0, whose port goes over MPI.
+void join_ranks(const Environment& environment, const device::NeuronStart& start,
+                const std::string& version) {
+  if (start.ranks == 1) return;
+  std::string meeting;
+  if (start.rank == 0) {
+    const Json port = import_backend(environment, "store",
+                                     {{"address", start.address},
+                                      {"ranks", start.ranks},
+                                      {"seconds", start.deadline_seconds}});
+    meeting = json_text(Json{{"address", start.address}, {"port", port}});
+  }
+  Json arguments = parse_json(start.of_first(meeting), "the store of rank 0");
+  arguments["rank"] = start.rank;
+  arguments["ranks"] = start.ranks;
+  arguments["seconds"] = start.deadline_seconds;
+  import_backend(environment, "join", arguments);
+  process_groups() = std::make_unique<ProcessGroups>(start.rank, version);
+}
+
 device::NeuronLoaded load(const device::NeuronStart& start) {
   const Environment environment = look_at(start.python);
   check_environment(environment, TORCH_VERSION);
@@ -125,7 +201,7 @@ device::NeuronLoaded load(const device::NeuronStart& start) {
   interpreter() =
       std::make_unique<Interpreter>(environment.libpython, environment.executable);
   check_interpreter(environment);
-  const Json backend = import_backend(environment);
+  const Json backend = import_backend(environment, "load");
   if (backend.at("registered") != "neuron") {
     fail_config(
         kArea,
@@ -143,8 +219,10 @@ device::NeuronLoaded load(const device::NeuronStart& start) {
                 "(get_fallback_ops); install the torch_neuronx of PyTorch {}",
                 version, TORCH_VERSION);
   }
-  check_instance(backend.at("instance").get<std::string>());
-  loaded.instance = backend.at("instance");
+  join_ranks(environment, start, version);
+  const Json device = import_backend(environment, "device");
+  check_instance(device.at("instance").get<std::string>());
+  loaded.instance = device.at("instance");
   loaded.versions = fmt::format(
       "torch_neuronx {}, neuronx-cc {}, runtime {}", version,
       environment.compiler_version.empty() ? "?" : environment.compiler_version,
@@ -166,6 +244,10 @@ void longhaul_neuron_load(const longhaul::device::NeuronStart& start,
 void longhaul_device_limits(longhaul::tensor::DeviceLimits* limits) {
   limits->wide_types = limits->writes_views = limits->any_shapes = false;
   limits->most_bytes = longhaul::neuron::kMostBytes;
+}
+
+longhaul::device::TensorCollectives* longhaul_device_groups() {
+  return longhaul::neuron::process_groups().get();
 }
 
 void longhaul_device_fallbacks(std::vector<std::string>& names) {

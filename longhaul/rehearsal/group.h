@@ -67,7 +67,7 @@ struct Player {
 /// A group whose operations are recorded and end at once. What they leave in memory of
 /// the host is what they would leave if all ranks had brought the same. Takes memory of
 /// the host; AnyRecordedGroup takes memory of the device as well.
-class RecordedGroup : public comm::Communicator {
+class RecordedGroup : public comm::Communicator, public comm::Played {
  public:
   /// Returns the group of all ranks of the player's board.
   static std::shared_ptr<comm::Communicator> world(std::shared_ptr<Player> player);

@@ -117,29 +117,41 @@ int64_t enough_micro_batches(const RunConfig& config,
   return all <= enough ? all : enough + (all - enough) % of.shape.pp;
 }
 
-Rehearsal play_ranks(const RehearsalInputs& inputs) {
-  RunConfig config = inputs.config;
-  if (!inputs.on_device) config.run.device = "plugin";
-  const ModelDescription& model = inputs.model.description;
+namespace {
+
+/// The run with a step of no more micro batches than the inputs ask for.
+struct PlayedRun {
+  RunConfig config;
+  layout::LayoutDescription layout;
+  int64_t all_micro_batches = 0;  ///< of the run's own step
+};
+
+PlayedRun played_run(const RehearsalInputs& inputs) {
+  PlayedRun run{inputs.config, {}, 0};
+  if (!inputs.on_device) run.config.run.device = "plugin";
   const auto describe = [&] {
-    layout::LayoutDescription described =
-        layout::describe_layout(config, model, inputs.ranks, inputs.placement);
-    described.apart =
+    run.layout = layout::describe_layout(run.config, inputs.model.description,
+                                         inputs.ranks, inputs.placement);
+    run.layout.apart =
         inputs.on_device && !tensor::limits_of(inputs.on_device->device).writes_views;
-    return described;
   };
-  layout::LayoutDescription layout = describe();
+  describe();
+  const int64_t most = inputs.most_micro_batches;
+  run.all_micro_batches = run.layout.batch.accumulation;
+  if (most == 0 || most >= run.all_micro_batches) return run;
+  run.config.batch.global_size = most * run.config.batch.micro_size * run.layout.batch.dp;
+  describe();
+  return run;
+}
+
+}  // namespace
+
+Rehearsal play_ranks(const RehearsalInputs& inputs) {
+  const auto [config, layout, all_micro_batches] = played_run(inputs);
+  const ModelDescription& model = inputs.model.description;
   Rehearsal rehearsal;
-  rehearsal.all_micro_batches = layout.batch.accumulation;
-  rehearsal.micro_batches =
-      inputs.most_micro_batches == 0
-          ? layout.batch.accumulation
-          : std::min(layout.batch.accumulation, inputs.most_micro_batches);
-  if (rehearsal.micro_batches < rehearsal.all_micro_batches) {
-    config.batch.global_size =
-        rehearsal.micro_batches * config.batch.micro_size * layout.batch.dp;
-    layout = describe();
-  }
+  rehearsal.all_micro_batches = all_micro_batches;
+  rehearsal.micro_batches = layout.batch.accumulation;
   const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
   const auto frozen = [&](const std::string& name) {
     return groups.settings.at(name).frozen;
@@ -181,6 +193,19 @@ Rehearsal play_ranks(const RehearsalInputs& inputs) {
         if (inputs.told) inputs.told(++done, rehearsal.played.size());
       });
   return rehearsal;
+}
+
+void compute_together(const RehearsalInputs& inputs,
+                      const std::shared_ptr<comm::Communicator>& world) {
+  const auto [config, layout, all_micro_batches] = played_run(inputs);
+  ModelConfig model = inputs.model;
+  session::train_on_pairs(config, model);
+  const at::Device device = inputs.on_device->device;
+  JoinedRank mine{nullptr, world,
+                  std::make_unique<session::Layout>(layout, config, device, world)};
+  compute(config, model,
+          optim::assign_param_groups(inputs.model.description, config.optimizer),
+          inputs.steps, *inputs.on_device, std::move(mine));
 }
 
 }  // namespace longhaul::rehearsal

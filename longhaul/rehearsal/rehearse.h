@@ -79,4 +79,10 @@ int64_t enough_micro_batches(const RunConfig& config,
 /// place.
 Rehearsal play_ranks(const RehearsalInputs& inputs);
 
+/// Computes the same on the device of `inputs.on_device`, by this process as its own rank
+/// of the run and with all others: so collectives of the device are met too. `world` has
+/// the ranks of the run. Collective.
+void compute_together(const RehearsalInputs& inputs,
+                      const std::shared_ptr<comm::Communicator>& world);
+
 }  // namespace longhaul::rehearsal

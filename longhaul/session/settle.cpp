@@ -4,10 +4,12 @@
 #include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 
+#include <limits>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/config/load.h"
@@ -28,10 +30,10 @@
 namespace longhaul::session {
 namespace {
 
-at::Device choose_device(const RunSection& run, comm::Communicator& node,
-                         system::Logger& log) {
+at::Device choose_device(const RunSection& run, comm::Communicator& world,
+                         comm::Communicator& node, system::Logger& log) {
   if (!run.device_plugin.empty()) device::load_plugin(run.device_plugin);
-  if (const device::NeuronLoaded* backend = device::load_neuron_for(run, node)) {
+  if (const device::NeuronLoaded* backend = device::load_neuron_for(run, world, node)) {
     log.info("{} on {}", backend->versions, backend->instance);
     for (const std::string& remark : backend->remarks) log.info("neuron: {}", remark);
   }
@@ -65,6 +67,26 @@ void check_shapes(const ModelDescription& model, at::Device device) {
         "of tokens in every step ({}), so that every step would compile. Use a "
         "model without experts there, or this one on GPUs or CPUs (run.device)",
         c10::DeviceTypeName(device.type(), /*lower_case=*/true), parameter.name);
+  }
+}
+
+/// Throws ConfigError where a parameter of this rank is larger than a tensor of the
+/// device may be. Its gradient may have 32 bits.
+void check_sizes(const layout::LayoutDescription& layout, const ModelDescription& model,
+                 const Machine& machine) {
+  const int64_t most = tensor::limits_of(machine.device).most_bytes;
+  if (most == std::numeric_limits<int64_t>::max()) return;
+  const auto none = [](const std::string&) { return false; };
+  for (const auto& placed : layout.parameters(model, machine.world->rank(), none)) {
+    const int64_t bytes =
+        placed.slice.num_elements() * static_cast<int64_t>(sizeof(float));
+    if (bytes <= most) continue;
+    fail_config("model",
+                "{} takes {} of fp32 on a rank, and a tensor of {} has at most {}; cut "
+                "it over more ranks (parallel.tp)",
+                placed.slice.name, human_bytes(bytes),
+                c10::DeviceTypeName(machine.device.type(), /*lower_case=*/true),
+                human_bytes(most));
   }
 }
 
@@ -127,7 +149,7 @@ Machine settle_process(const RunConfig& config, std::shared_ptr<comm::Communicat
   machine.world = std::move(world);
   machine.node = comm::split_by_host(*machine.world, "node");
   machine.policy = make_policy(config.precision);
-  machine.device = choose_device(config.run, *machine.node, log);
+  machine.device = choose_device(config.run, *machine.world, *machine.node, log);
   check_abilities(config, machine.device);
   tell_unused_gpus(config.run, machine.device, log);
   set_determinism(config.run, machine, log);
@@ -169,6 +191,7 @@ layout::LayoutDescription settle_layout(const RunConfig& config,
   layout::LayoutDescription layout =
       layout::describe_layout(config, model, machine.world->size(), placement);
   layout.apart = !tensor::limits_of(machine.device).writes_views;
+  check_sizes(layout, model, machine);
   return layout;
 }
 

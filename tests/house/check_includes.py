@@ -42,7 +42,7 @@ ROWS = {
     "layout": {"base", "config", "format", "families"},
     "comm": {"layout"}, "tokenizer": set(), "chat": {"tokenizer"}, "serve": {"chat"}, "data": {"chat"}, "cluster": set(),
     "monitor": set(), "translate": {"dictionary"}, "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
-    "device": {"comm"}, "neuron": {"device", "tensor", "cluster"}, "measure": {"device", "ops", "data"},
+    "device": {"comm", "tensor"}, "neuron": {"device", "tensor", "cluster"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor", "tokenizer"}, "imports": {"checkpoint"}, "infer": {"tensor", "data"},

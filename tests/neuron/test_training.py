@@ -43,7 +43,6 @@ def standin(monkeypatch, tmp_path, compiled):
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(compiled))
     monkeypatch.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(compiled / "local"))
     monkeypatch.setenv("NEURON_STANDIN_STRICT", "1")
-    monkeypatch.setenv("NEURON_STANDIN_CORES", "8")
     monkeypatch.setenv("NEURON_STANDIN_CORES", "8")  # one for each rank of the largest layout
     monkeypatch.setenv("NEURON_STANDIN_COUNTERS", str(tmp_path / "counters"))
     return tmp_path
@@ -69,10 +68,14 @@ def assert_like_a_cpu(judged, standin, layout, **changes):
     ours = judged(layout, *DEVICE, **changes)
     said = counters(standin)
     assert len(said) == layout[0]
+    stages = next((int(s[-1]) for s in layout[1] if s.startswith("parallel.pp=")), 1)
     for process in said:
         assert process["calls"] > 1000
         assert not process["fallbacks"] and not process["wide"]
         assert not process["strided_writes"] and not process["foreign"]
+        # Collectives are those of the backend's process groups; transfers are not offered there.
+        collectives = [key for key in process["keys"] if key.startswith("neuron::")]
+        assert collectives or layout[0] == stages
     assert not violations(ours, judged(layout, *PLAIN, **changes), SAME)
 
 
@@ -196,6 +199,12 @@ def test_a_mixture_is_refused(run, store, tmp_path):
     done = train(run, write_run(tmp_path, store, model_type="mixtral"), *FP32, *DEVICE, check=False)
     assert done.returncode == 78
     assert "compiles each shape of an operation" in done.stderr
+
+
+def test_a_parameter_that_is_larger_than_a_tensor_may_be_is_refused_with_its_name(run, store, tmp_path):
+    done = train(run, write_run(tmp_path, store, vocab_size=12_000_000), *FP32, *DEVICE, check=False)
+    assert done.returncode == 78
+    assert "embed_tokens.weight takes 4.6 GB of fp32" in done.stderr and "parallel.tp" in done.stderr
 
 
 def test_a_compiler_that_fails_ends_the_run_with_its_message_and_the_checkpoint_stays(
