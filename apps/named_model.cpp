@@ -81,6 +81,13 @@ void fit_experts(ParallelSection& parallel, bool of_run, const ModelConfig& mode
 
 }  // namespace
 
+void add_neuron_option(CLI::App& verb, std::string& python) {
+  verb.add_option("--neuron-python", python,
+                  "with --device neuron: the interpreter that has torch_neuronx "
+                  "(run.neuron_python)")
+      ->capture_default_str();
+}
+
 void add_model_options(CLI::App& verb, ModelCall& call) {
   verb.add_option("model", call.model, "a Hugging Face directory, a checkpoint or a run")
       ->required();
@@ -97,10 +104,12 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
       ->capture_default_str();
   verb.add_option("--device-plugin", call.device_plugin,
                   "a library that brings LibTorch a device (run.device_plugin)");
-  verb.add_option("--neuron-python", call.neuron_python,
-                  "with --device neuron: the interpreter that has torch_neuronx "
-                  "(run.neuron_python)")
+  verb.add_option("--device-fallback", call.device_fallback,
+                  "error | warn: what happens where the device lacks operations, which "
+                  "therefore run on the CPU (run.device_fallback)")
+      ->check(CLI::IsMember({"error", "warn"}))
       ->capture_default_str();
+  add_neuron_option(verb, call.neuron_python);
   verb.add_option("--tp", call.tp,
                   "ranks that split each matrix (parallel.tp); without any option of the "
                   "layout, several ranks take the run's layout")
@@ -120,7 +129,12 @@ int with_model(const std::string& named, const objects::Access& objects,
       objects,
       [&](const World& world) {
         checkpoint::with_fall_back(
-            named, [&](const fs::path& path) { use(path, world); },
+            named,
+            [&](const fs::path& path) {
+              use(path, world);
+              const std::string warning = session::fallback_warning();
+              if (world->rank() == 0 && !warning.empty()) say_warning(warning);
+            },
             [&](const std::string& line) {
               if (world->rank() == 0) say_warning(line);
             });
@@ -195,6 +209,7 @@ session::Session load_model(const NamedModel& model, const ModelCall& call,
   RunConfig config;
   config.run.device = call.device;
   config.run.device_plugin = call.device_plugin;
+  config.run.device_fallback = call.device_fallback;
   config.run.neuron_python = call.neuron_python;
   config.run.fused = !call.plain;
   config.model.config = model.config.source_path;

@@ -20,12 +20,17 @@ struct ModelCall {
   std::string dtype = "auto";
   std::string device = "auto";
   fs::path device_plugin;
+  std::string device_fallback = "error";
   std::string neuron_python = "python3";
   bool plain = false;
   std::optional<int64_t> tp, pp, cp, ep, zero;
 };
 
-/// Adds the model, --adapter, --dtype, --device, --device-plugin, --tp, --pp and --ep.
+/// Adds --neuron-python, the value of run.neuron_python.
+void add_neuron_option(CLI::App& verb, std::string& python);
+
+/// Adds the model, --adapter, --dtype, --device and what belongs to it, --tp, --pp and
+/// --ep.
 void add_model_options(CLI::App& verb, ModelCall& call);
 
 /// Does the work of a verb on the ranks that a launcher started, else in this process

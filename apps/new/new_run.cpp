@@ -62,6 +62,9 @@ class Chooser {
     name_inputs();
     config_.run.dir = facts_.run_dir;
     config_.run.device = facts_.machine.device;
+    if (config_.run.device == "neuron") {
+      config_.run.neuron_python = facts_.machine.neuron_python;
+    }
     if (facts_.machine.is_cpu()) config_.run.threads = facts_.machine.threads;
     choose_tuning();
     choose_precision();

@@ -14,13 +14,14 @@ namespace longhaul::apps {
 
 /// What this machine has for a run.
 struct MachineFacts {
-  std::string device = "cpu";  ///< the value of run.device that "auto" stands for
-  std::string device_name;     ///< for people
-  int64_t ranks = 1;           ///< accelerators, each a rank; on a CPU one
-  int64_t threads = 1;         ///< CPUs that the process may use
-  int64_t memory_bytes = 0;    ///< bytes that a rank may fill; 0: not known
-  double bf16_rate = 0.0;      ///< speed of a matrix product in bf16, in FLOP/s
-  double fp32_rate = 0.0;      ///< speed of a matrix product in fp32, in FLOP/s
+  std::string device = "cpu";      ///< the value of run.device that "auto" stands for
+  std::string device_name;         ///< for people
+  int64_t ranks = 1;               ///< accelerators, each a rank; on a CPU one
+  int64_t threads = 1;             ///< CPUs that the process may use
+  int64_t memory_bytes = 0;        ///< bytes that a rank may fill; 0: not known
+  double bf16_rate = 0.0;          ///< speed of a matrix product in bf16, in FLOP/s
+  double fp32_rate = 0.0;          ///< speed of a matrix product in fp32, in FLOP/s
+  std::string neuron_python = {};  ///< the value of run.neuron_python, with "neuron"
   bool is_cpu() const { return device == "cpu"; }
 };
 

@@ -116,6 +116,9 @@ class Writer {
               : fmt::format("one for each of {0} ranks: longhaul launch -n {0} FILE",
                             facts_.machine.ranks));
     }
+    if (run.neuron_python != RunSection{}.neuron_python) {
+      key("neuron_python", quoted(run.neuron_python), "has torch_neuronx");
+    }
   }
 
   void model_section() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/links/group_exchanges.h"
+#include "apps/named_model.h"
 #include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
@@ -23,6 +24,7 @@
 #include "longhaul/config/hardware_profile.h"
 #include "longhaul/config/load.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/neuron_library.h"
 #include "longhaul/families/adapter.h"
 #include "longhaul/families/network.h"
 #include "longhaul/format/dtype.h"
@@ -52,7 +54,7 @@ struct BenchArguments {
   std::string out;
   std::string hardware;
   std::string directory = ".";
-  std::string device = "auto";
+  RunSection run;  ///< without a file: which device
   int64_t steps = 9;
   bool quick = false;
   bool json = false;
@@ -351,7 +353,8 @@ void bench(const BenchArguments& arguments, const objects::Access& objects,
     const std::string shared = world->gather_strings(scratch.path().string()).front();
     return bench_run(arguments, objects, shared, world, node);
   }
-  const at::Device device = device::choose(arguments.device, *node);
+  (void)device::load_neuron_for(arguments.run, *world, *node);
+  const at::Device device = device::choose(arguments.run.device, *node);
   device::check(device);
   session::set_threads(0, *node);
   const HardwareProfile profile =
@@ -384,9 +387,10 @@ void add_bench(CLI::App& program, Outcome& outcome) {
   verb->add_option("--dir", arguments->directory,
                    "directory for temporary files; the disk that holds it is measured")
       ->capture_default_str();
-  verb->add_option("--device", arguments->device, "device whose rates are measured")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+  verb->add_option("--device", arguments->run.device, "device whose rates are measured")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "neuron"}))
       ->capture_default_str();
+  add_neuron_option(*verb, arguments->run.neuron_python);
   verb->add_option("--steps", arguments->steps, "steps that the run trains")
       ->check(CLI::Range(5, 1000))
       ->capture_default_str();

@@ -12,6 +12,7 @@
 #include "apps/inputs/chat_facts.h"
 #include "apps/inputs/run_inputs.h"
 #include "apps/inputs/training_data.h"
+#include "apps/named_model.h"
 #include "apps/new/new_run.h"
 #include "apps/new_file.h"
 #include "apps/program.h"
@@ -25,6 +26,7 @@
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/neuron_library.h"
 #include "longhaul/families/adapter.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/infer/evaluate.h"
@@ -50,6 +52,7 @@ struct NewCall {
   bool lora = false;
   bool preference = false;
   int64_t ranks = 0;  ///< 0: those of this machine
+  RunSection run;     ///< which device
 };
 
 /// Endings of files that hold weights. A directory with such a file is more than a bare
@@ -80,10 +83,14 @@ void refuse_run(const fs::path& path) {
       path.string(), word);
 }
 
-/// Returns what this machine has; `ranks` above 0 replaces the number of its ranks.
-MachineFacts machine_facts(int64_t ranks) {
+/// Returns what this machine has on the device of `run`; `ranks` above 0 replaces the
+/// number of its ranks.
+MachineFacts machine_facts(const RunSection& run, int64_t ranks) {
   const auto alone = comm::self_world("new");
-  const at::Device device = device::choose("auto", *alone);
+  if (device::means_neuron(run)) {
+    device::load_neuron({.python = run.neuron_python, .cores = {}});
+  }
+  const at::Device device = device::choose(run.device, *alone);
   device::check(device);
   session::set_threads(0, *alone);
   MachineFacts machine;
@@ -92,7 +99,13 @@ MachineFacts machine_facts(int64_t ranks) {
   if (device.is_cpu()) {
     machine.memory_bytes = static_cast<int64_t>(system::available_memory());
   } else {
-    machine.device = device.is_cuda() ? "cuda" : "plugin";
+    machine.device = device.is_cuda()                     ? "cuda"
+                     : device::loaded_neuron() != nullptr ? "neuron"
+                                                          : "plugin";
+    machine.neuron_python = run.neuron_python;
+    if (machine.device == "neuron") {
+      machine.device_name = "Neuron core of " + machine.device_name;
+    }
     machine.ranks = std::max<int64_t>(1, at::accelerator::deviceCount());
     if (const auto memory = device::memory(device)) {
       machine.memory_bytes = static_cast<int64_t>(memory->total);
@@ -266,7 +279,7 @@ NewRunFacts gather_facts(const NewCall& call) {
   facts.train = facts_of_data(call, facts.model, training);
   check_kinds(call, facts.train);
   facts.run_dir = free_run_dir(call.model, training.front());
-  facts.machine = machine_facts(call.ranks);
+  facts.machine = machine_facts(call.run, call.ranks);
   facts.lora = call.lora;
   facts.bytes_of = [model = facts.model,
                     machine = facts.machine](const RunConfig& config) {
@@ -350,6 +363,11 @@ void add_new(CLI::App& program, Outcome&) {
           "number of ranks that will train, such as 8 for launch -n 8; by default "
           "one for each accelerator here, else one")
       ->check(CLI::Range(1, 100'000));
+  verb->add_option("--device", call->run.device,
+                   "device that the run is for; auto: an accelerator where one is found")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "neuron"}))
+      ->capture_default_str();
+  add_neuron_option(*verb, call->run.neuron_python);
   verb->add_option(
       "--out", call->out,
       "run file to write, which must not exist yet; without it the run file is printed");

@@ -10,6 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -118,6 +119,12 @@ c10::DeviceAllocator* allocator_of(at::Device device) {
   } catch (const c10::Error&) {  // none is registered
     return nullptr;
   }
+}
+
+/// Returns what the device's library tells where its allocator tells nothing.
+PluginMemory told_by_library(at::Device device) {
+  if (device.type() != at::kPrivateUse1) return {};
+  return plugin_memory(device.has_index() ? device.index() : at::DeviceIndex{0});
 }
 
 /// A group that takes memory of the device itself.
@@ -302,21 +309,29 @@ void wait(const c10::Event& mark, const std::function<void()>& look) {
 }
 
 std::optional<Memory> memory(at::Device device) {
-  c10::DeviceAllocator* const allocator = allocator_of(device);
-  if (allocator == nullptr) return std::nullopt;
-  return told<Memory>([&] {
-    const auto [free, total] = allocator->getMemoryInfo(device.index());
-    return Memory{free, total};
-  });
+  if (c10::DeviceAllocator* const allocator = allocator_of(device)) {
+    const auto memory = told<Memory>([&] {
+      const auto [free, total] = allocator->getMemoryInfo(device.index());
+      return Memory{free, total};
+    });
+    if (memory) return memory;
+  }
+  const PluginMemory memory = told_by_library(device);
+  if (memory.total == 0) return std::nullopt;
+  return Memory{memory.total - std::min(memory.held, memory.total), memory.total};
 }
 
 namespace {
 
 /// Returns one of the allocator's counts of the bytes that tensors have on the device; 0
-/// if no allocator counts them.
-int64_t count_of_bytes(at::Device device, int64_t c10::CachingAllocator::Stat::* count) {
+/// if nothing counts them.
+int64_t count_of_bytes(at::Device device, int64_t c10::CachingAllocator::Stat::* count,
+                       size_t PluginMemory::* of_library) {
   c10::DeviceAllocator* const allocator = allocator_of(device);
-  if (allocator == nullptr || !allocator->initialized()) return 0;
+  if (allocator == nullptr) {
+    return static_cast<int64_t>(told_by_library(device).*of_library);
+  }
+  if (!allocator->initialized()) return 0;
   const c10::DeviceIndex index = device.has_index() ? device.index() : 0;
   constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   return told<int64_t>([&] {
@@ -328,11 +343,12 @@ int64_t count_of_bytes(at::Device device, int64_t c10::CachingAllocator::Stat::*
 }  // namespace
 
 int64_t peak_bytes(at::Device device) {
-  return count_of_bytes(device, &c10::CachingAllocator::Stat::peak);
+  return count_of_bytes(device, &c10::CachingAllocator::Stat::peak, &PluginMemory::peak);
 }
 
 int64_t used_bytes(at::Device device) {
-  return count_of_bytes(device, &c10::CachingAllocator::Stat::current);
+  return count_of_bytes(device, &c10::CachingAllocator::Stat::current,
+                        &PluginMemory::used);
 }
 
 void check_side_streams(at::Device device, const std::string& setting) {

@@ -7,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/device/cuda_library.h"
+#include "longhaul/device/neuron_library.h"
 #include "tests/support/scratch_directory.h"
 
 namespace longhaul::device {
@@ -70,6 +71,26 @@ TEST(DeviceChoice, OfOneThatIsAbsentSaysWhatToDo) {
                 std::string::npos);
     }
   }
+}
+
+TEST(NeuronLibrary, ThatIsAbsentWhereAutoMeansItNamesTheCpuAsAWayOut) {
+  const auto alone = comm::self_world();
+  const TestDirectory folder;
+  const fs::path driver = folder / "neuron0";
+  RunSection run;
+  ASSERT_EQ(run.device, "auto");
+  EXPECT_EQ(load_neuron_for(run, *alone, *alone, driver), nullptr);
+  write_file(driver, "");
+  // The test has no liblonghaul_neuron.so beside it.
+  const std::string said =
+      message_of<ConfigError>([&] { load_neuron_for(run, *alone, *alone, driver); });
+  EXPECT_HAS(said, "set run.device = \"cpu\"");
+  EXPECT_HAS(said, driver.string());
+  run.device = "neuron";
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              load_neuron_for(run, *alone, *alone, driver);
+            }).find("\"cpu\""),
+            std::string::npos);
 }
 
 TEST(CudaLibrary, ThatIsAbsentOrNoneSaysSo) {

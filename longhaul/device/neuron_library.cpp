@@ -2,13 +2,12 @@
 
 #include <c10/core/DeviceType.h>
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <optional>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
 #include "longhaul/comm/options.h"
 #include "longhaul/device/cuda_library.h"
 #include "longhaul/device/plugin.h"
@@ -23,12 +22,9 @@ using Load = void(const NeuronStart&, NeuronLoaded&);
 constexpr const char* kLoopback = "127.0.0.1";
 
 /// Returns the name by which other machines reach this one, where it is rank 0's.
-std::string host_name() {
+std::string own_address() {
   const char* const given = std::getenv("MASTER_ADDR");
-  if (given != nullptr && *given != '\0') return given;
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
+  return given != nullptr && *given != '\0' ? given : host_name();
 }
 
 std::optional<NeuronLoaded>& loaded_backend() {
@@ -61,27 +57,42 @@ const NeuronLoaded& load_neuron(const NeuronStart& start) {
   return *loaded_backend();
 }
 
-const NeuronLoaded* load_neuron_for(const RunSection& run, comm::Communicator& world,
-                                    const comm::Communicator& node) {
+bool means_neuron(const RunSection& run, const fs::path& driver) {
   const bool found =
-      run.device == "auto" && run.device_plugin.empty() && fs::exists("/dev/neuron0");
-  if (run.device != "neuron" && !found) return nullptr;
+      run.device == "auto" && run.device_plugin.empty() && fs::exists(driver);
+  return run.device == "neuron" || found;
+}
+
+const NeuronLoaded* load_neuron_for(const RunSection& run, comm::Communicator& world,
+                                    comm::Communicator& node, const fs::path& driver) {
+  if (!means_neuron(run, driver)) return nullptr;
   if (!run.compile_cache_from.empty()) {
     std::error_code told_later;  // train::fill_kernel_cache() tells it
     fs::create_directories(run.compile_cache_dir, told_later);
   }
-  return &load_neuron({.python = run.neuron_python,
-                       .local_rank = node.rank(),
-                       .local_ranks = node.size(),
-                       .cache = run.compile_cache_dir.string(),
-                       .only_cached = run.compile_cache == "only",
-                       .rank = world.rank(),
-                       .ranks = world.size(),
-                       .deadline_seconds = world.limits().deadline_seconds,
-                       .address = node.size() == world.size() ? kLoopback : host_name(),
-                       .of_first = [&](const std::string& text) {
-                         return world.broadcast_string(text, 0);
-                       }});
+  const char* const visible = std::getenv("NEURON_RT_VISIBLE_CORES");
+  const NeuronStart start{
+      .python = run.neuron_python,
+      .local_rank = node.rank(),
+      .cores = node.gather_strings(visible == nullptr ? "" : visible),
+      .cache = run.compile_cache_dir.string(),
+      .only_cached = run.compile_cache == "only",
+      .rank = world.rank(),
+      .ranks = world.size(),
+      .deadline_seconds = world.limits().deadline_seconds,
+      .address = node.size() == world.size() ? kLoopback : own_address(),
+      .of_first = [&](const std::string& text) {
+        return world.broadcast_string(text, 0);
+      }};
+  try {
+    return &load_neuron(start);
+  } catch (const ConfigError& error) {
+    if (run.device == "neuron") throw;
+    fail_config("neuron",
+                "{}; run.device = \"auto\" means Trainium here, since {} exists: set "
+                "run.device = \"cpu\" to train without it",
+                error.message(), driver.string());
+  }
 }
 
 const NeuronLoaded* loaded_neuron() {

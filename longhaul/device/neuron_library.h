@@ -13,11 +13,16 @@ namespace longhaul::device {
 // program, liblonghaul_neuron.so, starts an interpreter and loads the backend. So the
 // program itself is free of Python.
 
+/// The first device of Neuron's driver.
+inline constexpr const char* kNeuronDriver = "/dev/neuron0";
+
 /// What the loading of the backend needs to know.
 struct NeuronStart {
-  std::string python;   ///< the interpreter of the environment: a name in PATH or a path
-  int local_rank = 0;   ///< this rank's number on its machine
-  int local_ranks = 1;  ///< ranks of the machine
+  std::string python;  ///< the interpreter of the environment: a name in PATH or a path
+  int local_rank = 0;  ///< this rank's number on its machine
+  /// NEURON_RT_VISIBLE_CORES of each rank of the machine, as it was set; empty: the
+  /// process sees all cores.
+  std::vector<std::string> cores = {""};
   /// Folder of compiled kernels; empty: that of the environment, else of the user's
   /// caches.
   std::string cache = {};
@@ -44,12 +49,16 @@ struct NeuronLoaded {
 /// library or anything that it needs is absent or does not fit.
 const NeuronLoaded& load_neuron(const NeuronStart& start);
 
-/// Loads the backend where a run is to use it: with run.device = "neuron", and with
-/// "auto" and no plug-in on a machine that has devices of Neuron's driver. `world` has
-/// all ranks, and `node` those of this machine. Returns null where the run does not use
-/// the backend. Throws as load_neuron() does. Collective.
+/// Returns whether a run is to use the backend: with run.device = "neuron", and with
+/// "auto" and no plug-in on a machine that has `driver`, a device of Neuron's driver.
+bool means_neuron(const RunSection& run, const fs::path& driver = kNeuronDriver);
+
+/// Loads the backend where a run is to use it, as means_neuron() says.
+/// `world` has all ranks, and `node` those of this machine. Returns null where the run
+/// does not use the backend. Throws as load_neuron() does. Collective.
 const NeuronLoaded* load_neuron_for(const RunSection& run, comm::Communicator& world,
-                                    const comm::Communicator& node);
+                                    comm::Communicator& node,
+                                    const fs::path& driver = kNeuronDriver);
 
 /// Returns what was loaded; null if no backend is loaded.
 const NeuronLoaded* loaded_neuron();

@@ -293,6 +293,14 @@ std::vector<std::string> plugin_fallbacks() {
   return names;
 }
 
+PluginMemory plugin_memory(at::DeviceIndex index) {
+  PluginMemory memory;
+  using Tell = void(int, PluginMemory*);
+  void* const symbol = plugin_function(kPluginMemory);
+  if (symbol != nullptr) reinterpret_cast<Tell*>(symbol)(index, &memory);
+  return memory;
+}
+
 void check_plugin(at::DeviceIndex index) {
   const std::vector<std::string> functions = missing_functions(index);
   if (functions.empty()) return;

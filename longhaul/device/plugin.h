@@ -46,6 +46,23 @@ inline constexpr const char* kPluginFallbacks = "longhaul_device_fallbacks";
 /// plug-in lists them; empty if it lists none, or if no plug-in is loaded.
 std::vector<std::string> plugin_fallbacks();
 
+/// What a plug-in tells of the memory of a device, in bytes; 0: it does not tell.
+struct PluginMemory {
+  size_t total = 0;  ///< all memory of the device
+  size_t held = 0;   ///< held by this process, for tensors that are there or will come
+  size_t used = 0;   ///< of the tensors that are there
+  size_t peak = 0;   ///< the most that tensors had at once
+};
+
+/// The name of the function by which a plug-in without a c10::DeviceAllocator tells its
+/// memory: `extern "C" void longhaul_device_memory(int index,
+/// longhaul::device::PluginMemory* memory)`.
+inline constexpr const char* kPluginMemory = "longhaul_device_memory";
+
+/// Returns what the plug-in tells of the memory of its device `index`; zeros if it has no
+/// such function, or if no plug-in is loaded.
+PluginMemory plugin_memory(at::DeviceIndex index);
+
 /// Calls the function by which a plug-in ends its work, `extern "C" void
 /// longhaul_device_close()`, at the end of the process. Does nothing if no plug-in is
 /// loaded or the plug-in has no such function.

@@ -1,6 +1,7 @@
 """What the program calls in its interpreter. Each function takes and returns JSON."""
 
 import json
+import signal  # noqa: F401  its import takes SIGINT, which the program then takes back
 import sys
 
 
@@ -148,6 +149,26 @@ def longhaul_fallbacks():
     names = sorted(torch_neuronx.get_fallback_ops())
     torch_neuronx.clear_op_tracking()
     return names
+
+
+def longhaul_memory(index):
+    """Returns bytes: all of a device's memory, what the allocator holds of it, what tensors have,
+    and the most that they had. What the backend does not tell is 0."""
+    import torch
+
+    def told(ask):
+        try:
+            return int(ask(torch.neuron))
+        except Exception:  # a run goes on without this knowledge
+            return 0
+
+    used = told(lambda module: module.memory_allocated(index))
+    return {
+        "total": told(lambda module: module.get_device_properties(index).total_memory),
+        "held": max(used, told(lambda module: module.memory_reserved(index))),
+        "used": used,
+        "peak": told(lambda module: module.max_memory_allocated(index)),
+    }
 
 
 def longhaul_close():

@@ -1,8 +1,11 @@
 #include "longhaul/neuron/environment.h"
 
 #include <fmt/format.h>
+#include <sys/utsname.h>
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
 #include <sstream>
 #include <system_error>
 
@@ -15,6 +18,7 @@ namespace longhaul::neuron {
 namespace {
 
 constexpr const char* kArea = "neuron";
+constexpr const char* kCores = "NEURON_RT_VISIBLE_CORES";
 /// All ranks of a machine ask at the same time, and a shared file system may be cold.
 constexpr double kLookSeconds = 300;
 
@@ -23,7 +27,8 @@ std::string release_of(const std::string& version) {
   return version.substr(0, version.find('+'));
 }
 
-/// Returns the first two numbers of a version: {2, 13} of "2.13.3.0".
+/// Returns the first two numbers of a version: {2, 13} of "2.13.3.0", {0, 0} of another
+/// text.
 std::pair<int, int> family_of(const std::string& version) {
   std::pair<int, int> family{0, 0};
   char dot = 0;
@@ -149,6 +154,36 @@ std::vector<int> parse_cores(const std::string& text) {
   return cores;
 }
 
+std::vector<int> cores_of(const std::vector<std::string>& visible) {
+  const bool shared =
+      std::ranges::adjacent_find(visible, std::not_equal_to()) == visible.end();
+  std::vector<int> cores;
+  for (size_t rank = 0; rank < visible.size(); ++rank) {
+    if (visible[rank].empty()) {
+      cores.push_back(static_cast<int>(rank));
+      continue;
+    }
+    const std::vector<int> own = parse_cores(visible[rank]);
+    if (shared && own.size() > 1 && own.size() < visible.size()) {
+      fail_config(kArea,
+                  "this machine has {} ranks, and {} = \"{}\" names {} cores; start one "
+                  "rank per core",
+                  visible.size(), kCores, visible[rank], own.size());
+    }
+    cores.push_back(shared && own.size() > 1 ? own[rank] : own.front());
+  }
+  for (size_t rank = 0; rank < cores.size(); ++rank) {
+    const auto first = std::ranges::find(cores, cores[rank]) - cores.begin();
+    if (first == static_cast<std::ptrdiff_t>(rank)) continue;
+    fail_config(kArea,
+                "ranks {} and {} of this machine would take the same core {} ({} = "
+                "\"{}\"); unset the variable, name a core for each rank (\"0-{}\"), or "
+                "have the launcher give each rank its own",
+                first, rank, cores[rank], kCores, visible[rank], cores.size() - 1);
+  }
+  return cores;
+}
+
 std::vector<std::pair<std::string, std::string>> variables_for(
     const Place& place, const std::function<std::string(const std::string&)>& given) {
   std::vector<std::pair<std::string, std::string>> set;
@@ -163,18 +198,11 @@ std::vector<std::pair<std::string, std::string>> variables_for(
                 "{} = \"{}\" in the environment, but a run needs \"{}\": {}; unset it",
                 name, have, value, why);
   };
-  const std::string visible = given("NEURON_RT_VISIBLE_CORES");
-  if (visible.empty()) {
-    set.emplace_back("NEURON_RT_VISIBLE_CORES", std::to_string(place.local_rank));
-  } else if (const std::vector<int> cores = parse_cores(visible); cores.size() > 1) {
-    if (cores.size() < static_cast<size_t>(place.local_ranks)) {
-      fail_config(kArea,
-                  "this machine has {} ranks, and NEURON_RT_VISIBLE_CORES = \"{}\" names "
-                  "{} cores; start one rank per core",
-                  place.local_ranks, visible, cores.size());
-    }
-    set.emplace_back("NEURON_RT_VISIBLE_CORES",
-                     std::to_string(cores[static_cast<size_t>(place.local_rank)]));
+  if (!place.visible.empty()) {
+    const std::vector<int> cores = cores_of(place.visible);
+    const std::string core =
+        std::to_string(cores.at(static_cast<size_t>(place.local_rank)));
+    if (given(kCores) != core) set.emplace_back(kCores, core);
   }
   need("TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS", "1",
        "an operation whose compilation fails must not run on the CPU instead");
@@ -189,10 +217,14 @@ std::vector<std::pair<std::string, std::string>> variables_for(
   if (place.efa) {
     keep_or_set("FI_PROVIDER", "efa");
     keep_or_set("FI_EFA_USE_DEVICE_RDMA", "1");
+    // An older kernel does not keep what the network has registered out of the processes
+    // that are forked.
+    if (family_of(place.kernel) < std::pair(5, 15)) keep_or_set("FI_EFA_FORK_SAFE", "1");
   }
+  // Another compiler in PATH may be of another version than the environment.
   const std::string folder = fs::path(place.compiler).parent_path().string();
   const std::string path = given("PATH");
-  if (!folder.empty() && (":" + path + ":").find(":" + folder + ":") == path.npos) {
+  if (!folder.empty() && !(path + ":").starts_with(folder + ":")) {
     set.emplace_back("PATH", path.empty() ? folder : folder + ":" + path);
   }
   return set;
@@ -206,6 +238,11 @@ void check_instance(const std::string& name) {
       "trn2 and trn3, and training on trn1 ended with PyTorch/XLA; take trn2 or "
       "trn3 instances (a checkpoint goes on there), or GPUs",
       name);
+}
+
+std::string kernel_version() {
+  utsname names{};
+  return ::uname(&names) == 0 ? names.release : "";
 }
 
 bool has_efa() {

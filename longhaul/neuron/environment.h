@@ -39,9 +39,12 @@ void check_environment(const Environment& environment, const std::string& torch)
 
 /// What a process needs of the machine.
 struct Place {
-  int local_rank = 0;   ///< this rank's number on its machine
-  int local_ranks = 1;  ///< ranks of the machine
-  bool efa = false;     ///< the machine has network devices of EFA
+  int local_rank = 0;  ///< this rank's number on its machine
+  /// NEURON_RT_VISIBLE_CORES of each rank of the machine, as people or launchers have set
+  /// it; empty: the process sees all cores.
+  std::vector<std::string> visible = {""};
+  bool efa = false;         ///< the machine has network devices of EFA
+  std::string kernel = {};  ///< the version of its kernel, as "5.10.0-28-cloud-amd64"
   /// Folder of compiled kernels; empty: that of the environment, else
   /// default_kernel_cache().
   std::string cache = {};
@@ -57,6 +60,14 @@ std::vector<std::pair<std::string, std::string>> variables_for(
 /// Returns the cores of a text as NEURON_RT_VISIBLE_CORES has it: "0-3", "5" or "0,2".
 /// Throws ConfigError for another text.
 std::vector<int> parse_cores(const std::string& text);
+
+/// Returns the core that each rank of a machine takes; `visible` is as in Place. A list
+/// that all ranks have is shared out, and of a list of its own a rank takes the first.
+/// Throws ConfigError if there are too few cores or if two ranks would take the same one.
+std::vector<int> cores_of(const std::vector<std::string>& visible);
+
+/// Returns the version of the kernel that runs.
+std::string kernel_version();
 
 /// Throws ConfigError if the native backend does not serve instances of this name.
 void check_instance(const std::string& name);

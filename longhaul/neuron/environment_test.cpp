@@ -10,6 +10,7 @@ namespace longhaul::neuron {
 namespace {
 
 using Given = std::map<std::string, std::string>;
+constexpr const char* kCores = "NEURON_RT_VISIBLE_CORES";
 
 /// Returns the variables of a rank after the program has set what it needs.
 Given settled(const Place& place, Given given) {
@@ -46,21 +47,31 @@ Environment whole() {
 }
 
 TEST(Environment, ARankTakesTheCoreOfItsPlace) {
-  EXPECT_EQ(settled({.local_rank = 5, .local_ranks = 64}, {})["NEURON_RT_VISIBLE_CORES"],
-            "5");
-  EXPECT_EQ(settled({.local_rank = 1, .local_ranks = 2},
-                    {{"NEURON_RT_VISIBLE_CORES", "8-11"}})["NEURON_RT_VISIBLE_CORES"],
-            "9");
-  // A launcher that gives each rank its own core.
-  EXPECT_EQ(settled({.local_rank = 3, .local_ranks = 4},
-                    {{"NEURON_RT_VISIBLE_CORES", "7"}})["NEURON_RT_VISIBLE_CORES"],
-            "7");
+  const auto core = [](int rank, const std::vector<std::string>& visible) {
+    const std::string own = visible.empty() ? "" : visible[rank];
+    return settled({.local_rank = rank, .visible = visible}, {{kCores, own}})[kCores];
+  };
+  EXPECT_EQ(core(5, std::vector<std::string>(64)), "5");
+  EXPECT_EQ(core(1, {"8-11", "8-11"}), "9");
+  // Launchers that give each rank its own core, or cores.
+  EXPECT_EQ(core(1, {"7", "5"}), "5");
+  EXPECT_EQ(core(1, {"0-1", "2-3"}), "2");
+  EXPECT_EQ(core(0, {}), "");  // all cores are seen
+}
+
+TEST(Environment, RanksThatWouldTakeTheSameCoreAreRefusedWithWhatToDo) {
+  for (const std::vector<std::string>& visible :
+       std::vector<std::vector<std::string>>{{"3", "3"}, {"1", ""}, {"1", "2", "1,3"}}) {
+    const std::string said = refusal([&] { (void)cores_of(visible); });
+    EXPECT_NE(said.find("would take the same core"), said.npos) << said;
+    EXPECT_NE(said.find("unset the variable"), said.npos) << said;
+  }
+  EXPECT_NE(refusal([] { (void)cores_of({"3", "3"}); }).find("(\"0-1\")"),
+            std::string::npos);
 }
 
 TEST(Environment, MoreRanksThanCoresAreRefusedWithBothNumbers) {
-  const std::string said = refusal([] {
-    settled({.local_rank = 0, .local_ranks = 4}, {{"NEURON_RT_VISIBLE_CORES", "0,1"}});
-  });
+  const std::string said = refusal([] { (void)cores_of({"0,1", "0,1", "0,1", "0,1"}); });
   EXPECT_NE(said.find("4 ranks"), said.npos) << said;
   EXPECT_NE(said.find("2 cores"), said.npos) << said;
 }
@@ -91,13 +102,32 @@ TEST(Environment, WhatPeopleHaveSetStaysAndAContradictionIsRefused) {
 TEST(Environment, EfaIsAskedForOnlyWhereItsDevicesAre) {
   EXPECT_FALSE(settled({}, {}).contains("FI_PROVIDER"));
   EXPECT_EQ(settled({.efa = true}, {})["FI_PROVIDER"], "efa");
+  EXPECT_EQ(settled({.efa = true}, {})["FI_EFA_USE_DEVICE_RDMA"], "1");
   EXPECT_EQ(settled({.efa = true}, {{"FI_PROVIDER", "tcp"}})["FI_PROVIDER"], "tcp");
 }
 
-TEST(Environment, TheCompilersFolderIsInThePathOnce) {
+TEST(Environment, OldKernelsAreToldThatTheProcessForksOverEfa) {
+  for (const char* kernel : {"5.10.0-28-cloud-amd64", "4.14.355-1.amzn2", "5.14.9"}) {
+    EXPECT_EQ(settled({.efa = true, .kernel = kernel}, {})["FI_EFA_FORK_SAFE"], "1");
+    EXPECT_FALSE(settled({.kernel = kernel}, {}).contains("FI_EFA_FORK_SAFE"));
+  }
+  for (const char* kernel : {"5.15.0-1084-aws", "6.1.0-18-amd64", "10.0.1"}) {
+    EXPECT_FALSE(
+        settled({.efa = true, .kernel = kernel}, {}).contains("FI_EFA_FORK_SAFE"));
+  }
+  EXPECT_EQ(settled({.efa = true, .kernel = "5.10"},
+                    {{"FI_EFA_FORK_SAFE", "0"}})["FI_EFA_FORK_SAFE"],
+            "0");
+  EXPECT_FALSE(kernel_version().empty());
+}
+
+TEST(Environment, TheCompilersFolderIsTheFirstInThePath) {
   const Place place{.compiler = "/env/bin/neuronx-cc"};
   EXPECT_EQ(settled(place, {{"PATH", "/usr/bin"}})["PATH"], "/env/bin:/usr/bin");
-  EXPECT_EQ(settled(place, {{"PATH", "/usr/bin:/env/bin"}})["PATH"], "/usr/bin:/env/bin");
+  EXPECT_EQ(settled(place, {{"PATH", "/env/bin:/usr/bin"}})["PATH"], "/env/bin:/usr/bin");
+  // Another compiler may stand before it.
+  EXPECT_EQ(settled(place, {{"PATH", "/usr/bin:/env/bin"}})["PATH"],
+            "/env/bin:/usr/bin:/env/bin");
 }
 
 TEST(Environment, EachPartThatIsMissingOrUnfitIsNamed) {

@@ -70,6 +70,18 @@ const Interpreter::Functions& Interpreter::functions(const std::string& libpytho
   return found;
 }
 
+KeptSignals::KeptSignals() {
+  for (int i = 0; i < kSignals; ++i) {
+    ::sigaction(i + 1, nullptr, &before_.at(static_cast<size_t>(i)));
+  }
+}
+
+KeptSignals::~KeptSignals() {
+  for (int i = 0; i < kSignals; ++i) {
+    ::sigaction(i + 1, &before_.at(static_cast<size_t>(i)), nullptr);
+  }
+}
+
 Interpreter::Interpreter(const std::string& libpython, const std::string& executable)
     : python_(functions(libpython)) {
   // By the program's name Python finds the packages of a virtual environment. The text

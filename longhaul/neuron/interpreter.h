@@ -1,10 +1,27 @@
 #pragma once
 
+#include <csignal>
+
+#include <array>
 #include <string>
 
 #include "longhaul/base/json.h"
 
 namespace longhaul::neuron {
+
+/// Puts the process's handling of signals back at its end. Packages of Python change it
+/// while they are imported: Python's own module `signal` takes SIGINT.
+class KeptSignals {
+ public:
+  KeptSignals();
+  ~KeptSignals();
+  KeptSignals(const KeptSignals&) = delete;
+  KeptSignals& operator=(const KeptSignals&) = delete;
+
+ private:
+  static constexpr int kSignals = 31;  ///< those that POSIX names
+  std::array<struct sigaction, kSignals> before_{};
+};
 
 /// The Python interpreter of the process. Its library is opened while the program runs,
 /// so nothing here needs Python's headers. The interpreter is never ended: packages hold

@@ -12,6 +12,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/device/neuron_library.h"
+#include "longhaul/device/plugin.h"
 #include "longhaul/device/tensor_collectives.h"
 #include "longhaul/neuron/environment.h"
 #include "longhaul/neuron/interpreter.h"
@@ -190,14 +191,19 @@ device::NeuronLoaded load(const device::NeuronStart& start) {
   if (const std::string remark = compare_libtorch(environment); !remark.empty()) {
     loaded.remarks.push_back(remark);
   }
-  const Place place{start.local_rank, start.local_ranks, has_efa(), start.cache,
-                    environment.compiler};
+  const Place place{.local_rank = start.local_rank,
+                    .visible = start.cores,
+                    .efa = has_efa(),
+                    .kernel = kernel_version(),
+                    .cache = start.cache,
+                    .compiler = environment.compiler};
   const auto variables = variables_for(place, variable);
   for (const auto& [name, value] : variables) {
     ::setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
     if (name != "PATH") loaded.remarks.push_back(fmt::format("{}={}", name, value));
   }
   watch_compiler(environment, start.only_cached);
+  const KeptSignals signals;
   interpreter() =
       std::make_unique<Interpreter>(environment.libpython, environment.executable);
   check_interpreter(environment);
@@ -253,6 +259,12 @@ longhaul::device::TensorCollectives* longhaul_device_groups() {
 void longhaul_device_fallbacks(std::vector<std::string>& names) {
   names =
       longhaul::neuron::interpreter()->call("fallbacks").get<std::vector<std::string>>();
+}
+
+void longhaul_device_memory(int index, longhaul::device::PluginMemory* memory) {
+  const longhaul::Json told =
+      longhaul::neuron::interpreter()->call("memory", {{"index", index}});
+  *memory = {told.at("total"), told.at("held"), told.at("used"), told.at("peak")};
 }
 
 void longhaul_device_compiled(std::vector<longhaul::device::CompiledKey>& keys) {

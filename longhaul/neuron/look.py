@@ -46,6 +46,7 @@ def libpython():
 
 torch = folder_of("torch")
 backend = folder_of("torch_neuronx")
+# The environment's own compiler, before another one in PATH.
 beside = os.path.join(os.path.dirname(sys.executable), "neuronx-cc")
 runtimes = sorted(glob.glob("/opt/aws/neuron/lib/libnrt.so.*"))
 print(json.dumps({
@@ -57,7 +58,7 @@ print(json.dumps({
     "backend": backend,
     "native": bool(backend and glob.glob(os.path.join(backend, "_C*.so"))),
     "backend_version": version_of("torch-neuronx") if backend else "",
-    "compiler": shutil.which("neuronx-cc") or (beside if os.access(beside, os.X_OK) else ""),
+    "compiler": beside if os.access(beside, os.X_OK) else shutil.which("neuronx-cc") or "",
     "compiler_version": version_of("neuronx-cc"),
     "runtime": os.path.basename(os.path.realpath(runtimes[-1])) if runtimes else "",
 }))

@@ -255,6 +255,7 @@ void run_forward(const Session& session, StageRunner& runner,
                                   session.layout().description().chunks,
                                   static_cast<int64_t>(batches.size())),
            runner);
+  refuse_fallbacks(session);
 }
 
 }  // namespace longhaul::session

@@ -195,19 +195,29 @@ layout::LayoutDescription settle_layout(const RunConfig& config,
   return layout;
 }
 
-void check_fallbacks(const Session& session, system::Logger& log) {
+void refuse_fallbacks(const Session& session) {
+  if (session.config().run.device_fallback == "warn") return;
   const std::vector<std::string> names = device::plugin_fallbacks();
   if (names.empty()) return;
-  if (session.config().run.device_fallback == "warn") {
-    log.warning("operations ran on the CPU, since the device lacks them: {}",
-                fmt::join(names, ", "));
-    return;
-  }
   fail_config("device",
               "operations ran on the CPU, since the device {} lacks them: {}; each of "
               "their calls copies to the host and back. Set run.device_fallback = "
-              "\"warn\" to train with them all the same",
+              "\"warn\" (--device-fallback warn of eval, generate and serve) to go on "
+              "with them all the same",
               session.device().str(), fmt::join(names, ", "));
+}
+
+std::string fallback_warning() {
+  const std::vector<std::string> names = device::plugin_fallbacks();
+  if (names.empty()) return {};
+  return fmt::format("operations ran on the CPU, since the device lacks them: {}",
+                     fmt::join(names, ", "));
+}
+
+void check_fallbacks(const Session& session, system::Logger& log) {
+  refuse_fallbacks(session);
+  const std::string warning = fallback_warning();
+  if (!warning.empty()) log.warning(warning);
 }
 
 }  // namespace longhaul::session

@@ -52,8 +52,14 @@ layout::LayoutDescription settle_layout(const RunConfig& config,
 
 /// Throws ConfigError, which names them, if operations of this rank ran on the CPU
 /// because its device lacks them (device::plugin_fallbacks). With run.device_fallback =
-/// "warn" the log gets a warning instead. Must be called after a step, or what stands for
-/// one.
+/// "warn" it does nothing.
+void refuse_fallbacks(const Session& session);
+
+/// Returns a warning that names the operations which ran on the CPU since the last call;
+/// empty if there are none.
+std::string fallback_warning();
+
+/// Calls refuse_fallbacks(), and logs fallback_warning(). Must be called after a step.
 void check_fallbacks(const Session& session, system::Logger& log);
 
 }  // namespace longhaul::session

@@ -16,7 +16,8 @@ def store(run, tmp_path_factory):
 
 @pytest.fixture
 def caches(standin, monkeypatch, tmp_path):  # noqa: F811
-    """An empty cache for this test alone."""
+    """An empty cache for this test alone, and the compiler as a program."""
+    monkeypatch.delenv("NEURON_STANDIN_NO_FORK")
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(tmp_path / "locks"))
     return tmp_path

@@ -3,11 +3,14 @@ does with such a run afterwards."""
 
 import json
 import re
+import signal
+import subprocess
+import sys
 
 import h5py
 import pytest
 from bert_rows import make_examples
-from programs import split
+from programs import command_of, split
 from test_training import (DEVICE, FP32, LAYOUTS, ONE, PLAIN, TEN, assert_like_a_cpu, build_store,  # noqa: F401
                            compiled, judged, standin, step_dir, train, write_run)
 
@@ -49,9 +52,9 @@ def test_bert_on_the_backend_is_that_of_a_cpu(judged, standin, family):  # noqa:
 
 
 def test_a_model_of_the_backend_is_evaluated_generated_from_and_exported_as_on_a_cpu(
-        run, store, tmp_path):
+        run, store, tmp_path, monkeypatch):
     config = write_run(tmp_path, store)
-    train(run, config, *FP32, *DEVICE, "run.steps=3")
+    train(run, config, *FP32, *DEVICE, "run.steps=4")
     model = tmp_path / "model-out"
     run("longhaul", "export", tmp_path / "run", "--out", model)
     tokenizer = store.parent / "tokenizer" / "tokenizer.json"
@@ -67,3 +70,43 @@ def test_a_model_of_the_backend_is_evaluated_generated_from_and_exported_as_on_a
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     texts = said("generate", model, "--prompt", "ab cd", "--max-new-tokens", "8", "--temperature", "0")
     assert texts[0] == texts[1] and texts[0].strip()
+
+    # Operations that the verbs need, and that are in no list of what a plug-in must have.
+    monkeypatch.setenv("NEURON_STANDIN_WITHOUT", "ge,gt")
+    refused = run("longhaul", "eval", model, "--data", store, "--max-sequences", "4", *device, check=False)
+    assert refused.returncode == 78 and "--device-fallback warn" in refused.stderr
+    assert "operations ran on the CPU" in refused.stderr and "aten::ge" in refused.stderr
+    warned = run("longhaul", "generate", model, "--prompt", "ab cd", "--max-new-tokens", "8", "--temperature",
+                 "0", "--device-fallback", "warn", *device)
+    assert warned.stdout == texts[1]
+    assert "warning: operations ran on the CPU" in warned.stderr and "aten::gt" in warned.stderr
+
+    # Ctrl-C ends it at once: Python has no handler.
+    command, environment = command_of("longhaul", [
+        "generate", model, "--prompt", "ab", "--max-new-tokens", "60", "--device-fallback", "warn", *device])
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as started:
+        assert len(started.stdout.read(3)) == 3
+        started.send_signal(signal.SIGINT)
+        assert started.wait(timeout=100) == -signal.SIGINT
+
+
+def test_bench_and_new_load_the_backend(run, store, tmp_path, monkeypatch):
+    """Their measurements are for a real device: here the backend refuses the machine."""
+    monkeypatch.setenv("NEURON_STANDIN_INSTANCE", "trn1.32xlarge")
+    model = write_run(tmp_path, store).parent / "model"
+    device = ["--device", "neuron", "--neuron-python"]
+    for words in (["bench", "--quick"], ["new", model, store]):
+        refused = run("longhaul", *words, *device, sys.executable, check=False)
+        assert refused.returncode == 78 and "trn1.32xlarge" in refused.stderr, refused.stderr
+
+
+@pytest.mark.soak
+def test_new_writes_a_run_for_all_cores_of_the_machine(run, store, tmp_path):
+    model = write_run(tmp_path, store).parent / "model"
+    run("longhaul", "new", model, store, "--device", "neuron", "--neuron-python", sys.executable,
+        "--out", tmp_path / "new.toml", timeout=600)
+    text = (tmp_path / "new.toml").read_text()
+    assert "8 x Neuron core of trn2.48xlarge and 25.8 GB of memory each" in text
+    assert 'device = "neuron"' in text and f"neuron_python = {json.dumps(sys.executable)}" in text
+    train(run, tmp_path / "new.toml", "run.stop_after=1", f'run.dir="{tmp_path / "made"}"')
+    assert step_dir(tmp_path / "made", 1).exists()

@@ -1,13 +1,17 @@
 """The stand-in of AWS's native backend does what README.md says of it."""
 
 import json
+import multiprocessing
 import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
+import warnings
 
 import pytest
+import torch  # noqa: F401  (for the copies of this process)
 from programs import BIN, SOURCE
 
 PLACE = BIN.parent / "neuron"
@@ -24,6 +28,38 @@ os._exit(0)
 """
 
 
+def start_python(code, environment):
+    """Starts a copy of this process, which has torch already: most of what a new one takes is the
+    import. The copy writes to files of its own."""
+    def run():
+        for number, file in enumerate((out, err), start=1):
+            os.dup2(file.fileno(), number)
+        sys.stdout, sys.stderr = (open(number, "w", 1, closefd=False) for number in (1, 2))
+        warnings.showwarning = lambda message, *_, **__: print(message, file=sys.stderr)  # not pytest's
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path.insert(0, str(PLACE))
+        exec(f"import torch, torch_neuronx\n{code}", {"__name__": "__main__"})
+
+    out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    return process, out, err
+
+
+def end_python(process, out, err):
+    process.join(timeout=300)
+    if process.exitcode is None:
+        process.kill()
+    texts = []
+    for file in (out, err):
+        file.seek(0)
+        texts.append(file.read())
+        file.close()
+    assert process.exitcode is not None, texts
+    return subprocess.CompletedProcess([], process.exitcode, *texts)
+
+
 def run_python(tmp_path, code, check=True, **env):
     """Runs code that has torch and the backend, with caches and a report of its own."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("NEURON", "TORCH_NEU"))}
@@ -37,8 +73,7 @@ def run_python(tmp_path, code, check=True, **env):
     environment = {k: v for k, v in environment.items() if v}
     for file in tmp_path.glob("report.*"):
         file.unlink()
-    done = subprocess.run([sys.executable, "-c", f"import torch, torch_neuronx\n{code}\n{END}"],
-                          env=environment, capture_output=True, text=True, timeout=300)
+    done = end_python(*start_python(f"{code}\n{END}", environment))
     if check:
         assert done.returncode == 0, done.stderr
     return done
@@ -108,33 +143,34 @@ def test_the_keys_of_two_steps_are_those_of_six(tmp_path):
     assert keys[0] == keys[1]
 
 
-@pytest.mark.parametrize(("first", "second", "same"), [
-    ("a * 2.0", "a * 3.0", True),
-    ("a.mul(b)", "a.mul(b + b)", True),
-    ("torch.add(a, b, alpha=2)", "torch.add(a, b, alpha=3)", False),
-    ("a.pow(2)", "a.pow(3)", False),
-    ("a.fill_(1.0)", "a.fill_(2.0)", False),
-    ("torch.arange(3, device='neuron', dtype=torch.int32)",
-     "torch.arange(4, device='neuron', dtype=torch.int32)", False),
-    ("a.sum(0)", "a.sum(1)", False),
-    ("a.exp()", "a[:1].exp()", False),
-    ("a.exp()", "a.bfloat16().exp()", False),
-    ("a.exp()", "a.t().exp()", False),
-], ids=["number", "tensor", "alpha", "exponent", "fill", "bounds", "dimension", "shape", "dtype",
-        "layout"])
-def test_a_key_holds_shapes_dtypes_and_static_arguments(tmp_path, first, second, same):
+def test_a_key_holds_shapes_dtypes_and_static_arguments(tmp_path):
     """Of other numbers a key has the type alone."""
-    code = f"""
-a, b = torch.ones(2, 3, device="neuron"), torch.ones(2, 3, device="neuron")
-b + b
+    cases = {  # two calls, and whether they have the same key
+        "number": ("a * 2.0", "a * 3.0", True),
+        "tensor": ("a.mul(b)", "a.mul(b + b)", True),
+        "alpha": ("torch.add(a, b, alpha=2)", "torch.add(a, b, alpha=3)", False),
+        "exponent": ("a.pow(2)", "a.pow(3)", False),
+        "fill": ("a.fill_(1.0)", "a.fill_(2.0)", False),
+        "bounds": ("torch.arange(3, device='neuron', dtype=torch.int32)",
+                   "torch.arange(4, device='neuron', dtype=torch.int32)", False),
+        "dimension": ("a.sum(0)", "a.sum(1)", False),
+        "shape": ("a.exp()", "a[:1].exp()", False),
+        "dtype": ("a.exp()", "a.bfloat16().exp()", False),
+        "layout": ("a.exp()", "a.t().exp()", False),
+    }
+    found = said(tmp_path, f"""
 keys = lambda: set(json.loads(torch_neuronx._C._report())["keys"])
-{first}
-before = keys()
-{second}
-new = [key for key in keys() - before if not key.startswith("aten::copy_")]
-print(json.dumps(len(new)))
-"""
-    assert (said(tmp_path, code) == 0) == same
+same = dict()
+for name, (first, second, _) in {cases!r}.items():
+    a, b = torch.ones(2, 3, device="neuron"), torch.ones(2, 3, device="neuron")
+    b + b
+    eval(first)
+    before = keys()
+    eval(second)
+    same[name] = all(key.startswith("aten::copy_") for key in keys() - before)
+print(json.dumps(same))
+""")
+    assert found == {name: same for name, (_, _, same) in cases.items()}
 
 
 def test_an_operator_off_the_list_falls_back_by_name_and_warns_once(tmp_path):
@@ -179,30 +215,38 @@ print(json.dumps([sorted(set(NAMES) - {base_of(n) for n in names}), len(names),
     assert count > 300
 
 
-@pytest.mark.parametrize(("code", "name", "kind"), [
-    ("torch.ones(3, device='neuron', dtype=torch.int64)", "Long", "wide"),
-    ("torch.ones(3, device='neuron').double()", "Double", "wide"),
-    ("torch.ones(3, device='neuron', dtype=torch.int32).sum()", "aten::sum Long", "wide"),
-    ("a = torch.ones(4, 3, device='neuron'); a[1:].add_(1.0)", "aten::add_.Tensor", "strided_writes"),
-    ("a = torch.ones(4, 3, device='neuron'); a[:, 1].copy_(a[:, 0].clone())", "aten::copy_",
-     "strided_writes"),
-    ("a = torch.ones(4, 3, device='neuron'); torch.exp(a[:2], out=a[2:])", "aten::exp.out",
-     "strided_writes"),
-    ("a = torch.ones(8, device='neuron'); interior(a, 4).exp()", "aten::exp", "foreign"),
-    ("a = torch.ones(8, device='neuron'); interior(a, 4).cpu()", "aten::copy_", "foreign"),
-], ids=["int64", "float64", "sum", "interior", "column", "out", "from_blob", "copy"])
-def test_what_the_device_cannot_do_is_counted_and_raised_where_strict(tmp_path, code, name, kind):
+def test_what_the_device_cannot_do_is_counted_and_raised_where_strict(tmp_path):
     """`interior` is a tensor that begins within another's memory, as from_blob makes it."""
-    code = """
-import ctypes
+    cases = {  # a call, what names it, and which kind of fault it is
+        "int64": ("torch.ones(3, device='neuron', dtype=torch.int64)", "Long", "wide"),
+        "float64": ("torch.ones(3, device='neuron').double()", "Double", "wide"),
+        "sum": ("torch.ones(3, device='neuron', dtype=torch.int32).sum()", "aten::sum Long", "wide"),
+        "interior": ("a[1:].add_(1.0)", "aten::add_.Tensor", "strided_writes"),
+        "column": ("a[:, 1].copy_(a[:, 0].clone())", "aten::copy_", "strided_writes"),
+        "out": ("torch.exp(a[:2], out=a[2:])", "aten::exp.out", "strided_writes"),
+        "from_blob": ("interior(a, 4).exp()", "aten::exp", "foreign"),
+        "copy": ("interior(a, 4).cpu()", "aten::copy_", "foreign"),
+    }
+    code = f"""
 def interior(t, offset):
     return torch_neuronx._C._over_address(t.data_ptr() + offset * 4, [t.numel() - offset])
-""" + code
-    run_python(tmp_path, code)
-    assert any(name in each for each in report(tmp_path)[kind])
-    refused = run_python(tmp_path, code, check=False, NEURON_STANDIN_STRICT="1")
-    assert refused.returncode != 0 and "neuron stand-in" in refused.stderr
-    assert name.split()[0] in refused.stderr
+faults = lambda: json.loads(torch_neuronx._C._report())
+told = dict()
+for case, (call, name, kind) in {cases!r}.items():
+    a, before = torch.ones(4, 3, device="neuron"), faults()[kind]
+    try:
+        eval(call)
+        told[case] = [each for each, count in faults()[kind].items() if count != before.get(each)]
+    except RuntimeError as error:
+        told[case] = str(error)
+print(json.dumps(told))
+"""
+    counted = said(tmp_path, code)
+    raised = said(tmp_path, code, NEURON_STANDIN_STRICT="1")
+    assert counted.keys() == raised.keys() == cases.keys()
+    for case, (_, name, _) in cases.items():
+        assert any(name in each for each in counted[case]), (case, counted[case])
+        assert "neuron stand-in" in raised[case] and name.split()[0] in raised[case], raised[case]
 
 
 @pytest.mark.soak
@@ -272,6 +316,16 @@ assert child.wait(timeout=100) == 0
     run_python(tmp_path, code, NEURON_STANDIN_NO_FORK="", NEURON_STANDIN_CC_LOG=str(log),
                NEURON_STANDIN_CC_MS="300")
     assert len(log.read_text().splitlines()) == 1
+
+
+def test_the_environments_own_compiler_comes_before_another_one_in_path(tmp_path):
+    other = tmp_path / "neuronx-cc"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    for python, compiler in ((PLACE / "bin/python3", PLACE / "bin/neuronx-cc"), (sys.executable, other)):
+        said = subprocess.run([python, SOURCE / "longhaul/neuron/look.py"], check=True, text=True,
+                              capture_output=True, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        assert json.loads(said.stdout)["compiler"] == str(compiler)
 
 
 def test_a_compiler_that_fails_or_is_missing_raises_the_operators_name(tmp_path):
@@ -409,11 +463,9 @@ def group_of_two(tmp_path, code, **env):
             TORCH_NEURONX_NEFF_CACHE_DIR=str(tmp_path / "cache"), NEURON_STANDIN_NO_FORK="1",
             TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR=str(tmp_path / "local"), NEURON_STANDIN_STRICT="1",
             NEURON_STANDIN_COUNTERS=str(tmp_path / "report"), **env)
-        processes.append(subprocess.Popen([sys.executable, "-c", f"import torch, torch_neuronx\n{code}"],
-                                          env=environment, stdout=subprocess.PIPE,
-                                          stderr=subprocess.PIPE, text=True))
-    done = [process.communicate(timeout=200) for process in processes]
-    return [(process.returncode, *texts) for process, texts in zip(processes, done, strict=True)]
+        processes.append(start_python(code, environment))
+    done = [end_python(*process) for process in processes]
+    return [(each.returncode, each.stdout, each.stderr) for each in done]
 
 
 def test_a_group_of_two_processes_has_the_right_sums_and_no_send(tmp_path):

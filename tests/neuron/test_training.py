@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -13,14 +14,14 @@ from programs import BIN, SOURCE, command_of, split
 
 sys.path.insert(0, str(SOURCE / "tests" / "dist"))
 
-from layouts import (FP32, LAYOUTS, Tolerance, build_store, curve, relative, run_layout,  # noqa: E402
+from layouts import (FEW, FP32, LAYOUTS, Tolerance, build_store, curve, relative, run_layout,  # noqa: E402
                      step_dir, train, violations, write_run)
 
 STANDIN = BIN.parent / "neuron"
 DEVICE = ['run.device="neuron"', f"run.neuron_python={json.dumps(sys.executable)}"]
 PLAIN = ["run.fused=false"]
 ONE = (1, [])
-# Of fp32 over ten steps.
+# Of fp32 over at most ten steps.
 SAME = Tolerance(1e-5, 1e-5, 1e-5)
 TEN = 10
 
@@ -43,8 +44,11 @@ def standin(monkeypatch, tmp_path, compiled):
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(compiled))
     monkeypatch.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(compiled / "local"))
     monkeypatch.setenv("NEURON_STANDIN_STRICT", "1")
+    monkeypatch.setenv("NEURON_STANDIN_NO_FORK", "1")  # test_standin.py starts the compiler
     monkeypatch.setenv("NEURON_STANDIN_CORES", "8")  # one for each rank of the largest layout
     monkeypatch.setenv("NEURON_STANDIN_COUNTERS", str(tmp_path / "counters"))
+    # A test that looks at the compiler takes this away.
+    monkeypatch.setenv("NEURON_STANDIN_NO_FORK", "1")
     return tmp_path
 
 
@@ -60,7 +64,7 @@ def counters(path):
 def judged(run, store, tmp_path_factory):
     def call(layout, *sets, **changes):
         return run_layout(run, tmp_path_factory.mktemp("judged"), store, layout, *FP32, *sets,
-                          **{"steps": TEN, "pad_token_id": None, **changes})
+                          **{"steps": FEW, "pad_token_id": None, **changes})
     return call
 
 
@@ -79,7 +83,7 @@ def assert_like_a_cpu(judged, standin, layout, **changes):
     assert not violations(ours, judged(layout, *PLAIN, **changes), SAME)
 
 
-@pytest.mark.parametrize("name", split(["one", *LAYOUTS], ["one", "tp2_sequence"]))
+@pytest.mark.parametrize("name", split(["one", *LAYOUTS], ["tp2_sequence"]))
 def test_a_layout_on_the_backend_is_that_of_a_cpu(judged, standin, name):
     assert_like_a_cpu(judged, standin, LAYOUTS.get(name, ONE))
 
@@ -93,6 +97,9 @@ def keys_of(run, path, store, standin, steps):
     train(run, write_run(path, store, name=f"steps{steps}"), *FP32, *DEVICE, "run.steps=20",
           f"run.stop_after={steps}")
     (process,) = counters(standin)
+    records = [json.loads(line) for line in (path / f"steps{steps}" / "metrics.jsonl").read_text().splitlines()]
+    peaks = [record["memory_peak_bytes"] for record in records if "memory_peak_bytes" in record]
+    assert peaks and 0 < max(peaks) <= process["peak_bytes"], "not the memory of the device"
     return set(process["keys"])
 
 
@@ -134,6 +141,42 @@ def refused(run, store, tmp_path, *sets, code=78, **options):
     assert done.returncode == code, done.stderr
     assert not (tmp_path / "run" / "metrics.jsonl").read_text()
     return done.stderr
+
+
+def test_a_run_that_does_not_fit_its_core_is_refused_before_its_first_step(run, store, tmp_path,
+                                                                           monkeypatch):
+    monkeypatch.setenv("NEURON_STANDIN_MEMORY", str(1 << 19))
+    said = refused(run, store, tmp_path)
+    assert "a rank needs weights" in said and "The device has" in said and "use more ranks" in said
+
+
+def interpreter(path, **changed):
+    """Makes an interpreter that says something else of itself."""
+    path.write_text(f"""#!{sys.executable}
+import json, subprocess, sys
+said = subprocess.run([sys.executable, *sys.argv[1:]], check=True, capture_output=True, text=True)
+print(json.dumps(json.loads(said.stdout) | {changed!r}))
+""")
+    path.chmod(0o755)
+    return f"run.neuron_python={json.dumps(str(path))}"
+
+
+@pytest.mark.parametrize("changed,part", [
+    ({"version": "3.99.0"}, "its own libpython is needed"),
+    ({"libpython": "/nowhere/libpython3.so"}, "/nowhere/libpython3.so cannot be opened"),
+], ids=["another", "absent"])
+def test_a_libpython_that_is_not_the_interpreters_is_refused(run, store, tmp_path, changed, part):
+    assert part in refused(run, store, tmp_path, interpreter(tmp_path / "python3", **changed))
+
+
+def test_a_package_that_makes_no_module_torch_neuron_is_refused(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", package(tmp_path, _C__dot__so="", __init____dot__py="""
+import torch
+torch.utils.rename_privateuse1_backend("neuron")
+"""))
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    said = refused(run, store, tmp_path)
+    assert 'registers the device "neuron, without torch.neuron"' in said and "install" in said
 
 
 def package(path, **files):
@@ -184,10 +227,11 @@ def test_trn1_is_refused_with_what_to_take(run, store, tmp_path, monkeypatch):
     assert "trn1.32xlarge" in said and "trn2" in said
 
 
-def test_more_ranks_than_cores_are_refused(run, store, tmp_path, monkeypatch):
-    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0-1")
-    said = refused(run, store, tmp_path, "batch.global_size=3", "batch.micro_size=1", ranks=3)
-    assert "3 ranks" in said and "2 cores" in said
+def test_one_core_for_two_ranks_is_refused_with_what_to_do(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "1")
+    said = refused(run, store, tmp_path, ranks=2)
+    assert "ranks 0 and 1 of this machine would take the same core 1" in said
+    assert "unset the variable" in said
 
 
 def test_a_setting_that_lets_operations_fall_back_is_refused(run, store, tmp_path, monkeypatch):
@@ -207,50 +251,105 @@ def test_a_parameter_that_is_larger_than_a_tensor_may_be_is_refused_with_its_nam
     assert "embed_tokens.weight takes 4.6 GB of fp32" in done.stderr and "parallel.tp" in done.stderr
 
 
-def test_a_compiler_that_fails_ends_the_run_with_its_message_and_the_checkpoint_stays(
+def test_where_a_kernel_cannot_be_made_or_kept_the_run_ends_by_name_and_the_checkpoint_stays(
         run, store, tmp_path, monkeypatch):
     config = write_run(tmp_path, store)
     train(run, config, *FP32, *DEVICE, "run.steps=4", "run.stop_after=2")
     saved = step_dir(tmp_path / "run", 2)
+
+    def without_kernels():
+        with monkeypatch.context() as changed:
+            changed.delenv("NEURON_STANDIN_NO_FORK")
+            changed.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "empty"))
+            changed.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(tmp_path / "local"))
+            done = train(run, config, *FP32, *DEVICE, "run.steps=4", check=False)
+        assert done.returncode not in (0, 75)
+        return done.stderr
+
     monkeypatch.setenv("NEURON_STANDIN_CC_FAIL", "aten::mul.Tensor")
-    monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "empty"))
-    monkeypatch.setenv("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", str(tmp_path / "local"))
-    done = train(run, config, *FP32, *DEVICE, "run.steps=4", check=False)
-    assert done.returncode != 0
-    assert "neuronx-cc" in done.stderr and "mul" in done.stderr
+    said = without_kernels()
+    assert "neuronx-cc" in said and "mul" in said
     monkeypatch.delenv("NEURON_STANDIN_CC_FAIL")
+    # A disk is full: the copy by which the watched compiler tries the cache fails so.
+    (tmp_path / "full").mkdir()
+    (tmp_path / "empty").rename(tmp_path / "before")
+    (tmp_path / "full" / "cp").write_text("#!/bin/sh\necho 'cp: No space left on device' >&2\nexit 1\n")
+    (tmp_path / "full" / "cp").chmod(0o755)
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", f"{tmp_path / 'full'}:{path}")
+    said = without_kernels()
+    assert "No space left on device" in said and "aten::" in said and str(tmp_path / "empty") in said
+    monkeypatch.setenv("PATH", path)
     train(run, config, *FP32, *DEVICE, "run.steps=4")
     assert saved.exists() and len(curve(tmp_path / "run")) == 4
 
 
-def test_a_killed_rank_ends_the_others_and_the_run_goes_on(store, tmp_path, run):
-    """One rank of two is killed once steps are done. The run ends by itself and goes on later."""
+def start(config, *sets, verb=("train",)):
+    words = [w for s in (*FP32, *DEVICE, "run.steps=400", *sets) for w in ("--set", s)]
+    command, environment = command_of("longhaul", [*verb, config, *words])
+    return subprocess.Popen(command, env={**environment, "OMP_NUM_THREADS": "1"},
+                            stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_steps(run_dir, started, steps):
+    metrics = run_dir / "metrics.jsonl"
+    limit = time.monotonic() + 300
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < steps:
+        assert started.poll() is None and time.monotonic() < limit, started.stderr.read()
+        time.sleep(0.05)
+
+
+def last_saved(run_dir):
+    return max(run_dir.glob("checkpoints/*/manifest.json")).parent
+
+
+def test_a_signal_saves_and_ends_the_run_although_an_interpreter_is_loaded(store, tmp_path):
+    """The second start goes on from what the first one has saved."""
     config = write_run(tmp_path, store)
-    words = [w for s in (*LAYOUTS["tp2_sequence"][1], *FP32, *DEVICE, "run.steps=400",
-                         "checkpoint.every=5") for w in ("--set", s)]
-    command, environment = command_of("longhaul", ["train", config, *words], ranks=2)
-    with subprocess.Popen(command, env={**environment, "OMP_NUM_THREADS": "1"},
-                          stderr=subprocess.PIPE, text=True) as started:
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        limit = time.monotonic() + 300
-        while not metrics.exists() or len(metrics.read_text().splitlines()) < 7:
-            assert started.poll() is None and time.monotonic() < limit, started.stderr.read()
-            time.sleep(0.05)
-        ranks = [int(p.name) for p in pathlib.Path("/proc").iterdir() if p.name.isdigit()
-                 and is_rank_of(p, started.pid)]
-        assert len(ranks) == 2
+    saved = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with start(config) as started:
+            wait_for_steps(tmp_path / "run", started, 3 + sum(saved))
+            assert maps_libpython(started.pid)
+            started.send_signal(number)
+            _, said = started.communicate(timeout=200)
+        assert started.returncode == 75, said
+        assert "Traceback" not in said and "KeyboardInterrupt" not in said
+        saved.append(int(last_saved(tmp_path / "run").name[5:]))
+        assert f"stopped by {number.name} after step {saved[-1]}; saved" in (
+            tmp_path / "run" / "log.txt").read_text()
+    assert saved[0] < saved[1]
+
+
+def maps_libpython(pid):
+    return "libpython" in pathlib.Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_a_killed_rank_ends_the_others_by_name_and_the_run_goes_on(store, tmp_path, run):
+    """One rank of two is killed once steps are done. The launcher, which has no interpreter, ends the
+    run with the rank's name, and the run goes on later."""
+    config = write_run(tmp_path, store)
+    sets = [*LAYOUTS["tp2_sequence"][1], "checkpoint.every=5", "resilience.max_restarts=0"]
+    with start(config, *sets, verb=("launch", "-n", "2")) as started:
+        wait_for_steps(tmp_path / "run", started, 7)
+        family = descendants(started.pid)
+        ranks = [pid for pid in family if maps_libpython(pid)]
+        assert len(ranks) == 2 and len(family) > 2
+        assert not maps_libpython(started.pid)
         os.kill(ranks[1], signal.SIGKILL)
         started.communicate(timeout=200)
-        assert started.returncode != 0
+    assert started.returncode != 0
+    assert re.search(r"stopped: rank [01] on .* killed by signal 9 in step", (
+        tmp_path / "run" / "log.txt").read_text())
     train(run, config, *LAYOUTS["tp2_sequence"][1], *FP32, *DEVICE, "run.steps=400",
           "run.stop_after=12", ranks=2)
     assert step_dir(tmp_path / "run", 12).exists()
 
 
-def is_rank_of(process, launcher):
-    """Whether a process of /proc is a rank that this launcher has started."""
-    try:
-        parent = int((process / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        return parent == launcher and b"longhaul" in (process / "cmdline").read_bytes()
-    except (OSError, IndexError, ValueError):
-        return False
+def descendants(pid):
+    """The processes that a process has started, and those that these have started."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
