@@ -222,6 +222,8 @@ LayoutDescription place_layout(const RunConfig& config, const ModelLimits& limit
   layout.tensor = {p.tp, p.sequence && p.tp > 1};
   layout.shared_key_heads = shared_key_heads(p.tp, limits);
   if (p.cp > 1) layout.context.emplace(config.data.seq_len, layout.shape.cp);
+  // The device itself says so when a run starts; a plan knows it by the name.
+  layout.apart = config.run.device == "neuron";
   layout.weight_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   if (p.zero == 3 && layout.shards > 1) {
     // The limit of 1e18 bytes, more than any rank holds, keeps the number in 64 bits.

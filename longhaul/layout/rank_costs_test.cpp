@@ -55,6 +55,25 @@ TEST(RankCosts, OfAStageAreItsLayersTimesWhatEachKeeps) {
   EXPECT_EQ(there.activations.logits, tokens * 16032 * 2);
 }
 
+TEST(RankCosts, OfTrainiumHaveACollectiveForEachParameterAndWhatARankOwnsBeside) {
+  const RankCosts flat = costs_of({"run.device=cuda"}, 512, 0);
+  const RankCosts apart = costs_of({"run.device=neuron"}, 512, 0);
+  const auto gathers = [](const RankCosts& costs) {
+    int64_t calls = 0;
+    for (const TrafficLine& line : costs.traffic.lines()) {
+      if (line.kind == TrafficKind::Weights) calls += line.calls;
+    }
+    return calls;
+  };
+  // The first of four stages has 20 layers of nine parameters, and the embedding.
+  EXPECT_EQ(gathers(apart), 20 * 9 + 1);
+  EXPECT_LT(gathers(flat), gathers(apart));
+  // Alone, each of the 40 norms is padded from 8192 elements to 16 shards of 1024.
+  const int64_t owned = apart.parameters / 16 + int64_t{40} * (1024 - 512);
+  const int64_t padding = int64_t{40} * (16 * 1024 - 8192);
+  EXPECT_EQ(apart.state.weights - flat.state.weights, 2 * (owned + padding));
+}
+
 TEST(RankCosts, OfAPipelineSendOneBoundaryAStepAndDirection) {
   const RankCosts first = costs_of({}, 512, 0);
   const int64_t boundary = 8192 / 8 * 8192 * 2;

@@ -355,6 +355,19 @@ def test_a_rank_of_a_recipe_for_trn2_fits_in_its_memory(run, name):
     assert all(rank["left_bytes"] > 0 for rank in plan["memory"]["ranks"])
 
 
+def test_the_other_runs_of_the_sources_fit_on_trn2_by_the_settings_of_the_page(run):
+    page = (SOURCE / "docs" / "recipes.md").read_text().split("## On trn2")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`[\w.`, -]+) \| (\d+) \| (.*) \|$", page, re.M)
+    found = [(name, int(nodes), re.findall(r"`([^`]+)`", sets))
+             for names, nodes, sets in rows for name in re.findall(r"`([^`]+)`", names)]
+    assert len(found) == 10
+    for name, nodes, sets in found:
+        words = [word for one in ["run.device=neuron", *sets] for word in ("--set", one)]
+        said = run("longhaul", "plan", path_of(name), "--nodes", nodes, "--price", "0", "--hardware",
+                   "trn2.48xlarge", "--json", *words, cwd=SOURCE)
+        assert all(rank["left_bytes"] > 0 for rank in json.loads(said.stdout)["memory"]["ranks"]), name
+
+
 @pytest.mark.parametrize("sets", [
     # The source's script has these values by its VPP_DEGREE.
     ["parallel.pipeline=interleaved", "parallel.virtual_stages=2", "parallel.partition="],
