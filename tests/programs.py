@@ -109,7 +109,8 @@ class Kept:
     VERBS = ("bench", "eval", "generate", "new", "train")
     # Variables that libraries read while they are loaded, and the one with which the program reads
     # its own command line (/proc/self/cmdline).
-    LOADED = re.compile(r"(LD|OMP|GOMP|KMP|MKL|GLIBC|MALLOC|ARROW|TORCH|PYTORCH|ATEN|C10)_|WORLD_SIZE$")
+    LOADED = re.compile(r"(?!TORCH_NEURONX_)(LD|OMP|GOMP|KMP|MKL|GLIBC|MALLOC|ARROW|TORCH|PYTORCH|ATEN|"
+                        r"C10)_|WORLD_SIZE$")
 
     def __init__(self):
         self.process = None

@@ -3,6 +3,7 @@
 // have no CPU kernel, and are compared with their definitions.
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tests/cuda_host/guarded.h"
 
@@ -19,14 +20,28 @@ using Outputs = std::vector<Output>;
 
 struct Shape {
   int64_t rows, width;
+  std::optional<RmsForm> only = {};  // the form of norms that is tried; absent: all
 };
 /// The shapes give threads no element, one, several, and more than registers hold; rows
 /// have whole vectors, tails, and odd starts.
-constexpr Shape kShapes[] = {{1, 1},    {3, 3},    {5, 31},   {4, 32},   {2, 33},
-                             {3, 255},  {3, 256},  {2, 257},  {3, 264},  {33, 100},
-                             {3, 1000}, {1, 2056}, {2, 4104}, {1, 8200}, {2, 2065}};
-/// A shape that takes as much time as all others and runs the same kernels.
-constexpr Shape kLargeShapes[] = {{33, 1000}};
+constexpr Shape kShapes[] = {{1, 1},
+                             {3, 3},
+                             {5, 31},
+                             {4, 32},
+                             {2, 33},
+                             {3, 255},
+                             {3, 256},
+                             {2, 257},
+                             {3, 264},
+                             {33, 100},
+                             {3, 1000},
+                             {1, 2056, RmsForm::WeightAfterCast},
+                             {2, 4104, RmsForm::WeightBeforeCast},
+                             {1, 8200, RmsForm::OnePlusWeight},
+                             {2, 2065, RmsForm::WeightAfterCast}};
+/// A shape that takes as much time as all others and runs the same kernels, and wide ones
+/// with every form of the norm.
+constexpr Shape kLargeShapes[] = {{33, 1000}, {1, 2056}, {2, 4104}, {1, 8200}, {2, 2065}};
 
 struct Heads {
   int64_t tokens, heads, dim;
@@ -61,20 +76,21 @@ void for_types(const Body& body) {
 template <typename T>
 constexpr double kSameRoundings = kRounding<T> / 8 + kSums;
 
-/// Calls body(form) for every form of the norm.
+/// Calls body(form) for every form of the norm, or for `only`.
 template <typename Body>
-void for_norms(const Body& body) {
+void for_norms(std::optional<RmsForm> only, const Body& body) {
   for (const RmsForm form :
        {RmsForm::WeightAfterCast, RmsForm::WeightBeforeCast, RmsForm::OnePlusWeight}) {
+    if (form != only.value_or(form)) continue;
     SCOPED_TRACE(::testing::Message() << "form " << static_cast<int>(form));
     body(form);
   }
 }
 
-/// Calls body(T{}, form) for both element types and every form of the norm.
+/// Calls body(T{}, form) for both element types and every form of the norm, or `only`.
 template <typename Body>
-void for_typed_norms(const Body& body) {
-  for_norms([&](RmsForm form) { for_types([&](auto t) { body(t, form); }); });
+void for_typed_norms(std::optional<RmsForm> only, const Body& body) {
+  for_norms(only, [&](RmsForm form) { for_types([&](auto t) { body(t, form); }); });
 }
 
 void expect_rms_norm(int64_t rows, int64_t width, RmsForm form) {
@@ -112,7 +128,8 @@ void expect_rms_norm(int64_t rows, int64_t width, RmsForm form) {
 }
 
 TEST_P(CudaKernels, RmsNormIsTheCpus) {
-  for_norms([&](RmsForm form) { expect_rms_norm(rows(), width(), form); });
+  for_norms(GetParam().only,
+            [&](RmsForm form) { expect_rms_norm(rows(), width(), form); });
 }
 
 TEST(CudaRmsNorm, OfMoreRowsThanBlocksIsTheCpus) {
@@ -125,7 +142,7 @@ TEST(CudaRmsNorm, DISABLED_OfMoreWideRowsThanBlocksIsTheCpus) {
 }
 
 TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
-  for_typed_norms([&]<typename T>(T, RmsForm form) {
+  for_typed_norms(GetParam().only, [&]<typename T>(T, RmsForm form) {
     const auto x = random_values<T>(rows() * width(), 1);
     const auto d = random_values<T>(rows() * width(), 2);
     const auto dy = random_values<T>(rows() * width(), 3);
@@ -155,7 +172,7 @@ TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
 }
 
 TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
-  for_typed_norms([&]<typename T>(T, RmsForm form) {
+  for_typed_norms({}, [&]<typename T>(T, RmsForm form) {
     // A token has fewer heads than a block has rows at a time, as many heads, or more.
     for (const auto [tokens, heads, dim] :
          {Heads{66, 1, 16}, Heads{23, 3, 20}, Heads{2, 64, 8}, Heads{2, 66, 33}}) {
@@ -190,7 +207,7 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
 }
 
 TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
-  for_typed_norms([&]<typename T>(T, RmsForm form) {
+  for_typed_norms({}, [&]<typename T>(T, RmsForm form) {
     for (const auto [tokens, heads, dim] : {Heads{23, 3, 24}, Heads{15, 5, 33}}) {
       const int64_t rows = tokens * heads, stride = heads * dim + 8;
       const auto matrix = random_values<T>(tokens * stride, 1);

@@ -12,7 +12,8 @@ import numpy
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from runs import curve, state, steps_of, tensors  # noqa: E402, F401
 
-STEPS = 20
+# `make soak` compares longer runs.
+STEPS, FEW = (20, 10) if "--soak" in sys.argv else (10, 5)
 BETA1 = 0.9
 GLOBAL_NORM_SHARE = 1e-6  # of the global norm: what tensors of tiny norm are measured by
 

@@ -130,7 +130,7 @@ STILL = {
 }
 
 
-@pytest.mark.parametrize("place", split(STILL, ["forward", "replicas"]))
+@pytest.mark.parametrize("place", split(STILL, ["forward"]))
 def test_a_rank_that_stands_still_is_named_with_the_collective_by_the_deadline(run, store, tmp_path,
                                                                                place):
     (ranks, keys), settings, fault, said = STILL[place]

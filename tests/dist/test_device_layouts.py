@@ -5,7 +5,7 @@ import itertools
 import json
 
 import pytest
-from layouts import (BF16_MODEL, FP32, IN_BF16, IN_FP32, LAYOUTS, STEPS, Tolerance, curve, parallel,
+from layouts import (BF16_MODEL, FEW, FP32, IN_BF16, IN_FP32, LAYOUTS, STEPS, Tolerance, curve, parallel,
                      step_dir, tensors, train, violations, write_run)
 from programs import BIN, later, split
 
@@ -15,17 +15,16 @@ PLAIN = ["run.fused=false"]
 LAMB = ['optimizer.kind="lamb"']
 ONE = (1, [])
 SAME = Tolerance(1e-6, 1e-6, 1e-6)
-TEN = 10
-SHORT = f"run.steps={TEN}"
+SHORT = f"run.steps={FEW}"
 UNCHECKED = "resilience.checksum_every=0"  # a check of replicas waits for the device, too
 NOW = ["pp2_interleaved"]  # zero3 has a padding row below
 
 
 @pytest.fixture
 def judged(judged):
-    """Trains without a padding row, which makes the steps less well conditioned, and for ten steps
+    """Trains without a padding row, which makes the steps less well conditioned, and for a few steps
     only, since the software accelerator is slow."""
-    return functools.partial(judged, pad_token_id=None, steps=TEN)
+    return functools.partial(judged, pad_token_id=None, steps=FEW)
 
 
 @pytest.mark.parametrize("name", split(LAYOUTS, ["zero3"]))
@@ -57,7 +56,7 @@ def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_pa
     assert not violations(ours, judged(LAYOUTS[name], **BF16_MODEL), IN_BF16)
     for line in (tmp_path / "counters").open():
         launches, _ = json.loads(line)["operations"]["aten::_flash_attention_backward"]
-        assert launches >= TEN
+        assert launches >= FEW
 
 
 @pytest.mark.parametrize("settings", [
@@ -68,12 +67,12 @@ def test_gelu_of_a_device_is_that_of_a_cpu(judged, tmp_path, monkeypatch, family
     """Each family has one of the two forms of GELU. It is compared for as many steps as the
     family's layouts agree."""
     monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
-    model = {"model_type": family, "steps": 10}
+    model = {"model_type": family, "steps": FEW}
     ours = judged(LAYOUTS["tp2_sequence"], *FP32, *DEVICE, *settings, **model)
     assert not violations(ours, judged(LAYOUTS["tp2_sequence"], *FP32, *PLAIN, **model), IN_FP32)
     for line in (tmp_path / "counters").open():
         operations = json.loads(line)["operations"]
-        assert operations["longhaul::gelu_backward"][0] >= 10
+        assert operations["longhaul::gelu_backward"][0] >= FEW
         assert "aten::gelu" not in operations
 
 
@@ -87,14 +86,13 @@ def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, mon
 @pytest.mark.parametrize("name", later(*LAYOUTS))
 def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(judged, name, tmp_path,
                                                                           monkeypatch):
-    """The comparison has ten steps, as for every layout of this family. With norms, too, q, k and v
-    are one product."""
+    """With norms, too, q, k and v are one product."""
     counters = tmp_path / "counters"
     monkeypatch.setenv("SOFTDEV_REPORT", str(counters))
     heads = dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3")
-    ours = judged(LAYOUTS[name], *FP32, *DEVICE, steps=TEN, **heads)
-    assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN, steps=TEN, **heads), IN_FP32)
-    judged(LAYOUTS[name], *FP32, *DEVICE, steps=TEN)
+    ours = judged(LAYOUTS[name], *FP32, *DEVICE, **heads)
+    assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN, **heads), IN_FP32)
+    judged(LAYOUTS[name], *FP32, *DEVICE)
     # These are the products of the weights' gradients, which the measurement of a rate has none of.
     products = [json.loads(line)["operations"]["aten::addmm"] for line in counters.open()]
     ranks = LAYOUTS[name][0]
@@ -120,7 +118,7 @@ def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained
     counters = [json.loads(line) for line in (tmp_path / "counters").open()]
     assert [c["collectives"] for c in counters] == [0, 0]
     assert curve(staged) == curve(own)
-    assert tensors(step_dir(staged, TEN)) == tensors(step_dir(own, TEN))
+    assert tensors(step_dir(staged, FEW)) == tensors(step_dir(own, FEW))
 
 
 def test_memory_by_phase_is_what_tensors_have_on_the_device(trained):
@@ -202,8 +200,8 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
     for waits in waits_of(path):
         # The waits of the certificate come before the steps, and those of the last save come after
         # them.
-        places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(TEN - 2):]
-        assert places == list(range(places[0], places[0] + TEN - 2))
+        places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(FEW - 2):]
+        assert places == list(range(places[0], places[0] + FEW - 2))
         steps = [waits[i] for i in places]
         assert len({w["device_allocations"] for w in steps}) == 1
         assert len({w["used_bytes"] for w in steps}) == 1
@@ -285,12 +283,12 @@ def test_a_step_of_experts_waits_for_its_device_once_and_for_counts_with_ep(
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"]
         # The run's end may wait behind its last step, which ends one wait after its last counts.
         last = max((i for i in places if waits[i]["queued"] >= 10), default=places[-1] - 1) + 1
-        places = [i for i in places if i <= last][-in_step * (TEN - 2):]
-        assert len(places) == in_step * (TEN - 2)
+        places = [i for i in places if i <= last][-in_step * (FEW - 2):]
+        assert len(places) == in_step * (FEW - 2)
         # The host waits for nothing else in between.
         assert places == list(range(places[0], places[0] + len(places)))
         queued = [waits[i]["queued"] for i in places]
-        assert sum(count >= 10 for count in queued) == for_counts * (TEN - 2), queued
+        assert sum(count >= 10 for count in queued) == for_counts * (FEW - 2), queued
         if for_counts == 0:
             assert len({waits[i]["device_allocations"] for i in places}) == 1
 

@@ -31,8 +31,8 @@ OTHERS = {"qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2"),
 TENSORS = {"qwen2": (3, 12), "qwen3": (3, 11), "gpt2": (4, 16), "gpt2_drops": (4, 16),
            "mistral": (3, 9), "gpt_neox": (4, 16),
            **{name: tensors for name, (_, _, tensors, _) in DECODERS.items()}}
-# These models have norms of heads, dropout, a window, and two kinds of layers.
-OTHERS_NOW = [("qwen3", "tp2_sequence"), ("gpt2_drops", "tp2_cp2"), ("mistral", "cp2_ring"),
+# These models have dropout, a window, and norms of heads with two kinds of layers.
+OTHERS_NOW = [("gpt2_drops", "tp2_cp2"), ("mistral", "cp2_ring"),
               ("gemma3_text", DECODERS["gemma3_text"][1])]
 
 

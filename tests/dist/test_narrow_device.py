@@ -7,8 +7,8 @@ import json
 import h5py
 import pytest
 from bert_rows import make_examples
-from layouts import (BF16_MODEL, FP32, IN_BF16, LAYOUTS, MODELS, Tolerance, curve, relative, run_layout, step_dir, train,
-                     violations, write_run)
+from layouts import (BF16_MODEL, FEW, FP32, IN_BF16, LAYOUTS, MODELS, Tolerance, curve, relative,
+                     run_layout, step_dir, train, violations, write_run)
 from programs import BIN, later, split
 
 DEVICE = ['run.device="plugin"',
@@ -18,7 +18,6 @@ LAMB = ['optimizer.kind="lamb"']
 ONE = (1, [])
 # Sums are of other dtypes and in another order. Losses agree to 1e-6.
 SAME = Tolerance(1e-6, 1e-5, 1e-5)
-TEN = 10
 MIXTURES = ["mixtral", "qwen3_moe"]
 DENSE = [name for name in MODELS if name not in MIXTURES + ["bert"]]
 
@@ -30,8 +29,8 @@ def narrow(monkeypatch):
 
 @pytest.fixture
 def judged(judged):
-    """Trains for ten steps only, since the software accelerator is slow."""
-    return functools.partial(judged, pad_token_id=None, steps=TEN)
+    """Trains for a few steps only, since the software accelerator is slow."""
+    return functools.partial(judged, pad_token_id=None, steps=FEW)
 
 
 @pytest.mark.parametrize("name", split(LAYOUTS, ["zero3"]))
@@ -46,7 +45,7 @@ def test_lamb_on_a_narrow_device_is_that_of_a_cpu(judged, name):
     assert not violations(ours, judged(LAYOUTS[name], *FP32, *LAMB, *PLAIN), SAME)
 
 
-@pytest.mark.parametrize("family", split(DENSE, ["gemma3_text", "gpt_neox"]))
+@pytest.mark.parametrize("family", split(DENSE, ["gpt_neox"]))
 def test_a_dense_family_on_a_narrow_device_is_that_of_a_cpu(judged, family):
     ours = judged(ONE, *FP32, *DEVICE, model_type=family)
     assert not violations(ours, judged(ONE, *FP32, *PLAIN, model_type=family), SAME)
@@ -72,7 +71,7 @@ def test_bert_with_dropout_on_a_narrow_device_is_that_of_a_cpu(run, tmp_path_fac
         for name, values in make_examples(160, 32, 6).items():
             file.create_dataset(name, data=values)
     ours, cpu = (run_layout(run, tmp_path_factory.mktemp("run"), path / "a_training_0.hdf5",
-                            LAYOUTS.get(layout, ONE), *FP32, *sets, steps=TEN, model_type="bert",
+                            LAYOUTS.get(layout, ONE), *FP32, *sets, steps=FEW, model_type="bert",
                             hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
                  for sets in (DEVICE, PLAIN))
     assert not violations(ours, cpu, SAME)

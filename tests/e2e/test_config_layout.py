@@ -89,7 +89,8 @@ def test_bench_measures_the_exchanges_that_config_counts_and_plan_takes(run, tmp
     config = runs.write_config(tmp_path)
     profile = tmp_path / "machine.toml"
     sets = ["--set", "parallel.tp=2"]
-    shown = run("longhaul", "bench", config, "--steps", "5", "--out", profile, *sets, ranks=2, cwd=tmp_path)
+    shown = run("longhaul", "bench", config, "--steps", "5", "--quick", "--out", profile, *sets,
+                ranks=2, cwd=tmp_path)
     said = run("longhaul", "config", config, "--ranks", "2", "--json", *sets)
     counted = {(line["group"], line["operation"])
                for line in json.loads(said.stdout)["layout"]["ranks"][0]["sent"]}

@@ -160,9 +160,11 @@ def comments_of(source):
     lines = source.split("\n")
     found, number = [], 0
     while number < len(lines):
-        start, trailing = number, TRAILING.match(lines[number])
-        above = DOC.match(lines[number])
+        start, line = number, lines[number]
         number += 1
+        if "///" not in line:
+            continue
+        trailing, above = TRAILING.match(line), DOC.match(line)
         if above and not above.group("member"):
             text = [above.group("text")]
             while number < len(lines) and (more := DOC.match(lines[number])) \

@@ -59,8 +59,8 @@ def test_no_verb_repeats_a_secret_wherever_it_stands(run, verbs, tmp_path):
     assert files(tmp_path) == {}
 
 
-@pytest.mark.parametrize("key", ["data.train", "optimizer.kind", *later(
-    "model.override", "run.golden", "batch.micro_size", "run.none")])
+@pytest.mark.parametrize("key", ["optimizer.kind", *later(
+    "data.train", "model.override", "run.golden", "batch.micro_size", "run.none")])
 def test_no_setting_of_a_file_repeats_a_secret(run, tmp_path, key):
     section, name = key.split(".")
     config = tmp_path / "run.toml"

@@ -209,7 +209,7 @@ def compare(tokenizer, texts, results, special=True):
 KINDS = ["gpt2", "llama3", "qwen2", "o200k"]
 POINTS = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c <= 0xDFFF]
 # All code points up to the Cyrillic block, and some of every other block.
-SOME_POINTS = POINTS[:0x500] + POINTS[0x500:0x30000:7] + POINTS[0x30000::997]
+SOME_POINTS = POINTS[:0x500] + POINTS[0x500:0x30000:23] + POINTS[0x30000::997]
 
 
 def compare_texts(tokenizer, texts, tmp_path, special=True):

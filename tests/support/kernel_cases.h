@@ -126,4 +126,17 @@ void for_all(Body body) {
   }
 }
 
+/// Calls body(T{}, isas) for both element types, with every instruction set of this CPU:
+/// for tests whose reference, which takes longer than the kernels, is the same for all of
+/// them.
+template <typename Body>
+void for_each_type(Body body) {
+  {
+    SCOPED_TRACE("fp32");
+    body(float{}, all_isas());
+  }
+  SCOPED_TRACE("bf16");
+  body(Bf16{}, all_isas());
+}
+
 }  // namespace longhaul::kernels::testing

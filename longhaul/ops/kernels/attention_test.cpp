@@ -10,6 +10,7 @@ namespace longhaul::kernels::testing {
 namespace {
 
 using Doubles = std::vector<double>;
+using Isas = std::vector<system::Isa>;
 
 constexpr int64_t kFirstHead = 5;
 
@@ -205,38 +206,43 @@ void expect_lse_close(std::vector<float> got, const Doubles& want) {
   EXPECT_LT(distance(got, want), kSums);
 }
 
+/// Compares the results of every instruction set, of keys in `parts` where they are
+/// given.
 template <typename T>
-void expect_close(Problem<T> p, system::Isa isa) {
+void expect_close(Problem<T> p, const Isas& isas, const auto&... parts) {
   p.fill();
   const Reference want = reference(p);
-  const Result<T> got = run(p, isa);
-  // Probabilities and gradients of scores are rounded once, and the result once.
-  const double once = kRounding<T>;
-  EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
-  expect_lse_close(got.lse, want.lse);
-  EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
-  // ds = p (dp - delta) also carries the rounding of out, through delta.
-  EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
-  EXPECT_LT(distance(got.dk, want.dk), 4 * once + kSums);
+  for (const system::Isa isa : isas) {
+    SCOPED_TRACE(system::isa_name(isa));
+    const auto got = run(p, parts..., isa);
+    // Probabilities and gradients of scores are rounded once, and the result once.
+    const double once = kRounding<T>;
+    EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
+    expect_lse_close(got.lse, want.lse);
+    EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
+    // ds = p (dp - delta) also carries the rounding of out, through delta.
+    EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
+    EXPECT_LT(distance(got.dk, want.dk), 4 * once + kSums);
+  }
 }
 
 TEST(Attention, EqualsTheReferenceOnOddSizes) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
-    expect_close<T>({1, 3, 0, 1, 1, 8, {}, {}, {}, {}, {}}, isa);
-    expect_close<T>({2, 37, 0, 3, 1, 64, {}, {}, {}, {}, {}}, isa);
-    expect_close<T>({1, 130, 0, 2, 2, 128, {}, {}, {}, {}, {}}, isa);
-    expect_close<T>({1, 193, 0, 4, 2, 40, {}, {}, {}, {}, {}}, isa);
-    expect_close<T>({1, 67, 0, 2, 1, 256, {}, {}, {}, {}, {}}, isa);
-    expect_close<T>({1, 261, 0, 2, 1, 72, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({1, 3, 0, 1, 1, 8, {}, {}, {}, {}, {}}, isas);
+    expect_close<T>({2, 37, 0, 3, 1, 64, {}, {}, {}, {}, {}}, isas);
+    expect_close<T>({1, 130, 0, 2, 2, 128, {}, {}, {}, {}, {}}, isas);
+    expect_close<T>({1, 193, 0, 4, 2, 40, {}, {}, {}, {}, {}}, isas);
+    expect_close<T>({1, 67, 0, 2, 1, 256, {}, {}, {}, {}, {}}, isas);
+    expect_close<T>({1, 261, 0, 2, 1, 72, {}, {}, {}, {}, {}}, isas);
   });
 }
 
 TEST(Attention, SeesCachedKeys) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
-    expect_close<T>({2, 1, 77, 4, 2, 64, {}, {}, {}, {}, {}}, isa);
-    expect_close<T>({1, 65, 131, 2, 1, 32, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({2, 1, 77, 4, 2, 64, {}, {}, {}, {}, {}}, isas);
+    expect_close<T>({1, 65, 131, 2, 1, 32, {}, {}, {}, {}, {}}, isas);
   });
 }
 
@@ -258,21 +264,21 @@ std::vector<int32_t> documents(int64_t batch, int64_t queries) {
 }
 
 TEST(Attention, StopsAtDocumentStarts) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
-    expect_close<T>({2, 300, 0, 2, 1, 64, documents(2, 300), {}, {}, {}, {}}, isa);
+    expect_close<T>({2, 300, 0, 2, 1, 64, documents(2, 300), {}, {}, {}, {}}, isas);
   });
 }
 
 TEST(Attention, SeesAsManyKeysAsItsWindowHas) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
     for (const int64_t window : {2, 13, 64, 200, 299, 300}) {
       SCOPED_TRACE(window);
-      expect_close<T>({1, 300, 0, 2, 1, 32, {}, {}, {}, {}, {}, window}, isa);
-      expect_close<T>({1, 30, 131, 2, 2, 16, {}, {}, {}, {}, {}, window}, isa);
+      expect_close<T>({1, 300, 0, 2, 1, 32, {}, {}, {}, {}, {}, window}, isas);
+      expect_close<T>({1, 30, 131, 2, 2, 16, {}, {}, {}, {}, {}, window}, isas);
       expect_close<T>({2, 150, 0, 2, 1, 8, documents(2, 150), {}, {}, {}, {}, window},
-                      isa);
+                      isas);
     }
   });
 }
@@ -314,17 +320,17 @@ std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int6
 }
 
 TEST(Attention, SeesLaterKeysUpToDocumentEnds) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
     for (const auto& [queries, offset, D] : std::vector<std::array<int64_t, 3>>{
              {20, 0, 8}, {150, 0, 64}, {261, 0, 40}, {30, 131, 24}}) {
       for (const Problem<T>& p : two_sided_problems<T>(queries, offset, D)) {
-        expect_close<T>(p, isa);
+        expect_close<T>(p, isas);
       }
     }
     Problem<T> p{2, 300, 0, 2, 1, 64, documents(2, 300), {}, {}, {}, {}};
     p.document_end = document_ends(2, 300);
-    expect_close<T>(p, isa);
+    expect_close<T>(p, isas);
   });
 }
 
@@ -338,16 +344,16 @@ Problem<T> dropped(Problem<T> p, double probability) {
 }
 
 TEST(Attention, DropsProbabilities) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
     for (const double probability : {0.1, 0.7}) {
       SCOPED_TRACE(probability);
       expect_close<T>(dropped<T>({2, 150, 0, 4, 2, 64, {}, {}, {}, {}, {}}, probability),
-                      isa);
+                      isas);
       expect_close<T>(
-          dropped<T>({2, 70, 131, 2, 1, 24, {}, {}, {}, {}, {}, 50}, probability), isa);
+          dropped<T>({2, 70, 131, 2, 1, 24, {}, {}, {}, {}, {}, 50}, probability), isas);
       for (const Problem<T>& p : two_sided_problems<T>(150, 0, 40)) {
-        expect_close<T>(dropped(p, probability), isa);
+        expect_close<T>(dropped(p, probability), isas);
       }
     }
   });
@@ -424,8 +430,8 @@ struct PartsResult {
 
 /// Runs the problem with its keys in parts, in the order given.
 template <typename T>
-PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts,
-                         system::Isa isa) {
+PartsResult run(const Problem<T>& p, const std::vector<KeyRange>& parts,
+                system::Isa isa) {
   const auto zeros = [](int64_t n) { return std::vector<float>(static_cast<size_t>(n)); };
   const int64_t queries = p.B * p.S * p.Hq;
   const int64_t keys = p.B * p.keys() * p.Hkv * p.D;
@@ -473,50 +479,34 @@ PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts
   return r;
 }
 
-template <typename T>
-void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts,
-                        system::Isa isa) {
-  p.fill();
-  const Reference want = reference(p);
-  const PartsResult got = run_in_parts(p, parts, isa);
-  const double once = kRounding<T>;
-  EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
-  expect_lse_close(got.lse, want.lse);
-  EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
-  EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
-  EXPECT_LT(distance(got.dk, want.dk), 4 * once + kSums);
-}
-
 TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
-  for_all([](auto t, system::Isa isa) {
+  for_each_type([](auto t, const Isas& isas) {
     using T = decltype(t);
     // Key ranges lie before, inside, after and across query blocks. Most are unaligned.
     const std::vector<KeyRange> parts{{0, 51}, {51, 64}, {64, 65}, {65, 149}, {149, 181}};
     const std::vector<KeyRange> backwards(parts.rbegin(), parts.rend());
-    expect_parts_close<T>({1, 181, 0, 4, 2, 40, {}, {}, {}, {}, {}}, parts, isa);
-    expect_parts_close<T>({1, 181, 0, 1, 1, 64, {}, {}, {}, {}, {}}, backwards, isa);
-    expect_parts_close<T>({1, 31, 150, 2, 1, 64, {}, {}, {}, {}, {}}, parts, isa);
-    expect_parts_close<T>({2, 181, 0, 2, 1, 24, documents(2, 181), {}, {}, {}, {}}, parts,
-                          isa);
-    expect_parts_close<T>({1, 181, 0, 1, 1, 24, documents(1, 181), {}, {}, {}, {}},
-                          backwards, isa);
+    expect_close<T>({1, 181, 0, 4, 2, 40, {}, {}, {}, {}, {}}, isas, parts);
+    expect_close<T>({1, 181, 0, 1, 1, 64, {}, {}, {}, {}, {}}, isas, backwards);
+    expect_close<T>({1, 31, 150, 2, 1, 64, {}, {}, {}, {}, {}}, isas, parts);
+    expect_close<T>({2, 181, 0, 2, 1, 24, documents(2, 181), {}, {}, {}, {}}, isas,
+                    parts);
+    expect_close<T>({1, 181, 0, 1, 1, 24, documents(1, 181), {}, {}, {}, {}}, isas,
+                    backwards);
     for (const int64_t window : {2, 20, 70}) {
-      expect_parts_close<T>({1, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}, window}, parts,
-                            isa);
-      expect_parts_close<T>(
-          {2, 181, 0, 1, 1, 24, documents(2, 181), {}, {}, {}, {}, window}, backwards,
-          isa);
+      expect_close<T>({1, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}, window}, isas, parts);
+      expect_close<T>({2, 181, 0, 1, 1, 24, documents(2, 181), {}, {}, {}, {}, window},
+                      isas, backwards);
     }
     Problem<T> p{2, 181, 0, 1, 1, 24, {}, {}, {}, {}, {}, 70};
     p.scale = 0.37F;
-    expect_parts_close<T>(p, parts, isa);
-    expect_close<T>(dropped(p, 0.3), isa);
+    expect_close<T>(p, isas, parts);
+    expect_close<T>(dropped(p, 0.3), isas);
     // The third and fourth part begin in the midst of four keys that share a draw.
-    expect_parts_close<T>(dropped<T>({2, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}}, 0.3),
-                          parts, isa);
+    expect_close<T>(dropped<T>({2, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}}, 0.3), isas,
+                    parts);
     for (const Problem<T>& one : two_sided_problems<T>(150, 31, 24)) {
-      expect_parts_close<T>(one, parts, isa);
-      expect_parts_close<T>(dropped(one, 0.3), backwards, isa);
+      expect_close<T>(one, isas, parts);
+      expect_close<T>(dropped(one, 0.3), isas, backwards);
     }
   });
 }
