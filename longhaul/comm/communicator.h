@@ -61,6 +61,13 @@ class Work {
 };
 using WorkPtr = std::unique_ptr<Work>;
 
+/// An operation that has ended, such as one without bytes.
+class DoneWork : public Work {
+ public:
+  void wait() override {}
+  bool test() override { return true; }
+};
+
 /// One message of a send_recv.
 struct Transfer {
   enum class Kind { Send, Recv };

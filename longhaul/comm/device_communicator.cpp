@@ -178,13 +178,6 @@ class DeviceWork : public Work {
   std::shared_ptr<Flight> flight_;
 };
 
-/// An operation without bytes, for which the library is not called.
-class DoneWork : public Work {
- public:
-  void wait() override {}
-  bool test() override { return true; }
-};
-
 /// Returns the bytes that a rank sends in a ring that passes every byte on once.
 int64_t ring_bytes(size_t whole, int ranks) {
   return static_cast<int64_t>(whole / static_cast<size_t>(ranks)) * (ranks - 1);

@@ -68,12 +68,6 @@ class TensorWork : public comm::Work {
   bool ordered_ = false;
 };
 
-class Nothing : public comm::Work {
- public:
-  void wait() override {}
-  bool test() override { return true; }
-};
-
 std::vector<int> ranks_of(comm::Communicator& host, int rank) {
   std::vector<int> ranks;
   for (const std::string& one : host.gather_strings(std::to_string(rank))) {
@@ -126,7 +120,7 @@ comm::WorkPtr TensorGroup::start(comm::Request request) {
   ++sum.calls;
   sum.bytes += sent;
   const int64_t number = numbers_.next(verb);
-  if (request.bytes() == 0) return std::make_unique<Nothing>();
+  if (request.bytes() == 0) return std::make_unique<comm::DoneWork>();
   comm::OperationId id{verb, number, request.bytes(), name(), ledger().label(), place_};
   const int64_t operation = call(*this, id.text(), [&] {
     return library_.start(group_, verb, request.op, request.root, flat(request.in),

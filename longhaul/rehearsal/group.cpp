@@ -37,13 +37,6 @@ class RecordedWork : public comm::Work {
   bool ordered_ = false;
 };
 
-/// An operation without bytes, or of a time when nothing is recorded.
-class DoneWork : public comm::Work {
- public:
-  void wait() override {}
-  bool test() override { return true; }
-};
-
 template <typename Number>
 void multiply(const comm::Buffer& buffer, int by) {
   auto* numbers = static_cast<Number*>(buffer.data);
@@ -157,7 +150,7 @@ comm::WorkPtr RecordedGroup::start(Request request) {
   // As comm::DeviceCommunicator, which starts nothing without bytes.
   const bool nothing = device && request.bytes() == 0;
   if (player_->script == nullptr || size_ == 1 || nothing) {
-    return std::make_unique<DoneWork>();
+    return std::make_unique<comm::DoneWork>();
   }
   Operation operation;
   operation.group = local_;
