@@ -12,7 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/process/command.h"
 #include "longhaul/neuron/python.h"
-#include "longhaul/neuron/watched_compiler.h"
+#include "longhaul/objects/local_copy.h"
 
 namespace longhaul::neuron {
 namespace {
@@ -211,8 +211,8 @@ std::vector<std::pair<std::string, std::string>> variables_for(
   keep_or_set("NEURON_RT_ENABLE_HOST_CC", "1");
   if (!place.cache.empty()) {
     need(kCacheVariable, place.cache, "it is run.compile_cache_dir");
-  } else if (const fs::path own = default_kernel_cache(); !own.empty()) {
-    keep_or_set(kCacheVariable, own);
+  } else {
+    keep_or_set(kCacheVariable, objects::default_cache().parent_path() / "neuron");
   }
   if (place.efa) {
     keep_or_set("FI_PROVIDER", "efa");

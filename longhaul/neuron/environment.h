@@ -45,8 +45,8 @@ struct Place {
   std::vector<std::string> visible = {""};
   bool efa = false;         ///< the machine has network devices of EFA
   std::string kernel = {};  ///< the version of its kernel, as "5.10.0-28-cloud-amd64"
-  /// Folder of compiled kernels; empty: that of the environment, else
-  /// default_kernel_cache().
+  /// Folder of compiled kernels; empty: that of the environment, else one of the user's
+  /// caches.
   std::string cache = {};
   std::string compiler = {};
 };

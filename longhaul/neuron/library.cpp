@@ -48,7 +48,6 @@ std::string variable(const std::string& name) {
 /// Makes the backend start the compiler that notes what it compiles.
 void watch_compiler(const Environment& environment, bool only) {
   const std::string cache = variable(kCacheVariable);
-  if (cache.empty()) return;  // without a home the backend has a folder of its own
   check_cache(cache, only);
   compiler() = std::make_unique<WatchedCompiler>(environment.compiler, cache, only);
   const std::string path = compiler()->folder().string() + ":" + variable("PATH");

@@ -9,6 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/neuron/python.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::neuron {
 namespace {
@@ -16,13 +17,6 @@ namespace {
 constexpr const char* kCompilerArea = "neuron";
 /// A key is named by so many characters of its module.
 constexpr size_t kMostOfName = 240;
-
-/// Returns a text as one word of a shell.
-std::string quoted(const std::string& text) {
-  std::string all = "'";
-  for (const char c : text) all += c == '\'' ? "'\\''" : std::string(1, c);
-  return all + "'";
-}
 
 /// Returns what a module's beginning says of the operation and its shapes: the module's
 /// name, and then what stands in its braces, without that name.
@@ -39,14 +33,6 @@ std::string name_of_module(const std::string& module) {
 }
 
 }  // namespace
-
-fs::path default_kernel_cache() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  const char* const home = std::getenv("HOME");
-  if (cache != nullptr && *cache == '/') return fs::path(cache) / "longhaul/neuron";
-  if (home == nullptr || *home == '\0') return {};
-  return fs::path(home) / ".cache/longhaul/neuron";
-}
 
 void check_cache(const fs::path& cache, bool only) {
   std::error_code error;
@@ -81,8 +67,9 @@ WatchedCompiler::WatchedCompiler(const std::string& compiler, const fs::path& ca
   record_ = folder_ / "record";
   const fs::path program = folder_ / "neuronx-cc";
   if (made) {
-    std::ofstream(program) << "#!/bin/sh\ncompiler=" << quoted(compiler)
-                           << " cache=" << quoted(cache) << " record=" << quoted(record_)
+    std::ofstream(program) << "#!/bin/sh\ncompiler=" << system::shell_word(compiler)
+                           << " cache=" << system::shell_word(cache)
+                           << " record=" << system::shell_word(record_)
                            << " only=" << (only ? 1 : 0) << "\n"
                            << kCompilerSource;
     fs::permissions(program, fs::perms::owner_all, error);

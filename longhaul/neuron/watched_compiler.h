@@ -9,11 +9,6 @@
 
 namespace longhaul::neuron {
 
-/// Returns the folder in which kernels are kept where nobody names one: that of the
-/// user's caches, which the machines of a cluster often share. The result is empty
-/// without HOME.
-fs::path default_kernel_cache();
-
 /// Makes the folder `cache` of compiled kernels where it is absent. Throws ConfigError if
 /// no file can be written there. With `only` nothing is written, and the folder must be
 /// there.
