@@ -1,10 +1,9 @@
 #include "longhaul/train/start/kernel_cache.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/process.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 
@@ -18,10 +17,7 @@ int64_t copy_kernels(const fs::path& from, const fs::path& to) {
       const fs::path wanted = to / fs::relative(entry.path(), from);
       if (fs::exists(wanted)) continue;
       fs::create_directories(wanted.parent_path());
-      const fs::path part =
-          wanted.string() + fmt::format(".{}.{}.tmp", host_name(), ::getpid());
-      fs::copy_file(entry.path(), part, fs::copy_options::overwrite_existing);
-      fs::rename(part, wanted);
+      write_text_atomic(wanted, MappedFile(entry.path()).text());
       ++copied;
     }
   } catch (const fs::filesystem_error& error) {
