@@ -353,3 +353,33 @@ def descendants(pid):
         for child in (task / "children").read_text().split():
             found += [int(child), *descendants(int(child))]
     return found
+
+
+BEATS = """
+import os, threading, time
+def beat(worst=0.0, last=None):
+    while True:
+        now = time.monotonic()
+        worst = max(worst, now - (last or now))
+        last = now
+        with open(f"{FOLDER}/{os.getpid()}", "w") as file:
+            file.write(f"{worst}")
+        time.sleep(0.01)
+threading.Thread(target=beat, daemon=True).start()
+"""
+
+
+@pytest.mark.soak
+def test_other_threads_of_the_interpreter_run_while_a_rank_waits_for_another(run, store, tmp_path,
+                                                                            monkeypatch):
+    """One stage loses four seconds in each update, and the other waits for it without the lock."""
+    beats = tmp_path / "beats"
+    beats.mkdir()
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(f"FOLDER = {str(beats)!r}\n{BEATS}")
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{STANDIN}")
+    train(run, write_run(tmp_path, store), *FP32, *DEVICE, *LAYOUTS["pp2"][1], "run.steps=4",
+          'debug.delays=[{ phase = "update", seconds = 4, rank = 0 }]', ranks=2)
+    worst = [float(file.read_text()) for file in beats.iterdir()]
+    assert len(worst) >= 2 and max(worst) < 2
